@@ -1,0 +1,55 @@
+# Everything from nothing: each target sets up what it needs in .venv, and a second run is quick.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+RANKS ?= 64 256 1024
+ENTRIES ?= 2000 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format docs accept bench clean
+
+help: ## list these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+
+demo: $(VENV)/.base ## set up and diagnose a recorded incident
+	$(BIN)/forkpoint demo
+
+test: check ## set up, check, and run every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.full ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.full ## let ruff format and repair what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.base ## write docs/cli.md from --help, and the example in README.md
+	$(BIN)/python docs/build.py
+
+accept: $(VENV)/.full ## rewrite cases/*/expected.json; read the diff before you keep it
+	$(BIN)/python tests/accept.py
+
+bench: $(VENV)/.full ## compare with torchfrtrace; RANKS="64 256" ENTRIES="2000" to choose sizes
+	$(BIN)/python -m bench.run --ranks $(RANKS) --entries $(ENTRIES)
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "forkpoint needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "venv is missing: apt install python3-venv"; exit 1; }
+
+# A stamp is newer than pyproject.toml when everything it names is installed.
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.full: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	@touch $@ $(VENV)/.base
