@@ -1,0 +1,28 @@
+"""Every exception of forkpoint.
+
+ForkpointError                 something the user can act on; the message names the file and the next step
+├── UsageError                 the command line asks for something that cannot be
+└── InputError                 an input cannot be used; the rest goes on without it
+    ├── UnreadableInput        it cannot be opened, or is no format we know
+    └── HostileInput           it asks for more than data may: code, or resources past the budget
+"""
+
+
+class ForkpointError(Exception):
+    pass
+
+
+class UsageError(ForkpointError):
+    pass
+
+
+class InputError(ForkpointError):
+    pass
+
+
+class UnreadableInput(InputError):
+    pass
+
+
+class HostileInput(InputError):
+    pass

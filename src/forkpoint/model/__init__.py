@@ -1,0 +1,1 @@
+"""The nouns: frozen, no I/O, importing nothing else of forkpoint."""

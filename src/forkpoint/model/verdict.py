@@ -1,0 +1,140 @@
+"""What forkpoint says at the end: a value from which every report is rendered."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forkpoint.model.divergence import Divergence
+
+
+class Cause(StrEnum):
+    DIVERGENT_PATH = "divergent-path"
+    ORDER_INVERSION = "order-inversion"
+    METADATA_MISMATCH = "metadata-mismatch"
+    HOST_STALL = "host-stall"
+    GPU_STALL = "gpu-stall"
+    TRANSPORT = "transport"
+    RANK_LOST = "rank-lost"
+    NEVER_JOINED = "never-joined"
+    STRAGGLER = "straggler"
+    SILENT_CORRUPTION = "silent-corruption"
+    HEALTHY = "healthy"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Symptom(StrEnum):
+    WATCHDOG_TIMEOUT = "watchdog-timeout"
+    SILENT_HANG = "silent-hang"
+    ERROR = "error"
+    NO_HANG = "no-hang"
+    NONE = "none"
+
+
+class Action(StrEnum):
+    FIX_CODE = "fix-code"
+    FIX_CODE_OR_STORAGE = "fix-code-or-storage"
+    FIX_CODE_OR_HARDWARE = "fix-code-or-hardware"
+    REPLACE_NODE = "replace-node"
+    REPLACE_OR_RETRY = "replace-or-retry"
+    RAISE_TIMEOUT = "raise-timeout"
+    INVESTIGATE = "investigate"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A fact the reader can open and check."""
+
+    file: str
+    rank: int | None
+    where: str
+    """`entry 8`, `line 31`, `pg_status`."""
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The place in the user's source that let ranks part."""
+
+    file: str
+    line: int
+    function: str
+    condition: str | None = None
+    why: str | None = None
+    cohort: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The smallest experiment that would decide."""
+
+    title: str
+    where: str | None = None
+    patch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    title: str
+    patch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one detector claims, on which evidence."""
+
+    detector: str
+    cause: Cause
+    suspects: tuple[int, ...]
+    confidence: float
+    summary: str
+    """One sentence a person can act on."""
+    action: Action
+    evidence: tuple[Evidence, ...]
+    divergence: Divergence | None = None
+    probes: tuple[Probe, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    next: tuple[str, ...] = ()
+    """The exact commands that would raise the confidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the job the evidence shows."""
+
+    ranks: int
+    """Size of the job as far as it is known."""
+    dumps: int
+    logs: int
+    stacks: int
+    notes: tuple[str, ...] = ()
+    """What is missing, cut, mixed in or unusable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    symptom: Symptom | None
+    cause: Cause
+    confidence: float
+    action: Action
+    suspects: tuple[int, ...]
+    """Global ranks, sorted. Empty when no rank can honestly be singled out."""
+    summary: str
+    divergence: Divergence | None
+    coverage: Coverage
+    findings: tuple[Finding, ...] = ()
+    """Strongest first; the first is the one the verdict stands on."""
+    sites: tuple[Site, ...] = ()
+    next: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """All evidence of all findings, each once, in the order of first use."""
+        return tuple(dict.fromkeys(e for f in self.findings for e in f.evidence))
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        return self.findings[0].probes if self.findings else ()
+
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        return self.findings[0].fixes if self.findings else ()

@@ -1,0 +1,18 @@
+"""The ranks of a job and the groups in which they communicate."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessGroup:
+    """Ranks that communicate together. Two groups may share a name: the members tell them apart."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+    """Global ranks in group-rank order."""
+    declared: bool = True
+    """False: no dump states the members; these are the ranks seen using the group."""
+
+    def __str__(self) -> str:
+        return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
