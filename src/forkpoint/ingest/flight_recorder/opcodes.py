@@ -1,0 +1,378 @@
+"""A pickle machine that knows data and nothing else.
+
+Python's own unpickler imports and calls what a file names. This one has an allow-list: the opcodes that build
+None, bools, numbers, text, lists, tuples and dicts. It cannot call anything, its memory stays a small multiple
+of the file's size, and it can be stopped between two entries, so a dump of any length is read as a stream.
+
+It raises HostileInput where a file asks for more than data may, and UnreadableInput where the bytes end early
+or make no sense. After UnreadableInput its state is intact: what was read before can still be used.
+"""
+
+from collections.abc import Callable
+from struct import Struct, error
+from typing import Final
+
+from forkpoint.errors import HostileInput, UnreadableInput
+
+MAX_TEXT: Final = 16 << 20
+"""Bytes of one text. The longest honest one is a group's rank list: 0.7 MB for 100,000 ranks."""
+MAX_INTEGER: Final = 255
+"""Bytes of one integer: as much as LONG1 can say."""
+MAX_DEPTH: Final = 64
+"""Open marks. An honest dump has 5."""
+SPARE_CONTAINERS: Final = 100_000
+"""Lists, tuples and dicts a file may make beyond one for each four of its bytes (an empty one takes about 60)."""
+STREAM_DEPTH: Final = 2
+"""Marks that are open between two entries: the top dict's, and that of its list of entries."""
+
+_U4 = Struct("<I").unpack_from
+_U8 = Struct("<Q").unpack_from
+_I4 = Struct("<i").unpack_from
+_F8 = Struct(">d").unpack_from
+
+_BINGET: Final = 0x68
+_LONG_BINGET: Final = 0x6A
+_BININT1: Final = 0x4B
+_STOP: Final = 0x2E
+
+_CODE: Final = {
+    0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6F: "OBJ",
+    0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x50: "PERSID", 0x51: "BINPERSID",
+}  # fmt: skip
+"""Opcodes that import, call, or have somebody else look something up."""
+_NOT_PLAIN: Final = {
+    0x30: "POP", 0x31: "POP_MARK", 0x32: "DUP", 0x46: "FLOAT", 0x49: "INT", 0x4C: "LONG", 0x53: "STRING",
+    0x54: "BINSTRING", 0x55: "SHORT_BINSTRING", 0x56: "UNICODE", 0x64: "DICT", 0x67: "GET", 0x6C: "LIST", 0x70: "PUT",
+    0x8F: "EMPTY_SET", 0x90: "ADDITEMS", 0x91: "FROZENSET", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+}  # fmt: skip
+"""Harmless, but no writer of dumps uses them."""
+
+
+class Machine:
+    """Executes one pickle. `marks` holds the stacks below the current one, outermost first."""
+
+    __slots__ = ("containers_left", "data", "marks", "memo", "pause_depth", "pos", "root", "stack")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+        self.stack: list[object] = []
+        self.marks: list[list[object]] = []
+        self.memo: list[object] = []
+        self.containers_left = len(data) // 4 + SPARE_CONTAINERS
+        self.pause_depth = STREAM_DEPTH
+        self.root: object = None
+        """What the pickle holds, once `run` has returned False."""
+
+    def run(self) -> bool:
+        """Executes until an opcode leaves at most `pause_depth` marks open; False when the pickle is complete."""
+        data, memo, stack, pos = self.data, self.memo, self.stack, self.pos
+        pause_depth = self.pause_depth
+        try:
+            while True:
+                op = data[pos]
+                # The first three are most of a dump: a call for each would double the time.
+                if op == _BINGET:
+                    stack.append(memo[data[pos + 1]])
+                    pos += 2
+                elif op == _LONG_BINGET:
+                    stack.append(memo[_U4(data, pos + 1)[0]])
+                    pos += 5
+                elif op == _BININT1:
+                    stack.append(data[pos + 1])
+                    pos += 2
+                elif op == _STOP:
+                    return self._stop(pos)
+                else:
+                    pos = _DISPATCH[op](self, pos + 1)
+                    if stack is not self.stack:
+                        stack = self.stack
+                        if len(self.marks) <= pause_depth:
+                            return True
+        except (IndexError, error):
+            raise self._broken(pos) from None
+        finally:
+            self.pos = pos
+
+    def evaluate(self, raw: bytes) -> object:
+        """The value of opcodes that stand elsewhere, with this machine's memo and at its cost."""
+        part = Machine(raw + b".")
+        part.memo, part.containers_left, part.pause_depth = self.memo, self.containers_left, -1
+        part.run()
+        self.containers_left = part.containers_left
+        return part.root
+
+    def count_containers(self, count: int) -> None:
+        """Pays for lists, tuples and dicts before they are made."""
+        self.containers_left -= count
+        if self.containers_left < 0:
+            raise HostileInput(f"makes more lists and dicts than a file of its size can need; {_FORGED}")
+
+    def _stop(self, pos: int) -> bool:
+        if self.marks or len(self.stack) != 1:
+            raise UnreadableInput(f"damaged at byte {pos} (it ends inside a value)")
+        self.root = self.stack[0]
+        return False
+
+    def _broken(self, pos: int) -> UnreadableInput:
+        """Reading past the end, and taking from an empty stack or memo, are both an IndexError: tells which it was."""
+        size = len(self.data)
+        if pos >= size or pos + 1 + _OPERAND.get(self.data[pos], 0) > size:
+            return UnreadableInput(f"cut at byte {size}")
+        return UnreadableInput(f"damaged at byte {pos} (an opcode without its operand)")
+
+
+_FORGED: Final = "no recorder writes that: do not open it with other tools, and ask where it came from"
+
+
+def _damaged(pos: int, why: str) -> UnreadableInput:
+    return UnreadableInput(f"damaged at byte {pos - 1} ({why})")
+
+
+def _refuse(m: Machine, pos: int) -> int:
+    op, at = m.data[pos - 1], pos - 1
+    if op in _CODE:
+        raise HostileInput(f"asks to run code (pickle opcode {_CODE[op]} at byte {at}); {_FORGED}")
+    if op in _NOT_PLAIN:
+        raise HostileInput(f"is not plain data (pickle opcode {_NOT_PLAIN[op]} at byte {at}); {_FORGED}")
+    raise _damaged(pos, f"0x{op:02x} is no pickle opcode")
+
+
+def _take(m: Machine, pos: int, length: int, limit: int) -> bytes:
+    if length > limit:
+        raise HostileInput(f"claims a value of {length} bytes at byte {pos}; {_FORGED}")
+    raw = m.data[pos : pos + length]
+    if len(raw) < length:
+        raise UnreadableInput(f"cut at byte {len(m.data)}")
+    return raw
+
+
+# Opcodes. Each gets the position of its operand and returns that of the next opcode.
+
+
+def _proto(m: Machine, pos: int) -> int:
+    if not 2 <= m.data[pos] <= 5:
+        raise _damaged(pos, f"pickle protocol {m.data[pos]}")
+    return pos + 1
+
+
+def _frame(_: Machine, pos: int) -> int:
+    return pos + 8  # Only says how much to read ahead.
+
+
+def _mark(m: Machine, pos: int) -> int:
+    if len(m.marks) == MAX_DEPTH:
+        raise HostileInput(f"is nested more than {MAX_DEPTH} deep at byte {pos - 1}; {_FORGED}")
+    m.marks.append(m.stack)
+    m.stack = []
+    return pos
+
+
+def _none(m: Machine, pos: int) -> int:
+    m.stack.append(None)
+    return pos
+
+
+def _true(m: Machine, pos: int) -> int:
+    m.stack.append(True)
+    return pos
+
+
+def _false(m: Machine, pos: int) -> int:
+    m.stack.append(False)
+    return pos
+
+
+def _binint(m: Machine, pos: int) -> int:
+    m.stack.append(_I4(m.data, pos)[0])
+    return pos + 4
+
+
+def _binint2(m: Machine, pos: int) -> int:
+    m.stack.append(m.data[pos] | m.data[pos + 1] << 8)
+    return pos + 2
+
+
+def _long1(m: Machine, pos: int) -> int:
+    length = m.data[pos]
+    m.stack.append(int.from_bytes(_take(m, pos + 1, length, MAX_INTEGER), "little", signed=True))
+    return pos + 1 + length
+
+
+def _long4(m: Machine, pos: int) -> int:
+    length: int = _U4(m.data, pos)[0]
+    m.stack.append(int.from_bytes(_take(m, pos + 4, length, MAX_INTEGER), "little", signed=True))
+    return pos + 4 + length
+
+
+def _binfloat(m: Machine, pos: int) -> int:
+    m.stack.append(_F8(m.data, pos)[0])
+    return pos + 8
+
+
+def _text(m: Machine, pos: int, length: int) -> int:
+    # Paths may hold any byte; "replace" keeps the text printable everywhere.
+    m.stack.append(_take(m, pos, length, MAX_TEXT).decode("utf-8", "replace"))
+    return pos + length
+
+
+def _bytes(m: Machine, pos: int, length: int) -> int:
+    m.stack.append(_take(m, pos, length, MAX_TEXT))
+    return pos + length
+
+
+def _short_binunicode(m: Machine, pos: int) -> int:
+    return _text(m, pos + 1, m.data[pos])
+
+
+def _binunicode(m: Machine, pos: int) -> int:
+    return _text(m, pos + 4, _U4(m.data, pos)[0])
+
+
+def _binunicode8(m: Machine, pos: int) -> int:
+    return _text(m, pos + 8, _U8(m.data, pos)[0])
+
+
+def _short_binbytes(m: Machine, pos: int) -> int:
+    return _bytes(m, pos + 1, m.data[pos])
+
+
+def _binbytes(m: Machine, pos: int) -> int:
+    return _bytes(m, pos + 4, _U4(m.data, pos)[0])
+
+
+def _binbytes8(m: Machine, pos: int) -> int:
+    return _bytes(m, pos + 8, _U8(m.data, pos)[0])
+
+
+def _empty_dict(m: Machine, pos: int) -> int:
+    m.count_containers(1)
+    m.stack.append({})
+    return pos
+
+
+def _empty_list(m: Machine, pos: int) -> int:
+    m.count_containers(1)
+    m.stack.append([])
+    return pos
+
+
+def _empty_tuple(m: Machine, pos: int) -> int:
+    m.stack.append(())
+    return pos
+
+
+def _last(m: Machine, pos: int, count: int) -> int:
+    """Makes a tuple of the topmost values."""
+    m.count_containers(1)
+    if len(m.stack) < count:
+        raise _damaged(pos, f"a tuple of {count} has too few values")
+    m.stack[-count:] = (tuple(m.stack[-count:]),)
+    return pos
+
+
+def _tuple1(m: Machine, pos: int) -> int:
+    return _last(m, pos, 1)
+
+
+def _tuple2(m: Machine, pos: int) -> int:
+    return _last(m, pos, 2)
+
+
+def _tuple3(m: Machine, pos: int) -> int:
+    return _last(m, pos, 3)
+
+
+def _tuple(m: Machine, pos: int) -> int:
+    m.count_containers(1)
+    items = m.stack
+    m.stack = m.marks.pop()
+    m.stack.append(tuple(items))
+    return pos
+
+
+def _append(m: Machine, pos: int) -> int:
+    item, target = m.stack.pop(), m.stack[-1]
+    if type(target) is not list:
+        raise _damaged(pos, "APPEND needs a list")
+    target.append(item)
+    return pos
+
+
+def _appends(m: Machine, pos: int) -> int:
+    items = m.stack
+    m.stack = m.marks.pop()
+    target = m.stack[-1]
+    if type(target) is not list:
+        raise _damaged(pos, "APPENDS needs a list")
+    target.extend(items)
+    return pos
+
+
+def _setitem(m: Machine, pos: int) -> int:
+    value, key = m.stack.pop(), m.stack.pop()
+    _set(m, pos, [key], [value])
+    return pos
+
+
+def _setitems(m: Machine, pos: int) -> int:
+    items = m.stack
+    m.stack = m.marks.pop()
+    _set(m, pos, items[::2], items[1::2])
+    return pos
+
+
+def _set(m: Machine, pos: int, keys: list[object], values: list[object]) -> None:
+    target = m.stack[-1]
+    if type(target) is not dict:
+        raise _damaged(pos, "SETITEMS needs a dict")
+    if len(keys) != len(values):
+        raise _damaged(pos, "a key without a value")
+    # Only text and small numbers: a nested tuple would overflow the C stack in hash(), chosen large numbers would
+    # all have the same hash.
+    if set(map(type, keys)) - {str} and not all(
+        type(key) is str or (type(key) is int and -(2**31) <= key < 2**31) for key in keys
+    ):
+        raise _damaged(pos, "a key is neither text nor a small number")
+    target.update(zip(keys, values, strict=True))
+
+
+def _put(m: Machine, pos: int, index: int) -> None:
+    # Every writer numbers the memo without gaps and writes each place once; later code relies on it.
+    if index != len(m.memo):
+        raise _damaged(pos, f"memo place {index} comes after {len(m.memo)} others")
+    m.memo.append(m.stack[-1])
+
+
+def _memoize(m: Machine, pos: int) -> int:
+    m.memo.append(m.stack[-1])
+    return pos
+
+
+def _binput(m: Machine, pos: int) -> int:
+    _put(m, pos, m.data[pos])
+    return pos + 1
+
+
+def _long_binput(m: Machine, pos: int) -> int:
+    _put(m, pos, _U4(m.data, pos)[0])
+    return pos + 4
+
+
+_HANDLERS: Final[dict[int, Callable[[Machine, int], int]]] = {
+    0x80: _proto, 0x95: _frame, 0x28: _mark, 0x4E: _none, 0x88: _true, 0x89: _false,
+    0x4A: _binint, 0x4D: _binint2, 0x8A: _long1, 0x8B: _long4, 0x47: _binfloat,
+    0x8C: _short_binunicode, 0x58: _binunicode, 0x8D: _binunicode8,
+    0x43: _short_binbytes, 0x42: _binbytes, 0x8E: _binbytes8,
+    0x7D: _empty_dict, 0x5D: _empty_list, 0x29: _empty_tuple,
+    0x85: _tuple1, 0x86: _tuple2, 0x87: _tuple3, 0x74: _tuple,
+    0x61: _append, 0x65: _appends, 0x73: _setitem, 0x75: _setitems,
+    0x94: _memoize, 0x71: _binput, 0x72: _long_binput,
+}  # fmt: skip
+_DISPATCH: Final = tuple(_HANDLERS.get(op, _refuse) for op in range(256))
+_OPERAND: Final = {
+    0x80: 1, 0x95: 8, 0x4A: 4, 0x4B: 1, 0x4D: 2, 0x8A: 1, 0x8B: 4, 0x47: 8, 0x8C: 1, 0x58: 4, 0x8D: 8,
+    0x43: 1, 0x42: 4, 0x8E: 8, 0x71: 1, 0x72: 4, 0x68: 1, 0x6A: 4,
+}  # fmt: skip
+"""Bytes that must follow an opcode, itself not counted."""

@@ -1,0 +1,278 @@
+"""DumpColumns -> RankTrace: what is kept of one dump. All rows of a dump are looked at here, and nowhere later."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forkpoint.ingest.flight_recorder.channels import MessageRows, message_rows
+from forkpoint.ingest.flight_recorder.columns import NO_FRAMES, DumpColumns, GroupStatus
+from forkpoint.ingest.flight_recorder.states import infer_states
+from forkpoint.ingest.flight_recorder.tokens import NO_STACK, match_token, message_token, mix, numel, stack_token
+from forkpoint.model.op import Op, OpState, Signature, Stack
+from forkpoint.model.trace import (
+    BLOCK,
+    RECENT,
+    RECENT_CALLS,
+    Block,
+    ChannelTrace,
+    GroupTrace,
+    Ints,
+    RankTrace,
+    Tables,
+    Tokens,
+    Track,
+    Volumes,
+)
+
+STATES = tuple(OpState)
+DONE = STATES.index(OpState.COMPLETED)
+ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})
+RECENT_VOLUMES = 256
+"""all_to_all slots whose volumes are kept per rank: bounded, as everything else here."""
+
+
+@dataclass(slots=True)
+class TablesBuilder:
+    """Collects what ranks share while dumps are read one after another."""
+
+    signatures: dict[int, tuple[Signature, ...]] = field(default_factory=dict)
+    stacks: dict[int, Stack] = field(default_factory=dict)
+    blocks: dict[int, Block] = field(default_factory=dict)
+    _match: dict[Signature, int] = field(default_factory=dict)
+    _message: dict[Signature, int] = field(default_factory=dict)
+    _stack: dict[Stack, int] = field(default_factory=dict)
+
+    def match(self, signature: Signature) -> int:
+        token = self._match.get(signature)
+        if token is None:
+            token = self._match[signature] = match_token(signature)
+            self.signatures.setdefault(token, (signature,))
+        return token
+
+    def message(self, signature: Signature) -> int:
+        token = self._message.get(signature)
+        if token is None:
+            token = self._message[signature] = message_token(signature)
+            self.signatures.setdefault(token, (signature,))
+        return token
+
+    def stack(self, stack: Stack) -> int:
+        token = self._stack.get(stack)
+        if token is None:
+            token = self._stack[stack] = stack_token(stack)
+            self.stacks.setdefault(token, stack)
+        return token
+
+    def block(self, block: Block) -> int:
+        parts = (
+            mix(block.match, block.seqs)
+            + mix(block.stack, ~block.seqs)
+            + mix(block.epoch.astype(np.uint64), block.seqs)
+        )
+        key = int(parts.sum(dtype=np.uint64))
+        self.blocks.setdefault(key, block)
+        return key
+
+    def build(self) -> Tables:
+        return Tables(self.signatures, self.stacks, self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    """One dump on its way through this module."""
+
+    columns: DumpColumns
+    rank: int
+    state: Ints
+    """Index into STATES, with what we infer."""
+    tables: TablesBuilder
+    stack_tokens: Tokens
+
+
+def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder) -> RankTrace:
+    """Keep of a dump what the stages need, in memory that does not depend on its number of entries."""
+    messages = message_rows(columns)
+    dump = _Dump(columns, rank, infer_states(columns, messages), tables, _row_stack_tokens(columns, tables))
+    moments = np.concatenate([columns.created_ns, columns.completed_ns])
+    moments = moments[moments > 0]
+    return RankTrace(
+        rank=rank,
+        file=file,
+        schema=columns.header.schema,
+        comm_lib=columns.signatures[0].lib if columns.signatures else "",
+        entries=len(columns.group),
+        cut=columns.header.cut,
+        world=_world(columns),
+        groups=_groups(dump, messages),
+        channels=_channels(dump, messages),
+        from_start=bool(columns.record_id.size and columns.record_id[0] == 0),
+        first_ns=int(moments.min()) if moments.size else 0,
+        last_ns=int(moments.max()) if moments.size else 0,
+        script=next((s[-1].filename for s in columns.stacks if s and s[-1].name == "<module>"), None),
+        has_stacks=bool((columns.stack != NO_FRAMES).any()),
+        timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
+        recent_records=columns.record_id[-RECENT_CALLS:].copy(),
+        recent_groups=columns.group[-RECENT_CALLS:].copy(),
+        recent_ops=_recent_ops(dump),
+        recent_stacks=dump.stack_tokens[-RECENT_CALLS:].copy(),
+    )
+
+
+def _recent_ops(dump: _Dump) -> Tokens:
+    columns = dump.columns
+    rows = slice(-RECENT_CALLS, None)
+    what = np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)
+    return mix(what[columns.signature[rows]], columns.group[rows])
+
+
+def _world(columns: DumpColumns) -> tuple[int, ...] | None:
+    """Only the default group says it, and only once it was used: a communicator is made on first use."""
+    default = (g.ranks for g in columns.header.groups if g.desc == "default_pg" or g.name == "0")
+    return next(default, None)
+
+
+def _row_stack_tokens(columns: DumpColumns, tables: TablesBuilder) -> Tokens:
+    tokens = np.array([tables.stack(s) for s in columns.stacks] + [NO_STACK], dtype=np.uint64)
+    return tokens[columns.stack]  # NO_FRAMES = -1 picks the last: NO_STACK
+
+
+def _status(columns: DumpColumns, rows: Ints) -> GroupStatus | None:
+    return columns.header.status.get(int(columns.pg_id[rows[-1]]))
+
+
+def _groups(dump: _Dump, messages: MessageRows) -> tuple[GroupTrace, ...]:
+    columns = dump.columns
+    found: list[GroupTrace] = []
+    for index, (name, desc) in enumerate(columns.groups):
+        rows = np.flatnonzero(columns.group == index)
+        collective = rows[~messages.of_p2p[rows]]
+        status = _status(columns, rows)
+        shared_counter = collective.size < rows.size
+        found.append(
+            GroupTrace(
+                name=name,
+                desc=desc,
+                members=columns.members(index),
+                collectives=_collective_track(dump, collective) if collective.size else None,
+                volumes=_volumes(columns, collective),
+                last_enqueued=status.last_enqueued if status and not shared_counter else None,
+                last_completed=status.last_completed if status and not shared_counter else None,
+            )
+        )
+    used = {g.name for g in found}  # a split group's description is missing from pg_config
+    idle = (g for g in columns.header.groups if g.ranks and g.name not in used)
+    found += [GroupTrace(g.name, g.desc, g.ranks, None, None, None, None) for g in idle]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Rows of a dump in one order. `first` and `last` give each slot's rows; the last (a marker, if any) has the state."""
+
+    rows: Ints
+    seqs: Ints
+    match: Tokens
+    first: Ints
+    last: Ints
+    epoch: Ints
+    from_start: bool
+
+
+def _collective_track(dump: _Dump, rows: Ints) -> Track:
+    """Slots of one group: rows of one seq (a coalesced group and its closing marker) are one slot."""
+    columns = dump.columns
+    row_tokens = np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)[columns.signature[rows]]
+    seqs, first, counts = np.unique(columns.collective_seq[rows], return_index=True, return_counts=True)
+    last = first + counts - 1
+    match = row_tokens[first]
+    for slot in np.flatnonzero(counts > 1):
+        inside = slice(first[slot], last[slot] + 1)
+        match[slot] = _coalesced_token(dump, rows[inside], row_tokens[inside])
+    no_epoch = np.zeros(len(seqs), np.int64)
+    return _track(dump, _Slots(rows, seqs, match, first, last, no_epoch, from_start=bool(seqs[0] <= 1)))
+
+
+def _coalesced_token(dump: _Dump, rows: Ints, tokens: Tokens) -> np.uint64:
+    signatures = tuple(dump.columns.signatures[i] for i in dump.columns.signature[rows])
+    token = mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64)
+    dump.tables.signatures.setdefault(int(token), signatures)
+    return token
+
+
+def _channels(dump: _Dump, messages: MessageRows) -> tuple[ChannelTrace, ...]:
+    columns = dump.columns
+    tokens = np.array([dump.tables.message(s) for s in columns.signatures], dtype=np.uint64)
+    found: list[ChannelTrace] = []
+    for (group, source, destination), rows in messages.by_channel(columns, dump.rank).items():
+        name, desc = columns.groups[group]
+        each = np.arange(len(rows))
+        match, epoch = tokens[columns.signature[rows]], columns.collective_seq[rows]
+        slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group))
+        found.append(ChannelTrace(name, desc, columns.members(group), source, destination, _track(dump, slots)))
+    return tuple(found)
+
+
+def _track(dump: _Dump, slots: _Slots) -> Track:
+    rows, seqs, first, last = slots.rows, slots.seqs, slots.first, slots.last
+    stack = dump.stack_tokens[rows[first]]
+    cuts = np.flatnonzero(np.diff(seqs // BLOCK)) + 1
+    parts = zip(*(np.split(a, cuts) for a in (seqs, slots.match, stack, slots.epoch)), strict=True)
+    done = np.flatnonzero(dump.state[rows[last]] == DONE)
+    frontier = int(done[-1]) + 1 if done.size else 0
+    created = dump.columns.created_ns[rows[first]]
+    pauses = np.diff(created, prepend=created[:1])
+    pause = int(pauses.argmax())
+
+    def op(slot: int) -> Op:
+        since = int(pauses[slot]) if slot else None
+        return _op(dump, rows[first[slot] : last[slot] + 1], int(seqs[slot]), since)
+
+    return Track(
+        count=len(seqs),
+        first_seq=int(seqs[0]),
+        last_seq=int(seqs[-1]),
+        from_start=slots.from_start,
+        blocks=tuple(dump.tables.block(Block(*(np.ascontiguousarray(a) for a in part))) for part in parts),
+        last_done=op(frontier - 1) if frontier else None,
+        first_active=op(frontier) if frontier < len(seqs) else None,
+        last=op(len(seqs) - 1),
+        recent_seqs=seqs[-RECENT:].copy(),
+        recent_created_ns=created[-RECENT:].copy(),
+        longest_pause_seq=int(seqs[pause]),
+        longest_pause_ns=int(pauses[pause]),
+    )
+
+
+def _op(dump: _Dump, rows: Ints, seq: int, since_previous_ns: int | None) -> Op:
+    columns = dump.columns
+    first, last = int(rows[0]), int(rows[-1])
+    stack = int(columns.stack[first])
+    signatures = tuple(columns.signatures[i] for i in columns.signature[rows])
+    calls = tuple(s for s in signatures if not s.is_marker) or signatures
+    return Op(
+        rank=dump.rank,
+        record_id=int(columns.record_id[first]),
+        seq=seq,
+        signatures=calls,
+        state=STATES[int(dump.state[last])],
+        retired=bool(columns.retired[last]),
+        created_ns=int(columns.created_ns[first]),
+        since_previous_ns=since_previous_ns,
+        completed_ns=int(columns.completed_ns[last]),
+        timeout_ms=int(columns.timeout_ms[last]),
+        stack=None if stack == NO_FRAMES else columns.stacks[stack],
+        thread=columns.threads[int(columns.thread[first])],
+    )
+
+
+def _volumes(columns: DumpColumns, rows: Ints) -> Volumes | None:
+    is_a2a = np.array([s.op in ALL_TO_ALL for s in columns.signatures], dtype=np.bool_)
+    if not is_a2a.any():
+        return None
+    rows = rows[is_a2a[columns.signature[rows]]][-RECENT_VOLUMES:]
+    if not rows.size:
+        return None
+    sent = np.array([numel(s.input_sizes) for s in columns.signatures], dtype=np.int64)
+    received = np.array([numel(s.output_sizes) for s in columns.signatures], dtype=np.int64)
+    picked = columns.signature[rows]
+    return Volumes(columns.collective_seq[rows], sent[picked], received[picked])
