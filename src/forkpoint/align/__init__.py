@@ -1,0 +1,43 @@
+"""Stage 2: Capture -> Timeline. Groups are matched by name *and* members, ops by absolute sequence number.
+
+Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
+"""
+
+from forkpoint.align.channels import align_channels
+from forkpoint.align.groups import align_groups
+from forkpoint.model.capture import Capture
+from forkpoint.model.timeline import Channel, GroupTimeline, Position, Timeline
+
+
+def align(capture: Capture) -> Timeline:
+    traces = {t.rank: t for t in capture.traces}
+    world = _world(capture)
+    groups = align_groups(traces, world)
+    channels = align_channels(traces, world)
+    blind = frozenset(r for g in groups for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
+    positions = {r: _positions(r, groups, channels) for r in traces if r not in blind}
+    return Timeline(world, traces, groups, channels, positions, blind, capture.tables)
+
+
+def _world(capture: Capture) -> tuple[int, ...]:
+    """As declared; otherwise every rank that any evidence names."""
+    declared = next((t.world for t in capture.traces if t.world), None)
+    if declared:
+        return tuple(sorted(declared))
+    named = {t.rank for t in capture.traces} | {s.rank for s in capture.stacks}
+    named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
+    named |= {rank for _, rank in capture.logs if rank is not None}
+    return tuple(sorted(named | {e.rank for e in capture.events if e.rank is not None}))
+
+
+def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Channel, ...]) -> tuple[Position, ...]:
+    found: list[Position] = []
+    for g in groups:
+        track = g.track(rank)
+        if track and track.first_active:
+            found.append(Position(track.first_active, g.group, None))
+    for c in channels:
+        track = {c.source: c.sent, c.destination: c.received}.get(rank)
+        if track and track.first_active:
+            found.append(Position(track.first_active, c.group, (c.source, c.destination)))
+    return tuple(sorted(found, key=lambda p: p.op.record_id))

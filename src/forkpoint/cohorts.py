@@ -1,0 +1,175 @@
+"""Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; a slot with more than one kind of
+behaviour is a parting. Nothing is judged here: all partings of all groups and channels are listed.
+"""
+
+from dataclasses import dataclass
+
+from forkpoint.align.slots import differing_seqs, token_at
+from forkpoint.model.divergence import Cohort, Parting, PartingKind, Role
+from forkpoint.model.op import Op, OpState, Signature, Stack
+from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
+from forkpoint.model.trace import Tables, Track
+
+
+def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
+    """For each group and channel the slots where its members part in *what* they did. Waiting is looked at later."""
+    found: list[Parting] = []
+    for group in timeline.groups:
+        found += _metadata_partings(group, timeline)
+        found += _volume_partings(group, timeline)
+    for channel in timeline.channels:
+        found += _message_partings(channel, timeline)
+    return tuple(found)
+
+
+def cohorts_at(group: GroupTimeline, seq: int, timeline: Timeline) -> tuple[Cohort, ...]:
+    """All members of the group, by what they did at `seq`: the largest cohort first."""
+    by_behaviour: dict[_Behaviour, list[int]] = {}
+    for rank in group.group.ranks:
+        by_behaviour.setdefault(_behaviour(group, rank, seq, timeline), []).append(rank)
+    ordered = sorted(by_behaviour.items(), key=lambda item: (-len(item[1]), item[1]))
+    return tuple(_cohort(behaviour, tuple(sorted(ranks))) for behaviour, ranks in ordered)
+
+
+def channel_cohorts(channel: Channel, number: int, timeline: Timeline) -> tuple[Cohort, ...]:
+    """Both ends of a channel at one message."""
+    ends = ((channel.source, channel.sent), (channel.destination, channel.received))
+    return tuple(_cohort(_channel_behaviour(rank, track, number, timeline), (rank,)) for rank, track in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Behaviour:
+    role: Role
+    signature: Signature | None = None
+    state: OpState | None = None
+    stack: Stack | None = None
+    where: str | None = None
+
+
+def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) -> _Behaviour:
+    gap = group.gap(rank, seq)
+    if gap is Gap.NO_DUMP:
+        return _Behaviour(Role.SILENT, where="its dump ends before" if rank in timeline.traces else "no dump")
+    if gap is Gap.EVICTED:
+        return _Behaviour(Role.SILENT, where="no longer in its ring buffer")
+    if gap is Gap.NOT_REACHED:
+        return _absent(rank, group, timeline)
+    track = group.track(rank)
+    assert track is not None  # gap() has just said so
+    return _present(track, seq, timeline)
+
+
+def _absent(rank: int, group: GroupTimeline, timeline: Timeline) -> _Behaviour:
+    stands = timeline.positions.get(rank, ())
+    track = group.track(rank)
+    if not stands:
+        last = track.last if track else None
+        where = f"last issued {last.signatures[0].op} seq {last.seq}" if last else "issued nothing in this group"
+        return _Behaviour(Role.BEHIND, where=where, stack=last.stack if last else None)
+    first = stands[0]
+    place = f"channel {first.channel[0]}->{first.channel[1]} message" if first.channel else f"{first.group} seq"
+    op = first.op
+    return _Behaviour(Role.ELSEWHERE, None, op.state, op.stack, f"in {op.signatures[0].op}, {place} {op.seq}")
+
+
+def _present(track: Track, seq: int, timeline: Timeline) -> _Behaviour:
+    op = frontier_op(track, seq)
+    if op is not None:
+        role = Role.AHEAD if op.state is OpState.COMPLETED else Role.WAITING
+        return _Behaviour(role, op.signatures[0], op.state, op.stack)
+    done = track.last_done is not None and seq <= track.last_done.seq
+    signature, stack = issued(track, seq, timeline.tables)
+    return _Behaviour(Role.AHEAD if done else Role.WAITING, signature, OpState.COMPLETED if done else None, stack)
+
+
+def frontier_op(track: Track, seq: int) -> Op | None:
+    """The op at `seq` if it is one of those kept whole."""
+    return next((op for op in (track.first_active, track.last_done, track.last) if op and op.seq == seq), None)
+
+
+def issued(track: Track, seq: int, tables: Tables) -> tuple[Signature | None, Stack | None]:
+    """What a track holds at `seq`, as far as the tables still know it."""
+    match = token_at(track, seq, tables)
+    stack = token_at(track, seq, tables, "stack")
+    signature = tables.signatures[match][0] if match is not None else None
+    return signature, tables.stacks.get(stack) if stack is not None else None
+
+
+def _channel_behaviour(rank: int, track: Track | None, number: int, timeline: Timeline) -> _Behaviour:
+    if rank not in timeline.traces or (rank in timeline.blind and (track is None or number > track.last_seq)):
+        return _Behaviour(Role.SILENT, where="no dump" if rank not in timeline.traces else "its dump ends before")
+    if track is not None and track.first_seq <= number <= track.last_seq:
+        return _present(track, number, timeline)
+    stands = timeline.positions.get(rank, ())
+    if stands:
+        return _Behaviour(
+            Role.ELSEWHERE, where=f"in {stands[0].op.signatures[0].op} seq {stands[0].op.seq}", stack=stands[0].op.stack
+        )
+    return _Behaviour(Role.BEHIND, where=f"{track.count if track else 0} messages so far")
+
+
+def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
+    signature = behaviour.signature
+    return Cohort(
+        ranks=ranks,
+        role=behaviour.role,
+        op=signature.op if signature else None,
+        sizes=(signature.input_sizes or signature.output_sizes) if signature else (),
+        dtypes=(signature.input_dtypes or signature.output_dtypes) if signature else (),
+        state=behaviour.state,
+        stack=behaviour.stack,
+        where=behaviour.where,
+    )
+
+
+def _metadata_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
+    tracks = {r: t for r in group.traces if (t := group.track(r))}
+    differing = differing_seqs(tracks.values(), timeline.tables)
+    if not differing.size:
+        return []
+    seq = int(differing[0])
+    tokens = {r: t for r, track in tracks.items() if (t := token_at(track, seq, timeline.tables)) is not None}
+    return [Parting(PartingKind.METADATA, group.group, None, seq, _by_token(tokens))]
+
+
+def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Ranks with equal tokens, the most numerous first."""
+    found: dict[int, list[int]] = {}
+    for rank, token in sorted(tokens.items()):
+        found.setdefault(token, []).append(rank)
+    return tuple(tuple(ranks) for ranks in sorted(found.values(), key=lambda ranks: (-len(ranks), ranks)))
+
+
+def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
+    """all_to_all: what all members send must be what all members receive. Needs every member."""
+    volumes = {r: t.volumes for r, t in group.traces.items() if t.volumes is not None}
+    if len(volumes) < len(group.group.ranks) or (
+        not group.group.declared and len(timeline.traces) < len(timeline.world)
+    ):
+        return []
+    balance: dict[int, list[tuple[int, int, int]]] = {}
+    for rank, v in volumes.items():
+        for seq, sent, received in zip(v.seqs.tolist(), v.sent.tolist(), v.received.tolist(), strict=True):
+            balance.setdefault(seq, []).append((rank, sent, received))
+    for seq in sorted(balance):
+        rows = balance[seq]
+        if len(rows) == len(group.group.ranks) and sum(s - r for _, s, r in rows):
+            return [Parting(PartingKind.VOLUME, group.group, None, seq, _by_volume(rows))]
+    return []
+
+
+def _by_volume(rows: list[tuple[int, int, int]]) -> tuple[tuple[int, ...], ...]:
+    found: dict[tuple[int, int], list[int]] = {}
+    for rank, sent, received in rows:
+        found.setdefault((sent, received), []).append(rank)
+    return tuple(tuple(ranks) for ranks in sorted(found.values(), key=lambda ranks: (-len(ranks), ranks)))
+
+
+def _message_partings(channel: Channel, timeline: Timeline) -> list[Parting]:
+    """Sender and receiver disagree on the size of the n-th message; needs both ends counted from the first."""
+    if not channel.counted or channel.sent is None or channel.received is None:
+        return []
+    differing = differing_seqs((channel.sent, channel.received), timeline.tables)
+    ends = ((channel.source,), (channel.destination,))
+    key = (channel.source, channel.destination)
+    return [Parting(PartingKind.MESSAGE, channel.group, key, int(differing[0]), ends)] if differing.size else []

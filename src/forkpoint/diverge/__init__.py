@@ -1,0 +1,219 @@
+"""Stage 4: Timeline, Partings -> Divergence. The earliest parting, found through who waits for whom.
+
+A rank that waits in one group for a rank that is held in another is a victim: blame follows the waits to their end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from forkpoint.cohorts import channel_cohorts, cohorts_at
+from forkpoint.diverge.cycles import left_order, odd_in_cycle
+from forkpoint.diverge.history import next_group
+from forkpoint.diverge.messages import find_message_shift
+from forkpoint.diverge.shift import find_shift
+from forkpoint.diverge.vote import odd_at_absence, odd_ranks
+from forkpoint.diverge.waits import Wait, find_cycle, find_waits
+from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
+from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
+from forkpoint.model.trace import Track
+from forkpoint.model.world import ProcessGroup
+
+
+def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
+    """Where ranks part, earliest cause first: the first is the fork point, the others are kept as second opinions."""
+    waits = find_waits(timeline)
+    found = [_from_parting(p, timeline) for p in partings]
+    found += _message_counts(timeline, waits)
+    lasting = [d for d in found if d.hang_seq is not None or not waits]
+    passing = [d for d in found if d not in lasting]
+    hang = _from_waits(waits, timeline)
+    ordered = sorted(lasting, key=lambda d: _when(d, timeline))
+    return (*ordered, *([hang] if hang else []), *passing)
+
+
+def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
+    if parting.channel is not None:
+        channel = _channel(parting.group, parting.channel, timeline)
+        return Divergence(
+            how=parting.kind,
+            group=parting.group,
+            channel=parting.channel,
+            seq=parting.seq,
+            first_visible_seq=parting.seq,
+            hang_seq=_channel_hang(channel),
+            cohorts=channel_cohorts(channel, parting.seq, timeline),
+            odd=(),
+            sides=parting.sides,
+        )
+    group = _group(parting.group, timeline)
+    unknown = _unknown(group, parting.seq)
+    odd = odd_ranks(parting.sides, len(unknown))
+    shift = _shift(parting.sides, odd, parting.seq, group, timeline)
+    return Divergence(
+        how=parting.kind,
+        group=parting.group,
+        channel=None,
+        seq=shift.since if shift else parting.seq,
+        first_visible_seq=parting.seq,
+        hang_seq=_group_hang(group),
+        cohorts=cohorts_at(group, parting.seq, timeline),
+        odd=odd,
+        sides=parting.sides,
+        shift=shift,
+        unknown=unknown,
+    )
+
+
+def _shift(
+    sides: tuple[tuple[int, ...], ...], odd: tuple[int, ...], seq: int, group: GroupTimeline, timeline: Timeline
+) -> Shift | None:
+    """Whether the odd side was off before it showed; without an odd side the smaller one is measured."""
+    other = next((side for side in sides if odd and set(side) <= set(odd)), sides[-1])
+    usual = next((side for side in sides if side != other), None)
+    tracks = [_longest(side, group) for side in (usual or (), other)]
+    if tracks[0] is None or tracks[1] is None:
+        return None
+    found = find_shift(tracks[0], tracks[1], seq, timeline.tables)
+    return Shift(other, found.by, found.since) if found else None
+
+
+def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:
+    tracks = [t for r in side if (t := group.track(r))]
+    return max(tracks, key=lambda t: (t.count, -t.last.rank), default=None)
+
+
+def _message_counts(timeline: Timeline, waits: dict[int, Wait]) -> list[Divergence]:
+    """Ends of a channel that are off by some messages. It counts only where somebody waits: order alone is free."""
+    shift = find_message_shift(timeline) if waits else None
+    if shift is None:
+        return []
+    channel = shift.channel
+    odd = () if shift.rank is None else (shift.rank,)
+    return [
+        Divergence(
+            how=PartingKind.MESSAGE,
+            group=channel.group,
+            channel=(channel.source, channel.destination),
+            seq=shift.number,
+            first_visible_seq=shift.number,
+            hang_seq=_channel_hang(channel),
+            cohorts=channel_cohorts(channel, shift.number or 0, timeline),
+            odd=odd,
+            sides=((channel.source,), (channel.destination,)),
+            shift=Shift(odd, shift.by if shift.rank == channel.source else -shift.by, shift.number or 0),
+        )
+    ]
+
+
+def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None:
+    """The end of the waits: a ring, ranks that nobody holds back, a slot that does not finish, or silence."""
+    if not waits:
+        return None
+    cycle = find_cycle(waits)
+    if cycle:
+        return _at_cycle(cycle, waits, timeline)
+    free = {r for r in timeline.positions if r not in waits}
+    for_free = [w for w in waits.values() if free & set(w.absent)]
+    if for_free:
+        due = [w for w in for_free if any(_is_due(r, w, timeline) for r in free & set(w.absent))]
+        return _at_wait(_earliest(due or for_free), PartingKind.ABSENCE, waits, timeline)
+    stuck = [w for w in waits.values() if not w.on and not w.unknown]
+    if stuck:
+        return _at_wait(_earliest(stuck), PartingKind.STUCK, waits, timeline)
+    return _at_wait(_earliest(list(waits.values())), PartingKind.ABSENCE, waits, timeline)
+
+
+def _at_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> Divergence:
+    """Told from the slot in which the usual order was kept: there the odd ranks are missing."""
+    odd = odd_in_cycle(cycle, waits, timeline)
+    usual = [waits[r] for r in cycle if r not in odd] or [waits[r] for r in cycle]
+    found = _at_wait(_earliest(usual), PartingKind.CYCLE, waits, timeline)
+    return replace(found, odd=odd, cycle=cycle, left_order=left_order(cycle, odd, waits, timeline))
+
+
+def _is_due(rank: int, wait: Wait, timeline: Timeline) -> bool:
+    """The absent rank used to go on in this very group after what it did last: there it is missed first."""
+    return next_group(timeline.traces[rank]) == wait.position.group.name
+
+
+def _earliest(waits: list[Wait]) -> Wait:
+    return min(waits, key=lambda w: (w.position.op.created_ns, w.rank))
+
+
+def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Timeline) -> Divergence:
+    free = tuple(r for r in wait.absent if r not in waits)
+    if wait.position.channel is not None:
+        return _at_message(wait, kind, free, timeline)
+    group = _group(wait.position.group, timeline)
+    seq = wait.position.op.seq
+    present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
+    odd = odd_at_absence(present, free, seq, group, len(wait.unknown), timeline.tables) if free else ()
+    shift = _shift((present, free), odd, seq, group, timeline) if free else None
+    return Divergence(
+        how=kind,
+        group=group.group,
+        channel=None,
+        seq=shift.since if shift else seq,
+        first_visible_seq=seq,
+        hang_seq=seq,
+        cohorts=cohorts_at(group, seq, timeline),
+        odd=odd,
+        sides=(present, free) if free else (present,),
+        shift=shift,
+        unknown=wait.unknown,
+    )
+
+
+def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: Timeline) -> Divergence:
+    position = wait.position
+    assert position.channel is not None  # the caller has looked
+    number = position.op.seq
+    return Divergence(
+        how=kind,
+        group=position.group,
+        channel=position.channel,
+        seq=number,
+        first_visible_seq=number,
+        hang_seq=number,
+        cohorts=channel_cohorts(_channel(position.group, position.channel, timeline), number, timeline),
+        odd=free,
+        sides=((wait.rank,), wait.on),
+        unknown=wait.unknown,
+    )
+
+
+def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
+    return tuple(r for r in group.group.ranks if group.gap(r, seq) in (Gap.NO_DUMP, Gap.EVICTED))
+
+
+def _group(group: ProcessGroup, timeline: Timeline) -> GroupTimeline:
+    return next(g for g in timeline.groups if g.group == group)
+
+
+def _channel(group: ProcessGroup, ends: tuple[int, int], timeline: Timeline) -> Channel:
+    return next(c for c in timeline.channels if c.group == group and (c.source, c.destination) == ends)
+
+
+def _group_hang(group: GroupTimeline) -> int | None:
+    """The first slot of the group in which a rank still waits."""
+    active = [t.first_active.seq for r in group.traces if (t := group.track(r)) and t.first_active]
+    return min(active, default=None)
+
+
+def _channel_hang(channel: Channel) -> int | None:
+    active = [t.first_active.seq for t in (channel.sent, channel.received) if t and t.first_active]
+    return min(active, default=None)
+
+
+def _when(divergence: Divergence, timeline: Timeline) -> tuple[int, int, str]:
+    """When the fork's slot was issued, as far as it is still known: 0 = before all that is."""
+    seq = divergence.seq or 0
+    tracks: list[Track | None] = []
+    if divergence.channel is not None:
+        channel = _channel(divergence.group, divergence.channel, timeline)
+        tracks = [channel.sent, channel.received]
+    else:
+        group = _group(divergence.group, timeline)
+        tracks = [group.track(r) for r in group.traces]
+    times = [int(t.recent_created_ns[t.recent_seqs == seq][0]) for t in tracks if t and (t.recent_seqs == seq).any()]
+    return (min(times, default=0), seq, divergence.group.name)

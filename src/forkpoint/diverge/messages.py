@@ -1,0 +1,110 @@
+"""Messages between two collectives: the two ends of a channel must have issued the same number of them.
+
+A message carries how many collectives its group had done (its epoch). Epochs are absolute, so this holds for ring
+buffers that begin anywhere.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from forkpoint.align.slots import sequence
+from forkpoint.model.timeline import Channel, Timeline
+from forkpoint.model.trace import Ints, Track
+
+
+@dataclass(frozen=True, slots=True)
+class MessageShift:
+    """One end of a channel issued fewer or more messages in an epoch than its peers did."""
+
+    channel: Channel
+    rank: int | None
+    """The end that differs from the rest of the group; None where nothing tells."""
+    by: int
+    """Positive: the sender issued so many fewer."""
+    number: int | None
+    """The first message without a counterpart; None where messages cannot be counted from the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    channel: Channel
+    epoch: int
+    sent: int
+    received: int
+
+
+def find_message_shift(timeline: Timeline) -> MessageShift | None:
+    """The earliest epoch in which ends of a channel differ although the one with fewer has gone on."""
+    counts = [c for channel in timeline.channels for c in _counts(channel, timeline)]
+    unequal = [c for c in counts if c.sent != c.received]
+    if not unequal:
+        return None
+    epoch = min(c.epoch for c in unequal)
+    first = [c for c in unequal if c.epoch == epoch]
+    usual = _usual_count([c for c in counts if c.epoch == epoch])
+    chosen = next((c for c in first if _is_waited_on(c.channel, timeline)), first[0])
+    return MessageShift(
+        chosen.channel, _odd_end(first, usual), chosen.received - chosen.sent, _number(chosen, timeline)
+    )
+
+
+def _counts(channel: Channel, timeline: Timeline) -> list[_Count]:
+    """Per epoch that both ends hold from its beginning and that the end with fewer messages has finished."""
+    if channel.sent is None or channel.received is None or {channel.source, channel.destination} & timeline.blind:
+        return []
+    sent, received = (sequence(t, timeline.tables).epoch for t in (channel.sent, channel.received))
+    found: list[_Count] = []
+    for epoch in np.union1d(sent, received).tolist():
+        if not (_holds(channel.sent, sent, epoch) and _holds(channel.received, received, epoch)):
+            continue
+        count = _Count(channel, epoch, int((sent == epoch).sum()), int((received == epoch).sum()))
+        fewer = channel.source if count.sent < count.received else channel.destination
+        if count.sent == count.received or _reached(channel, fewer, timeline) > epoch:
+            found.append(count)
+    return found
+
+
+def _holds(track: Track, epochs: Ints, epoch: int) -> bool:
+    """The ring buffer may have lost messages of the oldest epoch that it still holds."""
+    return track.from_start or epoch > int(epochs[0])
+
+
+def _reached(channel: Channel, rank: int, timeline: Timeline) -> int:
+    """The last collective of the channel's group that the rank issued."""
+    group = next((g for g in timeline.groups if g.group == channel.group), None)
+    track = group.track(rank) if group else None
+    return track.last_seq if track else 0
+
+
+def _usual_count(counts: list[_Count]) -> int | None:
+    """What most ends of the epoch issued."""
+    ends = Counter(n for c in counts for n in (c.sent, c.received))
+    (value, times), *rest = ends.most_common()
+    return value if not rest or times > rest[0][1] else None
+
+
+def _odd_end(unequal: list[_Count], usual: int | None) -> int | None:
+    """The rank that is the odd end of every unequal channel."""
+    if usual is None:
+        return None
+    odd = {c.channel.source for c in unequal if c.sent != usual} | {
+        c.channel.destination for c in unequal if c.received != usual
+    }
+    return odd.pop() if len(odd) == 1 else None
+
+
+def _is_waited_on(channel: Channel, timeline: Timeline) -> bool:
+    ends = (channel.source, channel.destination)
+    return any(
+        p and p[0].group == channel.group and p[0].channel == ends for r in ends if (p := timeline.positions.get(r))
+    )
+
+
+def _number(count: _Count, timeline: Timeline) -> int | None:
+    channel = count.channel
+    if not channel.counted or channel.sent is None:
+        return None
+    before = int((sequence(channel.sent, timeline.tables).epoch < count.epoch).sum())
+    return before + min(count.sent, count.received) + 1
