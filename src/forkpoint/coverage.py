@@ -1,0 +1,48 @@
+"""How much of the job the evidence shows, in words."""
+
+from forkpoint.detectors.cite import list_ranks
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Coverage
+
+
+def summarise_coverage(incident: Incident) -> Coverage:
+    capture = incident.capture
+    return Coverage(
+        ranks=len(incident.timeline.world),
+        dumps=len(capture.traces),
+        logs=len(capture.logs),
+        stacks=len(capture.stacks),
+        notes=(*_missing(incident), *_blind(incident), *_stackless(incident), *_empty(incident), *_problems(incident)),
+    )
+
+
+def recorder_was_off(incident: Incident) -> bool:
+    traces = incident.timeline.traces
+    return bool(traces) and not any(t.entries for t in traces.values())
+
+
+def _missing(incident: Incident) -> list[str]:
+    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
+    return [f"no dump of {list_ranks(absent)}"] if absent and incident.timeline.traces else []
+
+
+def _blind(incident: Incident) -> list[str]:
+    early = tuple(sorted(r for r in incident.timeline.blind if not incident.timeline.traces[r].cut))
+    return (
+        [f"the dump of {list_ranks(early)} was taken before its peers': where it stood is not known"] if early else []
+    )
+
+
+def _stackless(incident: Incident) -> list[str]:
+    traces = incident.timeline.traces
+    bare = tuple(sorted(r for r, t in traces.items() if t.entries and not t.has_stacks))
+    return [f"no stacks in the dump of {list_ranks(bare)}"] if bare else []
+
+
+def _empty(incident: Incident) -> list[str]:
+    empty = tuple(sorted(r for r, t in incident.timeline.traces.items() if not t.entries))
+    return [f"no entries in the dump of {list_ranks(empty)}: the recorder was off there"] if empty else []
+
+
+def _problems(incident: Incident) -> list[str]:
+    return [f"{p.file}: {p.text}" for p in incident.capture.problems]

@@ -1,0 +1,70 @@
+"""How a rank that left no dump came to leave: what its own log says last."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forkpoint.detectors.cite import events_of, has_log
+from forkpoint.model.capture import FAILURES, LogEvent, LogKind
+from forkpoint.model.divergence import Divergence
+from forkpoint.model.incident import Incident
+
+# Exceptions that a rank gets because a peer went away or did not come: it is a victim.
+_VICTIM = re.compile(
+    r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|Connection (?:closed|reset|refused)"
+    r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
+)
+
+
+class Departure(StrEnum):
+    RAISED = "raised"
+    """Its own code raised: it left the others' path by itself."""
+    KILLED = "killed"
+    """A signal, or no memory left."""
+    LEFT = "left"
+    """Its program ended in order while the others went on."""
+    WENT_SILENT = "went silent"
+    """Its log says nothing of the failure that the others report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    rank: int
+    how: Departure
+    event: LogEvent | None
+
+
+def find_departed(incident: Incident) -> tuple[Departed, ...]:
+    """Ranks whose own words say how they left. Ranks that dumped or report the timeout themselves stayed."""
+    found = [_departed(rank, incident) for rank in incident.timeline.world]
+    return tuple(d for d in found if d)
+
+
+def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
+    """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
+    unknown = divergence.unknown if divergence else incident.timeline.world
+    return tuple(r for r in unknown if r not in incident.timeline.traces)
+
+
+def is_victim_text(text: str) -> bool:
+    return bool(_VICTIM.search(text))
+
+
+def _departed(rank: int, incident: Incident) -> Departed | None:
+    killed = events_of(rank, incident, LogKind.KILLED, LogKind.OUT_OF_MEMORY)
+    raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
+    if killed:
+        return Departed(rank, Departure.KILLED, killed[0])
+    if raised:
+        return Departed(rank, Departure.RAISED, raised[0])
+    if rank in incident.timeline.traces or not has_log(rank, incident) or _speaks_of_failure(rank, incident):
+        return None
+    left = events_of(rank, incident, LogKind.LEFT)
+    if left:
+        return Departed(rank, Departure.LEFT, left[0])
+    others = any(_speaks_of_failure(other, incident) for other in incident.timeline.world if other != rank)
+    return Departed(rank, Departure.WENT_SILENT, None) if others else None
+
+
+def _speaks_of_failure(rank: int, incident: Incident) -> bool:
+    return bool(events_of(rank, incident, *FAILURES))

@@ -1,0 +1,80 @@
+"""A rank is stuck or slow on the CPU and never schedules the next op.
+
+What it looks like
+    Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
+    Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. A dump without stacks while the
+    others have them, or "Could not acquire GIL", means that its main thread holds the GIL.
+
+Why it happens
+    Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
+
+What rules it out
+    Its ops were already off those of its peers (divergent-path). It stands in another communication call
+    (divergent-path). It left no dump (rank-lost, or not known). It came in the end (straggler).
+
+Fix
+    Take the slow work off the critical path (a background thread, a shared file system that answers), or bound it.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.detectors.cite import (
+    cite_divergence,
+    cite_event,
+    cite_stack,
+    describe_slot,
+    describe_stack,
+    events_of,
+    list_ranks,
+    live_stack,
+)
+from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
+from forkpoint.detectors.stalls import is_communicating
+from forkpoint.model.capture import LogKind
+from forkpoint.model.divergence import PartingKind
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.symptom import find_symptom, hang_is_shown
+
+NAME = "host-stall"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is None or divergence.how is not PartingKind.ABSENCE or divergence.shift is not None:
+        return
+    behind = divergence.odd
+    if not behind or behind == divergence.sides[0] or not hang_is_shown(incident):
+        return
+    stacks = [s for r in behind[:3] if (s := live_stack(r, incident))]
+    if stacks and all(is_communicating(s.stack) for s in stacks):
+        return
+    proof = (*(cite_stack(s) for s in stacks), *_gil_proof(behind, incident))
+    doing = f": it is {describe_stack(stacks[0].stack)}" if stacks else ""
+    verb = "has" if len(behind) == 1 else "have"
+    yield Finding(
+        detector=NAME,
+        cause=Cause.HOST_STALL,
+        suspects=behind,
+        confidence=DECIDED if proof else STRONG if find_symptom(incident) else LIKELY,
+        summary=f"{list_ranks(behind)} {verb} done every op so far and never issued {describe_slot(divergence)}{doing}",
+        action=Action.FIX_CODE_OR_STORAGE,
+        evidence=(*proof, *cite_divergence(divergence, incident)),
+        divergence=divergence,
+        probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
+        fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
+        next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
+    )
+
+
+def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
+    """The dump's second attempt is made without stacks when the first cannot get the GIL."""
+    proof = [cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD)[:1]]
+    traces = incident.timeline.traces
+    if any(t.has_stacks for r, t in traces.items() if r not in ranks):
+        bare = [traces[r] for r in ranks[:3] if traces[r].entries and not traces[r].has_stacks]
+        proof += [
+            Evidence(t.file, t.rank, "entries", "no stacks, unlike its peers: its main thread held the GIL")
+            for t in bare
+        ]
+    return proof

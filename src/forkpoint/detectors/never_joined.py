@@ -1,0 +1,80 @@
+"""Start-up: ranks missing at rendezvous or communicator creation.
+
+What it looks like
+    No rank has done a collective; logs say "3/4 clients joined" or that the communicator's id never came. Ranks that
+    print this are those that did join.
+
+Why it happens
+    A process that did not start, a wrong address or port, a wrong world size, a node that is down, an exception before
+    init_process_group on one rank.
+
+What rules it out
+    Any collective that was done by all: then they had joined.
+
+Fix
+    Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs.
+"""
+
+import re
+from collections.abc import Iterator
+
+from forkpoint.detectors.cite import cite_event, cite_stack, list_ranks
+from forkpoint.detectors.confidence import LIKELY, WEAK
+from forkpoint.detectors.stalls import is_communicating
+from forkpoint.model.capture import LiveStack, LogEvent, LogKind
+from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.world import ProcessGroup
+
+NAME = "never-joined"
+_JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    if any(t.entries for t in incident.timeline.traces.values()):
+        return
+    events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
+    waiting, elsewhere = _by_stack(incident)
+    if not events and not (waiting and elsewhere):
+        return
+    missing = _missing(events, incident) if events else tuple(s.rank for s in elsewhere)
+    named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
+    told = f"{list_ranks(named)} did not join" if named else "not all ranks joined"
+    yield Finding(
+        detector=NAME,
+        cause=Cause.NEVER_JOINED,
+        suspects=named,
+        confidence=LIKELY if named else WEAK,
+        summary=f"the job never came together: {told}, and no collective was done",
+        action=Action.INVESTIGATE,
+        evidence=(*(cite_event(e) for e in events[:4]), *(cite_stack(s) for s in (*elsewhere[:2], *waiting[:2]))),
+        divergence=_first_slot(named, incident),
+        probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
+        fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
+        next=("the log of each rank that printed nothing",),
+    )
+
+
+def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
+    """Nothing was done in the default group, so the fork is at its first slot."""
+    world = incident.timeline.world
+    joined = tuple(r for r in world if r not in missing)
+    cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
+    group = ProcessGroup("0", "default_pg", world, declared=False)
+    return Divergence(PartingKind.ABSENCE, group, None, 1, 1, 1, cohorts, missing, (joined, missing))
+
+
+def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
+    """Ranks that do not report the failure, if their number is just what the logs say is missing."""
+    spoke = {e.rank for e in events}
+    counts = [m for e in events if (m := _JOINED.search(e.text))]
+    world = range(int(counts[0][2])) if counts else incident.timeline.world
+    silent = tuple(r for r in world if r not in spoke)
+    expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
+    return silent if len(silent) == expected else ()
+
+
+def _by_stack(incident: Incident) -> tuple[list[LiveStack], list[LiveStack]]:
+    stacks = incident.capture.stacks
+    return [s for s in stacks if is_communicating(s.stack)], [s for s in stacks if not is_communicating(s.stack)]

@@ -1,0 +1,81 @@
+"""The same operations in another order, within a group or across groups.
+
+What it looks like
+    Within a group: from one slot on, both sides issued the same calls, permuted. Across groups: ranks wait for each
+    other in a ring, each in a group (or channel) that the next has not come to.
+
+Why it happens
+    Iterating over a set or dict whose order differs by process, hooks that fire in another order, two groups used in
+    opposite order, send and recv that both sides begin with the same half.
+
+What rules it out
+    One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all.
+
+Fix
+    Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.detectors.confidence import DECIDED, LIKELY
+from forkpoint.detectors.same_call import is_reordered
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.incident import Incident
+from forkpoint.model.timeline import Position
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+
+NAME = "order-inversion"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is None:
+        return
+    if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
+        sides = " and ".join(list_ranks(side) for side in divergence.sides[:2])
+        yield _finding(
+            divergence,
+            incident,
+            f"{sides} issue the same operations in another order from {describe_slot(divergence)} on",
+            DECIDED,
+        )
+    elif divergence.how is PartingKind.CYCLE and not divergence.left_order:
+        ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:4])
+        yield _finding(
+            divergence, incident, f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}", LIKELY
+        )
+
+
+def _first(rank: int, incident: Incident) -> Position:
+    return incident.timeline.positions[rank][0]
+
+
+def _place(position: Position) -> str:
+    if position.channel:
+        return f"{position.op.signatures[0].op} {position.channel[0]}->{position.channel[1]}"
+    return f"{position.group} seq {position.op.seq}"
+
+
+def _finding(divergence: Divergence, incident: Incident, summary: str, confidence: float) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.ORDER_INVERSION,
+        suspects=tuple(sorted(divergence.odd)),
+        confidence=confidence,
+        summary=summary,
+        action=Action.FIX_CODE,
+        evidence=(*cite_divergence(divergence, incident), *_cite_ring(divergence, incident)),
+        divergence=divergence,
+        probes=(Probe("log group and seq before each collective on the ranks named, and compare the order"),),
+        fixes=(Fix("use one order on all ranks: sort the keys or parameters, and the groups, before communicating"),),
+    )
+
+
+def _cite_ring(divergence: Divergence, incident: Incident) -> tuple[Evidence, ...]:
+    cited: list[Evidence] = []
+    for rank in divergence.cycle[:4]:
+        stands = _first(rank, incident)
+        file = incident.timeline.traces[rank].file
+        cited.append(Evidence(file, rank, f"entry {stands.op.record_id}", f"rank {rank} stands in {_place(stands)}"))
+    return tuple(cited)

@@ -1,0 +1,72 @@
+"""Comparing the calls of two sides of a divergence: the same line of code, the same ops in another order?"""
+
+from collections import Counter
+
+from forkpoint.align.slots import Sequence, sequence
+from forkpoint.detectors.cite import group_of, user_frames
+from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.model.incident import Incident
+from forkpoint.model.timeline import GroupTimeline
+
+REORDER_WINDOW = 64
+"""Ops looked through for the same calls in another order: more than one loop over parameters or keys needs."""
+
+
+def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
+    """Cohorts that issued an op in the slot."""
+    return tuple(c for c in divergence.cohorts if c.op is not None)
+
+
+def same_op(divergence: Divergence) -> bool:
+    return len({c.op for c in issuing(divergence)}) == 1
+
+
+def same_call_site(divergence: Divergence) -> bool | None:
+    """All sides called from the same user lines. None: no stacks to tell."""
+    stacks = [c.stack for c in issuing(divergence)]
+    if any(s is None for s in stacks):
+        return None
+    return len({(user_frames(s), bool(s)) for s in stacks}) == 1
+
+
+def is_reordered(divergence: Divergence, incident: Incident) -> bool:
+    """From the slot on, both sides issued the same calls in another order.
+
+    One call site that so far always issued one kind of op and now another is no reordering: its arguments changed.
+    """
+    seq = divergence.first_visible_seq
+    if divergence.channel is not None or seq is None or divergence.shift is not None:
+        return False
+    group = group_of(divergence, incident)
+    held = [_held(side[0], group, incident) for side in divergence.sides if side]
+    if len(held) < 2 or any(h is None or _changed_arguments(h, seq) for h in held):
+        return False
+    tokens = [h.match[seq - h.first :][:REORDER_WINDOW].tolist() for h in held if h]
+    longest = max(tokens, key=len)
+    others = [t for t in tokens if t is not longest]
+    return any(_permuted(longest, t) for t in others) and all(_is_part(t, longest) for t in others)
+
+
+def _held(rank: int, group: GroupTimeline, incident: Incident) -> Sequence | None:
+    track = group.track(rank)
+    return sequence(track, incident.timeline.tables) if track else None
+
+
+def _changed_arguments(held: Sequence, seq: int) -> bool:
+    """Before `seq` its call site issued one kind of op only, and several times."""
+    at = seq - held.first
+    earlier = held.match[:at][held.stack[:at] == held.stack[at]]
+    return len(earlier) > 1 and len(set(earlier.tolist())) == 1
+
+
+def _is_part(some: list[int], whole: list[int]) -> bool:
+    """A side that was held earlier issued only a part, but nothing else."""
+    return Counter(some[: len(whole)]) <= Counter(whole)
+
+
+def _permuted(one: list[int], other: list[int]) -> bool:
+    """A first part of both, of two ops or more, holds the same calls."""
+    return any(
+        sorted(one[:length]) == sorted(other[:length]) and one[:length] != other[:length]
+        for length in range(2, min(len(one), len(other)) + 1)
+    )

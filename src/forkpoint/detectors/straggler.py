@@ -1,0 +1,47 @@
+"""Same order, only late: the timeout is shorter than the work.
+
+What it looks like
+    All members issued the same op, one of them later than the others by more than the group's timeout.
+
+Why it happens
+    A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
+
+What rules it out
+    It never came (host-stall). It came within the timeout (gpu-stall, transport). It issued another op.
+
+Fix
+    Raise the group's timeout above the longest honest wait, or take the slow work out of the step.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.detectors.confidence import STRONG
+from forkpoint.detectors.lateness import late_ranks
+from forkpoint.model.divergence import PartingKind
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+
+NAME = "straggler"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is None or divergence.how is not PartingKind.STUCK:
+        return
+    late = late_ranks(divergence, incident)
+    if not late:
+        return
+    ranks = tuple(sorted(late))
+    yield Finding(
+        detector=NAME,
+        cause=Cause.STRAGGLER,
+        suspects=ranks,
+        confidence=STRONG,
+        summary=f"{list_ranks(ranks)} came to {describe_slot(divergence)} {max(late.values()):.1f} s after the others: later than the timeout",
+        action=Action.RAISE_TIMEOUT,
+        evidence=cite_divergence(divergence, incident),
+        divergence=divergence,
+        probes=(Probe("time the work before this op on the late rank"),),
+        fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
+    )

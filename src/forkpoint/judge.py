@@ -1,0 +1,131 @@
+"""Stage 7: Incident, Findings -> Verdict. Ranks the findings, abstains when the evidence does not decide, and says
+which evidence would.
+"""
+
+from forkpoint.coverage import recorder_was_off, summarise_coverage
+from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.model.capture import FAILURES
+from forkpoint.model.divergence import Divergence
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Action, Cause, Finding, Verdict
+from forkpoint.recorder_settings import how_to_record
+from forkpoint.symptom import find_symptom, is_finishing, is_pending
+
+HEALTHY = 0.9
+"""All ranks agree as far as their dumps go back; what the recorder does not see stays unseen."""
+
+
+def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
+    ranked = tuple(sorted(findings, key=lambda f: (-f.confidence, f.detector)))
+    if ranked:
+        return _stand_on(ranked, incident)
+    if _is_healthy(incident):
+        return _verdict(incident, Cause.HEALTHY, HEALTHY, Action.NONE, _healthy_summary(incident))
+    return _abstain(incident)
+
+
+def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
+    best = ranked[0]
+    return Verdict(
+        symptom=find_symptom(incident),
+        cause=best.cause,
+        confidence=best.confidence,
+        action=best.action,
+        suspects=best.suspects,
+        summary=best.summary,
+        divergence=best.divergence or incident.divergence,
+        coverage=summarise_coverage(incident),
+        findings=ranked,
+        next=best.next,
+    )
+
+
+def _is_healthy(incident: Incident) -> bool:
+    """Every rank's dump is there and whole, all agree, nothing is pending, and no log tells of a failure."""
+    timeline = incident.timeline
+    whole = set(timeline.world) == set(timeline.traces) and not timeline.blind
+    silent = not any(e.kind in FAILURES for e in incident.capture.events)
+    agreed = all(is_finishing(d) for d in incident.divergences)
+    return bool(timeline.traces) and whole and silent and agreed and not recorder_was_off(incident)
+
+
+def _healthy_summary(incident: Incident) -> str:
+    count = len(incident.timeline.traces)
+    return f"all {count} ranks agree on every operation that their dumps still hold, and none waits for another"
+
+
+def _abstain(incident: Incident) -> Verdict:
+    divergence = incident.divergence
+    if recorder_was_off(incident):
+        summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
+        return _verdict(incident, Cause.INCONCLUSIVE, 0.0, Action.INVESTIGATE, summary, how_to_record(incident))
+    if divergence is None:
+        missing = _missing(incident)
+        seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
+        return _verdict(
+            incident,
+            Cause.INCONCLUSIVE,
+            0.0,
+            Action.INVESTIGATE,
+            f"{seen}{missing}; that does not decide",
+            _wanted(incident),
+        )
+    return _verdict(
+        incident, Cause.INCONCLUSIVE, 0.0, Action.INVESTIGATE, _undecided(divergence, incident), _wanted(incident)
+    )
+
+
+def _undecided(divergence: Divergence, incident: Incident) -> str:
+    waiting = next((c for c in divergence.cohorts if c.op), None)
+    who = (
+        f"{list_ranks(waiting.ranks)} stand in {waiting.op} at {describe_slot(divergence)}"
+        if waiting
+        else describe_slot(divergence)
+    )
+    silent = tuple(r for r in divergence.unknown if r not in incident.timeline.traces)
+    rest = (
+        f"; {list_ranks(silent)} left no dump, and nothing says why" if silent else "; the evidence does not show why"
+    )
+    return who + rest
+
+
+def _missing(incident: Incident) -> str:
+    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
+    return f", {list_ranks(absent)} left none" if absent and incident.timeline.traces else ""
+
+
+def _wanted(incident: Incident) -> tuple[str, ...]:
+    """What would decide, as commands with this job's ranks in them."""
+    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
+    wanted: list[str] = []
+    if absent:
+        wanted.append(
+            f"the dumps of {list_ranks(absent)} (beside the others: forkpoint diagnose DIR), or the end of their logs"
+        )
+    if not incident.capture.logs:
+        wanted.append("the logs of all ranks: forkpoint diagnose DUMPS LOGS")
+    if is_pending(incident) and not incident.capture.stacks:
+        wanted.append("py-spy dump --pid PID on every rank while it hangs")
+    return tuple(wanted)
+
+
+def _verdict(
+    incident: Incident, cause: Cause, confidence: float, action: Action, summary: str, wanted: tuple[str, ...] = ()
+) -> Verdict:
+    divergence = incident.divergence if cause is not Cause.HEALTHY else None
+    finding = ()
+    if divergence is not None:
+        evidence = cite_divergence(divergence, incident)
+        finding = (Finding("undecided", cause, (), confidence, summary, action, evidence, divergence),)
+    return Verdict(
+        find_symptom(incident),
+        cause,
+        confidence,
+        action,
+        (),
+        summary,
+        divergence,
+        summarise_coverage(incident),
+        finding,
+        next=wanted,
+    )

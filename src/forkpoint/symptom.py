@@ -1,0 +1,68 @@
+"""What the user saw: from logs, and from ops that never finished."""
+
+from forkpoint.model.capture import LogKind
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.incident import Incident
+from forkpoint.model.op import OpState
+from forkpoint.model.verdict import Symptom
+
+_ERRORS = frozenset(
+    {LogKind.ASYNC_ERROR, LogKind.EXCEPTION, LogKind.OUT_OF_MEMORY, LogKind.KILLED, LogKind.RENDEZVOUS, LogKind.NETWORK}
+)
+
+
+def find_symptom(incident: Incident) -> Symptom | None:
+    """None: the evidence does not show it (dumps alone do not say what was printed)."""
+    kinds = {e.kind for e in incident.capture.events}
+    if LogKind.WATCHDOG_TIMEOUT in kinds:
+        return Symptom.WATCHDOG_TIMEOUT
+    if kinds & _ERRORS:
+        return Symptom.ERROR
+    divergence = incident.divergence
+    if divergence is not None and is_finishing(divergence):
+        return Symptom.NONE
+    if is_pending(incident) or (incident.capture.stacks and not _has_ops(incident)):
+        return Symptom.SILENT_HANG if incident.capture.logs or outlived_timeout(incident) else None
+    if divergence is not None:
+        return Symptom.NO_HANG
+    return Symptom.NONE if incident.timeline.traces else None
+
+
+def is_pending(incident: Incident) -> bool:
+    return any(incident.timeline.positions.values())
+
+
+def _has_ops(incident: Incident) -> bool:
+    return any(t.entries for t in incident.timeline.traces.values())
+
+
+def hang_is_shown(incident: Incident) -> bool:
+    """Something says that pending ops hang and were not just caught in flight.
+
+    NCCL writes dumps when something went wrong, so its dumps alone count; gloo's are only ever taken on demand. Logs
+    that are there and say nothing wrong speak against it, unless an op is older than its timeout or someone took
+    stacks, which people do when a job hangs.
+    """
+    symptom = find_symptom(incident)
+    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR):
+        return True
+    if outlived_timeout(incident) or incident.capture.stacks:
+        return True
+    by_nccl = any(t.comm_lib.startswith("nccl") for t in incident.timeline.traces.values())
+    return by_nccl and not incident.capture.logs
+
+
+def is_finishing(divergence: Divergence) -> bool:
+    """Some members are done with the slot and the others have issued it: caught in flight, not stuck."""
+    return divergence.how is PartingKind.STUCK and any(c.state is OpState.COMPLETED for c in divergence.cohorts)
+
+
+def outlived_timeout(incident: Incident) -> bool:
+    """An op that reads `completed` only because the dump asked, later than its timeout after it was issued."""
+    ops = (p.op for positions in incident.timeline.positions.values() for p in positions)
+    return any(
+        op.state in (OpState.ENTERING, OpState.ABORTED)
+        and op.timeout_ms > 0
+        and op.completed_ns - op.created_ns > op.timeout_ms * 1_000_000
+        for op in ops
+    )
