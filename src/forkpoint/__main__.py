@@ -1,0 +1,5 @@
+import sys
+
+from forkpoint.cli import main
+
+sys.exit(main())

@@ -1,0 +1,34 @@
+"""`forkpoint demo`: a real recorded incident, diagnosed."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import forkpoint
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
+from forkpoint.report.escape import escape
+
+_DESCRIPTION = """\
+Diagnose an incident that comes with the package: four NCCL ranks on a real
+GPU, stopped by the watchdog. Dumps, logs and stacks are as PyTorch wrote them.
+"""
+
+
+def run(args: Namespace) -> int:
+    folder = str(Path(forkpoint.__file__).parent / "demo")
+    diagnose_paths([folder], args)
+    if not args.quiet:
+        sys.stdout.flush()
+        print(f"\nThe evidence lies in {escape(folder)}. The same again:", file=sys.stderr)
+        print(f"    forkpoint diagnose {escape(folder)}", file=sys.stderr)
+    return 0
+
+
+COMMAND = Command(
+    name="demo",
+    help="diagnose a recorded incident that comes with the package",
+    description=_DESCRIPTION,
+    add_arguments=add_output_arguments,
+    run=run,
+)

@@ -1,0 +1,114 @@
+"""`forkpoint diagnose`: dumps, logs and stacks in, one verdict out."""
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.progress import Progress
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.model.capture import Problem
+    from forkpoint.model.verdict import Verdict
+
+_DESCRIPTION = """\
+Read flight recorder dumps, logs and stacks of a job that hung or failed, find
+the earliest point where its ranks stopped agreeing, and say who left, why, and
+what to do.
+
+PATH is a file, a folder or - for standard input, in any mixture. What a file
+is, and which rank wrote it, is found from its content and its name. Nothing in
+it is executed.
+
+exit codes:
+  0  healthy
+  1  something found
+  2  wrong usage
+  3  nothing could be read
+  4  inconclusive: the evidence does not decide, and the report says what would
+"""
+
+_MIN_WIDTH = 40
+_COMFORTABLE_WIDTH = 120
+_MAX_PROBLEMS = 10
+
+
+def run(args: Namespace) -> int:
+    return exit_code(diagnose_paths(args.paths, args))
+
+
+def diagnose_paths(paths: Sequence[str], args: Namespace) -> "Verdict":
+    """Read, diagnose and print, as the output options say."""
+    from forkpoint.ingest import read
+    from forkpoint.pipeline import diagnose
+
+    with Progress(sys.stderr, quiet=args.quiet) as progress:
+        capture = read(paths, progress)
+        verdict = diagnose(capture)
+    if not args.quiet:
+        _print_problems(capture.problems)
+    print_verdict(verdict, as_json=args.json, width=args.width)
+    return verdict
+
+
+def exit_code(verdict: "Verdict") -> int:
+    return {"healthy": 0, "inconclusive": 4}.get(verdict.cause, 1)
+
+
+def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> None:
+    if as_json:
+        from forkpoint.report.json_report import render_json
+
+        print(render_json(verdict))
+        return
+    from rich.console import Console
+
+    from forkpoint.report.text import render_text
+
+    width = width or max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH))
+    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
+    console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console.print(render_text(verdict, width), soft_wrap=True, highlight=False)
+
+
+def add_output_arguments(parser: ArgumentParser) -> None:
+    """Options of every command that prints a verdict."""
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema forkpoint.verdict/1)")
+    parser.add_argument(
+        "--width",
+        type=_width,
+        metavar="N",
+        help=f"columns of the report (at least {_MIN_WIDTH}; default: the terminal's)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    add_output_arguments(parser)
+
+
+def _width(text: str) -> int:
+    if not text.isdecimal() or int(text) < _MIN_WIDTH:
+        raise ArgumentTypeError(f"must be a number, at least {_MIN_WIDTH}")
+    return int(text)
+
+
+def _print_problems(problems: "Sequence[Problem]") -> None:
+    for problem in problems[:_MAX_PROBLEMS]:
+        print(f"forkpoint: {escape(problem.file)}: {escape(problem.text)}", file=sys.stderr)
+    if len(problems) > _MAX_PROBLEMS:
+        print(f"forkpoint: and {len(problems) - _MAX_PROBLEMS} more files with problems", file=sys.stderr)
+
+
+COMMAND = Command(
+    name="diagnose",
+    help="find where ranks stopped agreeing, from dumps, logs and stacks",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,232 @@
+"""Verdict -> terminal report: who, what, where, what to do, on what evidence. One screen, whatever the size of the job."""
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.model.op import Frame
+from forkpoint.model.verdict import Cause, Coverage, Site, Verdict
+from forkpoint.report.escape import escape
+from forkpoint.report.frames import user_frames
+from forkpoint.report.ranks import format_ranks, name_ranks
+
+SCREEN_LINES = 40
+
+_LABEL_WIDTH = 10
+_MAX_COHORTS = 3
+_MAX_EVIDENCE_LINES = 6
+_MAX_SIZES = 2
+_MAX_RING = 6
+_MIN_PATH_WIDTH = 20
+_MAX_CHARS = 2000
+"""Of one string: combining characters take no columns, so columns alone do not bound a string."""
+_ONLY_FOR_WRAPPING = Console()
+_CAUSE_STYLE = {Cause.HEALTHY: "bold green", Cause.INCONCLUSIVE: "bold yellow"}
+
+
+def render_text(verdict: Verdict, width: int) -> Text:
+    """At most `SCREEN_LINES` lines of at most `width` columns; evidence gives way to the rest."""
+    head = [
+        _headline(verdict, width),
+        Text(),
+        *_wrap(verdict.summary, width, max_lines=4, style="bold"),
+        Text(),
+        *_who(verdict, width),
+        *_what(verdict, width),
+        *_where(verdict.sites, width),
+        *_do(verdict, width),
+        *_also(verdict, width),
+    ]
+    tail = [*_coverage(verdict.coverage, width), *_next(verdict, width)]
+    room = min(_MAX_EVIDENCE_LINES, SCREEN_LINES - len(head) - len(tail))
+    return Text("\n").join([*head, *_evidence(verdict, width, room), *tail])
+
+
+def _headline(verdict: Verdict, width: int) -> Text:
+    details = [f"confidence {verdict.confidence:.2f}"]
+    if verdict.symptom is not None and verdict.symptom != "none":
+        details.append(f"symptom {verdict.symptom}")
+    line = Text.assemble((verdict.cause, _CAUSE_STYLE.get(verdict.cause, "bold red")), f"  ({', '.join(details)})")
+    return _cropped(line, width)
+
+
+def _who(verdict: Verdict, width: int) -> list[Text]:
+    if verdict.cause == Cause.HEALTHY:
+        return []
+    if not verdict.suspects:
+        return _labelled("who", ["no rank can be singled out"], width)
+    named = name_ranks(verdict.suspects, max_ranges=8)
+    of = f" of {verdict.coverage.ranks}" if verdict.coverage.ranks else ""
+    return _labelled("who", [f"suspect: {named}{of}"], width, max_lines=2, style="bold red")
+
+
+def _what(verdict: Verdict, width: int) -> list[Text]:
+    divergence = verdict.divergence
+    if divergence is None:
+        return []
+    # Suspects first: the reader looks for them, and only a few cohorts fit.
+    suspects = frozenset(verdict.suspects)
+    cohorts = sorted(divergence.cohorts, key=lambda cohort: suspects.isdisjoint(cohort.ranks))
+    shown, rest = cohorts[:_MAX_COHORTS], cohorts[_MAX_COHORTS:]
+    lines = _labelled("what", [_describe_slot(divergence)], width, max_lines=2)
+    names = [_short_ranks(cohort.ranks, width // 3) for cohort in shown]
+    column = max(map(len, names), default=0)
+    for cohort, name in zip(shown, names, strict=True):
+        style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
+        lines.append(_indented(f"{name:<{column}}  {cohort.role:<9}  {_describe_cohort(cohort)}", width, style))
+        frames = user_frames(cohort.stack or (), limit=4 if len(shown) < _MAX_COHORTS else 3)
+        lines += [_indented(_describe_frame(frame, width - _LABEL_WIDTH - 2), width, "dim", 2) for frame in frames]
+    if rest:
+        ranks = [rank for cohort in rest for rank in cohort.ranks]
+        lines.append(_indented(f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)}", width))
+    return lines
+
+
+def _describe_slot(divergence: Divergence) -> str:
+    group = divergence.group
+    name = f"{group} (group {group.name}, {len(group.ranks)} ranks)"
+    kind = divergence.kind
+    if divergence.channel is not None:
+        kind = f"{kind} {divergence.channel[0]} -> {divergence.channel[1]}"
+    seq = "seq no longer recorded" if divergence.seq is None else f"seq {divergence.seq}"
+    later = ""
+    if divergence.first_visible_seq not in {None, divergence.seq}:
+        later += f", visible from seq {divergence.first_visible_seq}"
+    if divergence.hang_seq not in {None, divergence.seq}:
+        later += f", waiting in seq {divergence.hang_seq}"
+    if divergence.cycle:
+        ring = [*divergence.cycle[:_MAX_RING], *(["..."] if len(divergence.cycle) > _MAX_RING else [])]
+        later += f", waiting in a ring: {' -> '.join(map(str, [*ring, divergence.cycle[0]]))}"
+    return f"{name}, {kind} {seq}{later}"
+
+
+def _describe_cohort(cohort: Cohort) -> str:
+    words = [cohort.op or "nothing here;"]
+    if cohort.sizes:
+        words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]
+        hidden = len(cohort.sizes) - _MAX_SIZES
+        words += [f"+{hidden}"] if hidden > 0 else []
+    words += sorted(set(cohort.dtypes))[:2]
+    if cohort.state is not None:
+        words.append(f"({cohort.state})")
+    if cohort.where is not None:
+        words.append(cohort.where)
+    return " ".join(words)
+
+
+def _describe_frame(frame: Frame, width: int) -> str:
+    suffix = f":{frame.line} {escape(frame.name[:60])}"
+    return _short_path(frame.filename, width - cell_len(suffix)) + suffix
+
+
+def _where(sites: Sequence[Site], width: int) -> list[Text]:
+    texts: list[str] = []
+    for site in sites[:2]:
+        text = f"{_short_path(site.file, width // 2)}:{site.line} {site.function}"
+        if site.condition is not None:
+            text += f": {site.condition}"
+        if site.why is not None:
+            text += f" ({site.why})"
+        texts.append(text)
+    return _labelled("where", texts, width)
+
+
+def _do(verdict: Verdict, width: int) -> list[Text]:
+    if verdict.cause == Cause.HEALTHY:
+        return []
+    titles = [fix.title + (" (patch: --json)" if fix.patch else "") for fix in verdict.fixes[:2]]
+    texts = [f"{verdict.action}: {titles[0]}", *titles[1:]] if titles else [verdict.action]
+    texts += [f"probe: {p.title}" + (f", at {p.where}" if p.where else "") for p in verdict.probes[:1]]
+    return _labelled("do", texts, width, max_lines=2)
+
+
+def _also(verdict: Verdict, width: int) -> list[Text]:
+    others = [finding for finding in verdict.findings if finding.cause != verdict.cause][:3]
+    texts = [
+        f"{finding.cause} {finding.confidence:.2f}"
+        + (f" {name_ranks(finding.suspects, max_ranges=2)}" if finding.suspects else "")
+        for finding in others
+    ]
+    return _labelled("possibly", [", ".join(texts)] if texts else [], width)
+
+
+def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
+    """As much as fits, numbered as in the JSON, what concerns a suspect first."""
+    numbered = sorted(enumerate(verdict.evidence, start=1), key=lambda item: item[1].rank not in verdict.suspects)
+    lines: list[Text] = []
+    for shown, (number, item) in enumerate(numbered):
+        rank = "" if item.rank is None else f"rank {item.rank}, "
+        text = f"E{number} {rank}{item.file.rpartition('/')[2]} {item.where}: {item.says}"
+        rows = _labelled("" if lines else "evidence", [text], width, max_lines=2)
+        left = len(numbered) - shown
+        if len(lines) + len(rows) + (1 if left > 1 else 0) > room:
+            return [*lines, _indented(f"{left} more: --json", width)]
+        lines += rows
+    return lines
+
+
+def _coverage(coverage: Coverage, width: int) -> list[Text]:
+    counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
+    return _labelled("coverage", ["; ".join([counts, *coverage.notes])], width, max_lines=3)
+
+
+def _next(verdict: Verdict, width: int) -> list[Text]:
+    # Without a divergence there is room, and getting better evidence is the point.
+    limit = 1 if verdict.divergence else 3
+    return _labelled("next", verdict.next[:limit], width, max_lines=2)
+
+
+def _labelled(label: str, texts: Sequence[str], width: int, max_lines: int = 1, style: str = "") -> list[Text]:
+    """Each text in at most `max_lines` lines, indented, the first one behind the label."""
+    lines = [line for text in texts for line in _wrap(text, width - _LABEL_WIDTH, max_lines, style)]
+    marks = [f"{label:<{_LABEL_WIDTH}}", *[" " * _LABEL_WIDTH] * len(lines)]
+    return [Text.assemble((mark, "cyan"), line) for mark, line in zip(marks, lines, strict=False)]
+
+
+def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:
+    return _cropped(Text(" " * (_LABEL_WIDTH + extra)).append(_clean(text), style), width)
+
+
+def _wrap(text: str, width: int, max_lines: int, style: str = "") -> list[Text]:
+    lines = list(Text(_clean(text), style).wrap(_ONLY_FOR_WRAPPING, width, overflow="fold"))
+    for line in lines:
+        line.rstrip()
+    if len(lines) > max_lines:
+        lines = lines[:max_lines]
+        lines[-1] = _cropped(lines[-1].append(" " * width), width)
+    return lines
+
+
+def _cropped(line: Text, width: int) -> Text:
+    if line.cell_len > width:
+        line.truncate(width - 4, overflow="crop")
+        line.rstrip()
+        line.append(" ...")
+    return line
+
+
+def _clean(text: str) -> str:
+    return escape(text[:_MAX_CHARS])
+
+
+def _short_path(path: str, width: int) -> str:
+    """The end of a path says more than its beginning; cut between folders where that is possible."""
+    room = max(width, _MIN_PATH_WIDTH)
+    end = _clean(path[-4 * room :])
+    if len(path) <= 4 * room and cell_len(end) <= room:
+        return end
+    while cell_len(end) > room - 4:
+        _, slash, rest = end.partition("/")
+        end = rest if slash else end[1:]
+    return f".../{end}"
+
+
+def _short_ranks(ranks: Sequence[int], width: int) -> str:
+    for max_ranges in (None, 6, 4, 2):
+        text = format_ranks(ranks, max_ranges)
+        if len(text) <= width:
+            return text
+    return format_ranks(ranks, 1)

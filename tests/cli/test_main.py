@@ -1,0 +1,80 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from forkpoint import __version__
+from forkpoint.cli import COMMANDS, main
+
+
+def forkpoint(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "forkpoint", *args], text=True, check=False, **options)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    out = capsys.readouterr().out
+    assert all(f"    {command.name} " in out for command in COMMANDS)
+
+
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"forkpoint {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["diagnose"], ["nonsense"], ["diagnose", "x", "--width", "3"], ["demo", "--wide"]]
+)
+def test_wrong_usage_exits_2_with_one_line_on_stderr(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("forkpoint: ")
+    assert err.count("\n") == 1
+
+
+def test_escapes_in_arguments_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--\x1b[2Jx"]) == 2
+
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_help_pays_for_neither_numpy_nor_rich() -> None:
+    code = (
+        "import sys; from forkpoint.cli import main; main(['diagnose', '--help']);"
+        "sys.stderr.write(', '.join({'numpy', 'rich', 'json', 'torch'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with os.fdopen(write_end, "w") as nobody_reads:
+        done = forkpoint("--help", stdout=nobody_reads, stderr=subprocess.PIPE, env=buffered)
+
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_crash_does_not_read_as_something_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(_: object) -> int:
+        raise RuntimeError("\x1b[2J")
+
+    monkeypatch.setattr("forkpoint.cli.COMMANDS", [COMMANDS[1]._replace(run=crash)])
+
+    assert main(["demo"]) == 70
+
+    err = capsys.readouterr().err
+    assert "this is a bug in forkpoint" in err
+    assert "\x1b" not in err

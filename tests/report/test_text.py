@@ -1,0 +1,151 @@
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from rich.cells import cell_len
+from rich.console import Console
+
+import verdicts
+from forkpoint.model.divergence import Cohort, Role
+from forkpoint.model.op import Frame
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.text import SCREEN_LINES, render_text
+
+
+def lines(verdict: Verdict, width: int = 80) -> list[str]:
+    return render_text(verdict, width).plain.split("\n")
+
+
+def section(verdict: Verdict, label: str) -> str:
+    return next(line for line in lines(verdict, 200) if line.startswith(label))
+
+
+def test_the_report_says_who_what_where_and_what_to_do() -> None:
+    assert lines(verdicts.FOUND) == [
+        "divergent-path  (confidence 0.93, symptom watchdog-timeout)",
+        "",
+        "Rank 0 calls all_reduce at metrics.py:15, which ranks 1-3 never reach.",
+        "",
+        "who       suspect: rank 0 of 4",
+        "what      default_pg (group 0, 4 ranks), collective seq 16",
+        "          0    elsewhere  all_reduce [2] Float (entering)",
+        "            /home/mlops/trainer/metrics.py:15 compute",
+        "            /home/mlops/trainer/train.py:16 log_progress",
+        "            /home/mlops/trainer/train.py:37 main",
+        "            /home/mlops/trainer/train.py:42 <module>",
+        "          1-3  waiting    all_reduce [71178] Float (scheduled)",
+        "where     train.py:15 log_progress: is_main_process() (true on rank 0 only)",
+        "do        fix-code: Call metric.compute() on every rank; only the logging",
+        "          belongs under the condition.",
+        "          probe: print the rank before the call, at train.py:15",
+        "possibly  host-stall 0.20 rank 0",
+        "evidence  E1 rank 0, nccl_trace_rank_0 entry 15: all_reduce [2] Float was issued",
+        "          from metrics.py:15",
+        "          E2 rank 1, log_rank_1.txt line 15: watchdog: ALLREDUCE seq 16 of 71178",
+        "          elements ran 20091 ms",
+        "coverage  4 ranks: 4 dumps, 4 logs, 4 stacks; rank 2: cut after 12 entries",
+        "next      forkpoint diagnose DIR --source SRC",
+    ]
+
+
+def test_a_healthy_job_gets_no_suspect_and_no_order() -> None:
+    assert lines(verdicts.HEALTHY) == [
+        "healthy  (confidence 0.90)",
+        "",
+        "All 4 ranks agree to the last recorded op.",
+        "",
+        "coverage  4 ranks: 4 dumps, 0 logs, 0 stacks",
+    ]
+
+
+def test_an_inconclusive_verdict_accuses_nobody_and_says_what_is_next() -> None:
+    text = lines(verdicts.INCONCLUSIVE)
+
+    assert "who       no rank can be singled out" in text
+    assert "next      TORCH_FR_BUFFER_SIZE=2000" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("ranks", [8, 1000, 100_000])
+def test_any_job_fits_one_screen(ranks: int, width: int) -> None:
+    text = lines(verdicts.crowded(ranks), width)
+
+    assert len(text) <= SCREEN_LINES
+    assert max(map(cell_len, text)) <= width
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    text = "\n".join(lines(verdicts.crowded(1000)))
+
+    assert "and 4 more cohorts" in text
+    assert "999 more: --json" in text
+
+
+def test_suspects_stand_first_among_the_cohorts() -> None:
+    cohorts = [Cohort((rank,), Role.WAITING) for rank in range(9)]
+    verdict = replace(verdicts.FOUND, suspects=(7,), divergence=replace(verdicts.DIVERGENCE, cohorts=tuple(cohorts)))
+
+    shown = [line.split()[0] for line in lines(verdict) if "waiting" in line]
+
+    assert shown == ["7", "0", "1"]
+
+
+def test_evidence_about_suspects_is_shown_first_under_its_own_number() -> None:
+    text = lines(replace(verdicts.FOUND, suspects=(1,)), 200)
+
+    assert next(line for line in text if line.startswith("evidence")).startswith("evidence  E2 rank 1")
+
+
+def test_three_different_seqs_are_all_named() -> None:
+    divergence = replace(verdicts.DIVERGENCE, seq=3, first_visible_seq=5, hang_seq=9)
+
+    what = section(replace(verdicts.FOUND, divergence=divergence), "what")
+
+    assert what.endswith("collective seq 3, visible from seq 5, waiting in seq 9")
+
+
+def test_a_channel_is_named_by_its_ends() -> None:
+    divergence = replace(verdicts.DIVERGENCE, channel=(2, 3), seq=None, first_visible_seq=None)
+
+    what = section(replace(verdicts.FOUND, divergence=divergence), "what")
+
+    assert "p2p 2 -> 3 seq no longer recorded, waiting in seq 16" in what
+
+
+def test_a_ring_of_waiting_ranks_is_drawn() -> None:
+    divergence = replace(verdicts.DIVERGENCE, cycle=(1, 2, 5))
+
+    what = section(replace(verdicts.FOUND, divergence=divergence), "what")
+
+    assert what.endswith(", waiting in a ring: 1 -> 2 -> 5 -> 1")
+
+
+def test_torch_is_shown_only_where_there_is_no_user_code() -> None:
+    torch_only = (Frame("wait", verdicts.TORCH + "distributed_c10d.py", 9), Frame("run", "<frozen runpy>", 88))
+    cohort = Cohort((0,), Role.WAITING, "all_reduce", stack=torch_only)
+    verdict = replace(verdicts.FOUND, divergence=replace(verdicts.DIVERGENCE, cohorts=(cohort,)))
+
+    text = "\n".join(lines(verdict, 200))
+
+    assert "distributed_c10d.py:9 wait" in text
+    assert "frozen" not in text
+    assert "distributed_c10d.py" not in "\n".join(lines(verdicts.FOUND))
+
+
+@given(verdicts.VERDICTS)
+def test_no_input_can_act_on_the_terminal_or_break_the_layout(verdict: Verdict) -> None:
+    text = lines(verdict)
+
+    assert all(line.isprintable() for line in text)
+    assert len(text) <= SCREEN_LINES
+    assert max(map(cell_len, text)) <= 80
+
+
+def test_markup_in_input_is_only_text() -> None:
+    out = io.StringIO()
+    verdict = replace(verdicts.FOUND, summary="[red]x[/red] [link=file:///etc]y[/link] :smile:")
+
+    Console(file=out, width=80).print(render_text(verdict, 80), soft_wrap=True, highlight=False)
+
+    assert "[red]x[/red] [link=file:///etc]y[/link] :smile:" in out.getvalue()

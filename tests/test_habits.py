@@ -1,0 +1,125 @@
+"""Ratchets: what a reader relies on and no linter checks."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forkpoint.detectors import DETECTORS
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "forkpoint"
+MODULES = sorted([*SRC.rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "docs").rglob("*.py")])
+SOURCES = sorted(SRC.rglob("*.py"))
+HEADINGS = ("What it looks like", "Why it happens", "What rules it out", "Fix")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> Iterator[Function]:
+    yield from (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Function))
+
+
+def length(function: Function) -> int:
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+def body_of(function: Function) -> str:
+    """What the function does: without its name and docstring."""
+    body = function.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    return "\n".join(ast.unparse(statement) for statement in body)
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    assert [named(path) for path in MODULES if len(path.read_text().splitlines()) > 400] == []
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    assert [f"{named(path)} {f.name}" for path in MODULES for f in functions(path) if length(f) > 60] == []
+
+
+def test_no_function_is_written_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for function in functions(path):
+            if body_of(function).count("\n") >= 4:
+                places[body_of(function)].append(f"{named(path)} {function.name}")
+
+    assert [twins for twins in places.values() if len(twins) > 1] == []
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        r"^\s*(import|from) +_?pickle",
+        r"(?<![\w.])(eval|exec)\(",
+        r"yaml\.(unsafe_)?load\(",
+        r"shell=True",
+        r"os\.system\(",
+        r"^\s*(import|from) +torch\b",
+    ],
+)
+def test_nothing_on_the_diagnosis_path_can_run_code_from_input(unsafe: str) -> None:
+    assert [named(path) for path in SOURCES if re.search(unsafe, path.read_text(), re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("find", DETECTORS, ids=lambda find: find.__module__.rpartition(".")[2])
+def test_every_detector_documents_itself_under_the_same_headings(find: object) -> None:
+    lines = (sys.modules[find.__module__].__doc__ or "").splitlines()
+
+    assert [line for line in lines if line in HEADINGS] == list(HEADINGS)
+    assert lines[0].endswith(".")
+
+
+def test_the_detectors_kept_apart_are_the_detectors_there_are() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = config["tool"]["importlinter"]["contracts"]
+    kept_apart = next(contract["modules"] for contract in contracts if contract["id"] == "detectors")
+
+    assert sorted(kept_apart) == sorted(find.__module__ for find in DETECTORS)
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_place_on_the_machine_it_was_written_on() -> None:
+    # Spelled in pieces, so that this file does not find itself.
+    places = "|".join(["/" + "work/", "/" + "root/", "/" + "opt/pypi", "/" + "opt/wheels", "bash" + "_jobs"])
+    private = re.compile(rb"(?<![\w.~-])(" + places.encode() + rb")")
+
+    assert [named(path) for path in tracked_files() if private.search(path.read_bytes())] == []
+
+
+def test_every_ignored_lint_rule_has_a_reason() -> None:
+    bare = re.compile(
+        r"# (noqa: [A-Z0-9, ]+|(type|pyright): ignore\[[^]]*\])\s*$|# (noqa|type: ignore|pyright: ignore)\s*$"
+    )
+
+    assert [
+        f"{named(path)}:{n}"
+        for path in SOURCES
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line)
+    ] == []
