@@ -1,0 +1,1 @@
+"""Benchmarks against torchfrtrace on generated dumps: `make bench`."""
