@@ -32,7 +32,7 @@ def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
         confidence=best.confidence,
         action=best.action,
         suspects=best.suspects,
-        summary=best.summary,
+        summary=_sentence(best.summary),
         divergence=best.divergence or incident.divergence,
         coverage=summarise_coverage(incident),
         findings=ranked,
@@ -40,10 +40,14 @@ def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
     )
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def _is_healthy(incident: Incident) -> bool:
     """Every rank's dump is there and whole, all agree, nothing is pending, and no log tells of a failure."""
     timeline = incident.timeline
-    whole = set(timeline.world) == set(timeline.traces) and not timeline.blind
+    whole = set(timeline.world) == set(timeline.traces) and not any(t.cut for t in timeline.traces.values())
     silent = not any(e.kind in FAILURES for e in incident.capture.events)
     agreed = all(is_finishing(d) for d in incident.divergences)
     return bool(timeline.traces) and whole and silent and agreed and not recorder_was_off(incident)
@@ -118,14 +122,14 @@ def _verdict(
         evidence = cite_divergence(divergence, incident)
         finding = (Finding("undecided", cause, (), confidence, summary, action, evidence, divergence),)
     return Verdict(
-        find_symptom(incident),
-        cause,
-        confidence,
-        action,
-        (),
-        summary,
-        divergence,
-        summarise_coverage(incident),
-        finding,
+        symptom=find_symptom(incident),
+        cause=cause,
+        confidence=confidence,
+        action=action,
+        suspects=(),
+        summary=_sentence(summary),
+        divergence=divergence,
+        coverage=summarise_coverage(incident),
+        findings=finding,
         next=wanted,
     )

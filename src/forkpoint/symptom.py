@@ -1,5 +1,6 @@
 """What the user saw: from logs, and from ops that never finished."""
 
+from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.capture import LogKind
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
@@ -22,7 +23,7 @@ def find_symptom(incident: Incident) -> Symptom | None:
     if divergence is not None and is_finishing(divergence):
         return Symptom.NONE
     if is_pending(incident) or (incident.capture.stacks and not _has_ops(incident)):
-        return Symptom.SILENT_HANG if incident.capture.logs or outlived_timeout(incident) else None
+        return Symptom.SILENT_HANG if _must_hang(incident) else None
     if divergence is not None:
         return Symptom.NO_HANG
     return Symptom.NONE if incident.timeline.traces else None
@@ -30,6 +31,17 @@ def find_symptom(incident: Incident) -> Symptom | None:
 
 def is_pending(incident: Incident) -> bool:
     return any(incident.timeline.positions.values())
+
+
+def _must_hang(incident: Incident) -> bool:
+    """An op outlived its timeout, ranks cannot get on by themselves, or none ever began."""
+    divergence = incident.divergence
+    deadlock = divergence is not None and divergence.how in (
+        PartingKind.CYCLE,
+        PartingKind.METADATA,
+        PartingKind.MESSAGE,
+    )
+    return outlived_timeout(incident) or deadlock or not _has_ops(incident)
 
 
 def _has_ops(incident: Incident) -> bool:
@@ -40,21 +52,19 @@ def hang_is_shown(incident: Incident) -> bool:
     """Something says that pending ops hang and were not just caught in flight.
 
     NCCL writes dumps when something went wrong, so its dumps alone count; gloo's are only ever taken on demand. Logs
-    that are there and say nothing wrong speak against it, unless an op is older than its timeout or someone took
-    stacks, which people do when a job hangs.
+    that are there and say nothing wrong speak against it, unless an op is older than its timeout.
     """
     symptom = find_symptom(incident)
-    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR):
-        return True
-    if outlived_timeout(incident) or incident.capture.stacks:
+    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or outlived_timeout(incident):
         return True
     by_nccl = any(t.comm_lib.startswith("nccl") for t in incident.timeline.traces.values())
     return by_nccl and not incident.capture.logs
 
 
 def is_finishing(divergence: Divergence) -> bool:
-    """Some members are done with the slot and the others have issued it: caught in flight, not stuck."""
-    return divergence.how is PartingKind.STUCK and any(c.state is OpState.COMPLETED for c in divergence.cohorts)
+    """Some members are done with a slot that no one finishes alone: all have issued it, it was caught in flight."""
+    waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and divergence.channel is None
+    return waiting and any(c.state is OpState.COMPLETED and c.op in SYNCHRONISING for c in divergence.cohorts)
 
 
 def outlived_timeout(incident: Incident) -> bool:

@@ -25,7 +25,6 @@ OTHERS = {
     "tensor file": b"PK\x03\x04archive/data.pkl",
     "other json": b'{"name": "forkpoint", "version": "1.2.3"}',
     "protocol 9": b"\x80\x09}",
-    "a number": b"\x80\x02K\x01.",
 }
 
 

@@ -57,7 +57,8 @@ def _departed(rank: int, incident: Incident) -> Departed | None:
         return Departed(rank, Departure.KILLED, killed[0])
     if raised:
         return Departed(rank, Departure.RAISED, raised[0])
-    if rank in incident.timeline.traces or not has_log(rank, incident) or _speaks_of_failure(rank, incident):
+    alive = bool(events_of(rank, incident, LogKind.DUMPED)) or _speaks_of_failure(rank, incident)
+    if alive or rank in incident.timeline.traces or not has_log(rank, incident):
         return None
     left = events_of(rank, incident, LogKind.LEFT)
     if left:

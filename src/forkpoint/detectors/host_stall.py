@@ -29,8 +29,8 @@ from forkpoint.detectors.cite import (
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.stalls import is_communicating
-from forkpoint.model.capture import LogKind
+from forkpoint.detectors.stalls import is_communicating, is_in_storage
+from forkpoint.model.capture import LiveStack, LogKind
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -58,13 +58,20 @@ def find(incident: Incident) -> Iterator[Finding]:
         suspects=behind,
         confidence=DECIDED if proof else STRONG if find_symptom(incident) else LIKELY,
         summary=f"{list_ranks(behind)} {verb} done every op so far and never issued {describe_slot(divergence)}{doing}",
-        action=Action.FIX_CODE_OR_STORAGE,
+        action=_action(stacks, held=bool(_gil_proof(behind, incident))),
         evidence=(*proof, *cite_divergence(divergence, incident)),
         divergence=divergence,
         probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
         fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
         next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
     )
+
+
+def _action(stacks: list[LiveStack], *, held: bool) -> Action:
+    """A rank that computes, holds the GIL or waits for a lock is the code's; without a stack storage stays possible."""
+    if held or (stacks and not any(is_in_storage(s.stack) for s in stacks)):
+        return Action.FIX_CODE
+    return Action.FIX_CODE_OR_STORAGE
 
 
 def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from forkpoint.detectors.cite import cite_event, cite_stack, list_ranks
 from forkpoint.detectors.confidence import LIKELY, WEAK
 from forkpoint.detectors.stalls import is_communicating
-from forkpoint.model.capture import LiveStack, LogEvent, LogKind
+from forkpoint.model.capture import FAILURES, LiveStack, LogEvent, LogKind
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
@@ -66,8 +66,8 @@ def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
-    """Ranks that do not report the failure, if their number is just what the logs say is missing."""
-    spoke = {e.rank for e in events}
+    """Ranks that do not speak of any failure, if their number is just what the logs say is missing."""
+    spoke = {e.rank for e in incident.capture.events if e.kind in FAILURES}
     counts = [m for e in events if (m := _JOINED.search(e.text))]
     world = range(int(counts[0][2])) if counts else incident.timeline.world
     silent = tuple(r for r in world if r not in spoke)

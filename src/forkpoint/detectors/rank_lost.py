@@ -17,10 +17,11 @@ Fix
 
 from collections.abc import Iterator
 
+from forkpoint.cohorts import cohorts_at
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot, list_ranks
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
-from forkpoint.model.divergence import PartingKind
+from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
@@ -34,9 +35,10 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     missing = missing_from(divergence, incident)
     lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
-    if not lost or (divergence is None and not any(d.event for d in lost)):
+    if not lost or 2 * len(lost) > len(incident.timeline.world):
         return
     ranks = tuple(d.rank for d in lost)
+    divergence = divergence or _last_slot(ranks, incident)
     where = f" while others wait at {describe_slot(divergence)}" if divergence else ""
     yield Finding(
         detector=NAME,
@@ -54,6 +56,21 @@ def find(incident: Incident) -> Iterator[Finding]:
         fixes=(Fix("give the process the memory it needs, or leave out the node that lost it"),),
         next=(f"the last 50 lines of the log of rank {ranks[0]}, and dmesg of its node",),
     )
+
+
+def _last_slot(lost: tuple[int, ...], incident: Incident) -> Divergence | None:
+    """Where the others' ops failed: gloo takes a failed op off its list like a done one, so nothing is pending."""
+    lasts = [(g, t.last) for g in incident.timeline.groups for r in g.traces if (t := g.track(r))]
+    if not lasts:
+        return None
+    group = max(lasts, key=lambda item: item[1].created_ns)[0]
+    seqs = {t.last_seq for r in group.traces if (t := group.track(r))}
+    if len(seqs) != 1 or any(r in group.traces for r in lost):
+        return None
+    (seq,) = seqs
+    others = tuple(group.traces)
+    cohorts = cohorts_at(group, seq, incident.timeline)
+    return Divergence(PartingKind.ABSENCE, group.group, None, seq, seq, seq, cohorts, (), (others,), unknown=lost)
 
 
 def _tell(lost: Departed) -> str:

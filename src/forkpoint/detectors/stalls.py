@@ -1,9 +1,13 @@
 """Shapes of live stacks: what a rank that does not come is doing."""
 
+import re
+
 from forkpoint.model.op import Stack
 
 _COMMUNICATION = ("torch/distributed/", "torch/nn/parallel/", "torch/nn/functional/all_reduce")
-_LEAVING = ("destroy_process_group",)
+_STORAGE = re.compile(
+    r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|socket|http|s3|mount", re.IGNORECASE
+)
 
 
 def is_communicating(stack: Stack) -> bool:
@@ -11,5 +15,6 @@ def is_communicating(stack: Stack) -> bool:
     return any(part in frame.filename for frame in stack[:3] for part in _COMMUNICATION)
 
 
-def is_leaving(stack: Stack) -> bool:
-    return any(frame.name in _LEAVING for frame in stack)
+def is_in_storage(stack: Stack) -> bool:
+    """Some function on the stack reads or writes, as far as names tell."""
+    return any(_STORAGE.search(frame.name) for frame in stack)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from forkpoint.diverge.history import expected_call, keeps_habit
+from forkpoint.diverge.history import keeps_habit, usual_place
 from forkpoint.diverge.waits import Wait
 from forkpoint.model.timeline import Timeline
 
@@ -57,15 +57,16 @@ def _broke_habit(inside: Iterable[int], waits: dict[int, Wait], timeline: Timeli
 def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     trace = timeline.traces[rank]
     record = wait.position.op.record_id
-    expected = expected_call(trace, record)
-    at = np.flatnonzero(trace.recent_records == record)
-    if expected is None or not at.size:
+    usual = usual_place(trace, record)
+    if usual is None:
         return False
-    before, after = trace.recent_records < record, trace.recent_records > record
-    if (trace.recent_calls[after] == expected).any():
-        return False  # it comes, only later
-    is_new_op = not (trace.recent_ops[before] == trace.recent_ops[at[0]]).any()
-    is_known_call = bool((trace.recent_calls[before] == trace.recent_calls[at[0]]).any())
+    at = int(np.flatnonzero(trace.recent_records == record)[0])
+    if trace.recent_stacks[usual] == trace.recent_stacks[at]:
+        return False  # a loop over groups calls them all from one line: its order changed
+    if (trace.recent_calls[at + 1 :] == trace.recent_calls[usual]).any():
+        return False  # the usual call comes, only later
+    is_new_op = not (trace.recent_ops[:at] == trace.recent_ops[at]).any()
+    is_known_call = bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
     return is_new_op or is_known_call
 
 

@@ -22,13 +22,13 @@ def keeps_habit(trace: RankTrace, record_id: int) -> bool | None:
     return _is_usual(trace.recent_calls, int(at[0])) if at.size and at[0] > 0 else None
 
 
-def expected_call(trace: RankTrace, record_id: int) -> int | None:
-    """The call that used to come where this entry stands; None without a past to go by."""
+def usual_place(trace: RankTrace, record_id: int) -> int | None:
+    """Index among the recent calls of what came the last time in the place of this entry; None without a past."""
     at = np.flatnonzero(trace.recent_records == record_id)
     if not at.size or at[0] == 0:
         return None
     places = _like_places(trace.recent_calls, int(at[0]))
-    return int(trace.recent_calls[places[-1]]) if places.size else None
+    return int(places[-1]) if places.size else None
 
 
 def next_group(trace: RankTrace) -> str | None:

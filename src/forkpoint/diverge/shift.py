@@ -30,18 +30,21 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
     start = int(different[0]) if different.size else visible - first
     if start <= 0 or not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
         return None  # start 0: never alike, these ranks have call sites of their own
+    # Seen in stacks before it shows, it is measured up to there: what comes after may be another thing altogether.
+    end = visible - first if different.size else max(len(ours), len(theirs))
+    proof = min(PROOF, end - start) if different.size else PROOF
     for by in range(1, MAX_SHIFT + 1):
-        if _is_shifted(ours, theirs, by, start):
+        if _fits(ours[start + by : end + by], theirs[start:end], proof):
             return FoundShift(by, first + start)
-        if _is_shifted(theirs, ours, by, start):
+        if _fits(theirs[start + by : end + by], ours[start:end], proof):
             return FoundShift(-by, first + start)
     return None
 
 
-def _is_shifted(ahead: Tokens, behind: Tokens, by: int, start: int) -> bool:
-    """From `start` on, behind[i] is ahead[i + by], as far as both are held."""
-    length = min(len(behind), len(ahead) - by) - start
-    return length >= PROOF and bool((behind[start : start + length] == ahead[start + by : start + by + length]).all())
+def _fits(ahead: Tokens, behind: Tokens, proof: int) -> bool:
+    """The same calls, as far as both are held, and enough of them."""
+    length = min(len(ahead), len(behind))
+    return length >= proof and bool((ahead[:length] == behind[:length]).all())
 
 
 def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bool:

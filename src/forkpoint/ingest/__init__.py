@@ -24,7 +24,6 @@ Progress = Callable[[int, int, str], None]
 
 SNIFF = 65536
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
-DUMP_LIMIT = 1 << 28
 TEXT_LIMIT = 1 << 30
 
 
@@ -67,14 +66,14 @@ def read(paths: Sequence[str], progress: Progress | None = None) -> Capture:
 
 
 def _read_file(path: str, reading: _Reading) -> None:
-    data = sys.stdin.buffer.read(DUMP_LIMIT) if path == STDIN else None
+    data = sys.stdin.buffer.read(flight_recorder.MAX_BYTES) if path == STDIN else None
     head = data[:SNIFF] if data is not None else _head(path)
     if not head:
         if PurePath(path).suffix not in TEXT_SUFFIXES:  # an empty log or stack file is nothing to speak of
             raise UnreadableInput(f"{path}: empty: its rank was ended before it could write")
         return
     if flight_recorder.looks_like_dump(head):
-        _read_dump(path, data if data is not None else read_bytes(path, DUMP_LIMIT), reading)
+        _read_dump(path, data if data is not None else read_bytes(path, flight_recorder.MAX_BYTES), reading)
     elif b"\x00" in head:
         raise UnreadableInput(f"{path}: neither a dump nor text; left out")
     else:

@@ -77,9 +77,9 @@ def _one_per_rank(traces: list[RankTrace], tables: Tables, problems: list[Proble
     kept: list[RankTrace] = []
     for rank, copies in by_rank.items():
         newest = max(copies, key=lambda t: (t.last_ns, t.entries, t.file))
-        if all(_agree(newest, t, tables) for t in copies):
+        rest = [t for t in copies if t is not newest]
+        if all(_agree(newest, t, tables) for t in rest):
             kept.append(newest)
-            rest = [t for t in copies if t is not newest]
             problems += [
                 Problem(t.file, f"a second, older or equal dump of rank {rank}; {newest.file} is used") for t in rest
             ]

@@ -64,11 +64,12 @@ def _possible_ranks(columns: DumpColumns) -> frozenset[int] | None:
 
 def _rank_in_messages(columns: DumpColumns) -> int | None:
     """A send names its source, a receive its destination: the rank itself, as a group rank."""
-    for row, signature_index in enumerate(columns.signature):
-        signature = columns.signatures[int(signature_index)]
-        members = columns.members(int(columns.group[row])) if signature.peers else None
-        if signature.peers is None or members is None:
+    for index, signature in enumerate(columns.signatures):
+        if signature.peers is None:
             continue
+        row = int((columns.signature == index).argmax())
+        members = columns.members(int(columns.group[row]))
         own = signature.peers[0 if signature.op == "send" else 1]
-        return members[own] if own < len(members) else None
+        if members is not None and own < len(members):
+            return members[own]
     return None

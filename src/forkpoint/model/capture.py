@@ -25,8 +25,9 @@ class LogKind(StrEnum):
     """The rank was alive when dumps were asked for."""
 
 
-FAILURES = frozenset(LogKind) - {LogKind.LEFT, LogKind.GROUP_STATUS}
-"""Kinds that tell of a failure. A program that ends in order does not, and counters come with other lines."""
+FAILURES = frozenset(LogKind) - {LogKind.LEFT, LogKind.DUMPED, LogKind.GROUP_STATUS}
+"""Kinds that tell of a failure. A program that ends in order does not, dumps can be asked for at any time, and counters
+come with other lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from forkpoint.ingest.flight_recorder.stream import read_pickle
 
 __all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
 
-MAX_BYTES = 128 << 20
-"""Of one file: 650,000 entries. The recorder keeps 2,000 unless told otherwise."""
+MAX_BYTES = 64 << 20
+"""Of one file: 325,000 entries. The recorder keeps 2,000 unless told otherwise."""
 
 _WORTH_LAYOUTS = 16 << 10
 """Bytes from which on learning an entry's layout pays."""
 
-_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[}\]]", re.DOTALL)
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")  # no text begins so
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
 _JSON_KEY = re.compile(rb'"(?:entries|pg_config|pg_status)"\s*+:|\{\s*+"version"\s*+:\s*+"[0-9]+\.[0-9]+"')
 

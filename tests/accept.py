@@ -1,0 +1,27 @@
+"""Rewrite the golden verdicts of all cases: `make accept`. Read the diff before you keep it."""
+
+import json
+import os
+
+import forkpoint
+from cases import CASES, ROOT, load_cases
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.json_report import render_json
+
+
+def render_expected(verdict: Verdict) -> str:
+    """The verdict as JSON, with paths as seen from the repository's root."""
+    return render_json(verdict).replace(f"{ROOT}{os.sep}", "")
+
+
+def main() -> None:
+    for case in load_cases():
+        path = CASES / case.number / "expected.json"
+        text = render_expected(forkpoint.diagnose(forkpoint.read([str(case.capture)])))
+        if not path.exists() or json.loads(path.read_text()) != json.loads(text):
+            print(f"rewritten: {path.relative_to(ROOT)}")
+            path.write_text(json.dumps(json.loads(text), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Less or worse evidence may weaken a verdict, never turn it wrong: no innocent rank is ever accused."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import forkpoint
+from cases import Case, load_cases
+from forkpoint.errors import UnreadableInput
+
+ALL = load_cases()
+NAMES = ("comm_lib_trace_rank_{}", "rank_{}", "rank-{}.json", "trace_rank_node07_{}", "dump_{}.bin", "rank{}/fr.pickle")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What happens to a capture on its way to us."""
+
+    lost_dumps: frozenset[int]
+    cut_dumps: frozenset[int]
+    cut_at: float
+    lost_texts: frozenset[int]
+    name: str
+    foreign: tuple[Case, int, int] | None
+    """A case, the index of its dump, and the rank it is mistaken for."""
+    backwards: bool
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> Damage:
+    ranks = st.frozensets(st.integers(0, 15), max_size=3)
+    other = st.tuples(st.sampled_from(ALL), st.integers(0, 15), st.integers(0, 15))
+    return Damage(
+        lost_dumps=draw(ranks),
+        cut_dumps=draw(ranks),
+        cut_at=draw(st.floats(0.02, 0.98)),
+        lost_texts=draw(st.one_of(ranks, st.just(frozenset(range(16))))),
+        name=draw(st.sampled_from(NAMES)),
+        foreign=draw(st.none() | other),
+        backwards=draw(st.booleans()),
+    )
+
+
+@given(case=st.sampled_from(ALL), damage=damages())
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_damaged_evidence_never_accuses_an_innocent_rank(tmp_path_factory, case: Case, damage: Damage) -> None:
+    folder = tmp_path_factory.mktemp("capture")
+    try:
+        paths = sorted(_damaged(case, damage, folder), reverse=damage.backwards)
+        verdict = forkpoint.diagnose(forkpoint.read(paths)) if paths else None
+    except UnreadableInput:
+        verdict = None
+    finally:
+        shutil.rmtree(folder)
+
+    accused = set(verdict.suspects) if verdict else set()
+    assert accused <= case.guilty, f"case {case.number}: {verdict and verdict.summary}"
+
+
+def _damaged(case: Case, damage: Damage, folder: Path) -> list[str]:
+    paths: list[str] = []
+    for file in sorted(case.capture.iterdir()):
+        rank = int("".join(c for c in file.stem.rsplit("_", 1)[-1] if c.isdigit()))
+        if file.suffix == ".txt":
+            if rank not in damage.lost_texts:
+                paths.append(str(file))
+        elif rank not in damage.lost_dumps:
+            data = file.read_bytes()
+            keep = int(len(data) * damage.cut_at) if rank in damage.cut_dumps else len(data)
+            paths.append(_write(folder / damage.name.format(rank), data[:keep]))
+    if damage.foreign is not None:
+        other, index, rank = damage.foreign
+        dumps = sorted(f for f in other.capture.iterdir() if f.suffix != ".txt")
+        if dumps and other.number != case.number:
+            data = dumps[index % len(dumps)].read_bytes()
+            paths.append(_write(folder / "other" / f"nccl_trace_rank_{rank % case.world}", data))
+    return paths
+
+
+def _write(path: Path, data: bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return str(path)

@@ -1,0 +1,79 @@
+"""Capture -> Timeline: by absolute position, whatever is missing."""
+
+from forkpoint.align import align
+from forkpoint.ingest.flight_recorder import decode
+from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
+from forkpoint.model.capture import Capture
+from forkpoint.model.timeline import Gap
+from small_jobs import SmallJob
+
+
+def test_ring_buffers_that_begin_at_different_places_are_aligned_by_absolute_seq() -> None:
+    job = SmallJob(2)
+    for _ in range(10):
+        job.op()
+
+    (group,) = align(job.capture(buffer={0: 10, 1: 4})).groups
+
+    assert group.gap(1, 6) is Gap.EVICTED
+    assert group.gap(1, 7) is None
+    assert group.gap(0, 6) is None
+
+
+def test_a_rank_without_a_dump_has_a_gap_of_its_own_kind() -> None:
+    job = SmallJob(3)
+    job.op()
+    job.op(ranks=[0], done=False)
+
+    (group,) = align(job.capture(ranks=[0, 1])).groups
+
+    assert group.gap(1, 2) is Gap.NOT_REACHED
+    assert group.gap(2, 2) is Gap.NO_DUMP
+
+
+def test_groups_of_one_name_with_different_members_are_two_groups() -> None:
+    left, right = (SmallJob(4, groups={"1": ("tp", pair)}) for pair in ((0, 1), (2, 3)))
+    tables = TablesBuilder()
+    for job in (left, right):
+        job.op(group="1")
+    traces = (left.trace(0, tables), left.trace(1, tables), right.trace(2, tables), right.trace(3, tables))
+
+    timeline = align(Capture(traces, tables.build()))
+
+    assert [g.group.ranks for g in timeline.groups if g.group.name == "1"] == [(0, 1), (2, 3)]
+
+
+def test_a_cut_dump_says_nothing_about_what_came_after_the_cut() -> None:
+    job = SmallJob(2)
+    for _ in range(6):
+        job.op()
+    data, tables = job.dump(1), TablesBuilder()
+    cut = summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, "cut", tables)
+
+    timeline = align(Capture((job.trace(0, tables), cut), tables.build()))
+
+    assert timeline.blind == {1}
+    assert timeline.groups[0].gap(1, 6) is Gap.NO_DUMP
+
+
+def test_a_dump_taken_earlier_than_its_peers_is_not_behind() -> None:
+    job = SmallJob(3)
+    for _ in range(5):
+        job.op()
+    job.entries[2] = job.entries[2][:3]
+
+    timeline = align(job.capture())
+
+    assert timeline.blind == {2}
+    assert timeline.groups[0].gap(2, 5) is Gap.NO_DUMP
+
+
+def test_messages_are_paired_by_channel_with_group_ranks_translated() -> None:
+    job = SmallJob(6, groups={"7": ("pp", (1, 3, 5))})
+    job.send(1, 3, group="7")
+    job.recv(3, 1, group="7")
+
+    (channel,) = align(job.capture()).channels
+
+    assert (channel.source, channel.destination) == (1, 3)
+    assert channel.counted

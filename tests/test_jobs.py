@@ -1,0 +1,140 @@
+"""Mixed jobs, stale files and duplicates are noticed and said, and never compared."""
+
+from pathlib import Path
+
+import pytest
+
+import forkpoint
+from forkpoint.model.verdict import Cause
+from small_jobs import STEP_NS, SmallJob
+
+HOUR = 3_600_000_000_000
+
+
+def _healthy(world: int = 4, script: str = "/train/train.py", start: int = 0) -> SmallJob:
+    job = SmallJob(world, now=start)
+    for _ in range(20):
+        job.op()
+    for entries in job.entries.values():
+        for entry in entries:
+            entry["frames"] = [*entry["frames"][:-1], {"name": "<module>", "filename": script, "line": 9}]
+    return job
+
+
+def _write(folder: Path, job: SmallJob, ranks: range | list[int], name: str = "nccl_trace_rank_{}") -> None:
+    folder.mkdir(exist_ok=True)
+    for rank in ranks:
+        (folder / name.format(rank)).write_bytes(job.dump(rank))
+
+
+def test_a_dump_of_a_job_of_another_size_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(), range(4))
+    _write(tmp_path / "old", _healthy(world=8), [6])
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.cause is Cause.HEALTHY
+    assert any("of another job (8 ranks" in note for note in verdict.coverage.notes)
+
+
+def test_a_stale_file_of_an_earlier_run_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(start=HOUR), [0, 1, 2])
+    stale = _healthy()
+    stale.op(size=77)
+    _write(tmp_path, stale, [3])
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.suspects == ()
+    assert any("stale" in note for note in verdict.coverage.notes)
+
+
+def test_a_dump_of_another_script_that_disagrees_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(), [0, 1, 2])
+    other = _healthy(script="/other/eval.py")
+    other.entries[3][5]["input_sizes"] = [[99]]
+    _write(tmp_path, other, [3])
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.suspects == ()
+    assert any("/other/eval.py" in note for note in verdict.coverage.notes)
+
+
+def test_a_job_of_several_scripts_that_agree_is_one_job(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(), [0, 1, 2])
+    _write(tmp_path, _healthy(script="/train/actor.py"), [3])
+
+    assert forkpoint.diagnose(forkpoint.read([str(tmp_path)])).cause is Cause.HEALTHY
+
+
+def test_an_older_copy_of_a_rank_gives_way_to_the_newer(tmp_path: Path) -> None:
+    job = _healthy()
+    _write(tmp_path, job, range(4))
+    older = SmallJob(4)
+    older.entries = {rank: entries[:7] for rank, entries in job.entries.items()}
+    _write(tmp_path / "copy", older, [2])
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.cause is Cause.HEALTHY
+    assert any("a second, older or equal dump of rank 2" in note for note in verdict.coverage.notes)
+
+
+def test_two_dumps_that_claim_one_rank_and_disagree_are_both_left_out(tmp_path: Path) -> None:
+    job = _healthy()
+    _write(tmp_path, job, range(4))
+    other = _healthy()
+    other.entries[2][4]["input_sizes"] = [[99]]
+    _write(tmp_path / "copy", other, [2])
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [t.rank for t in capture.traces] == [0, 1, 3]
+    assert sum("all claim rank 2 and disagree" in p.text for p in capture.problems) == 2
+
+
+@pytest.mark.parametrize("name", ["rank_{}", "fr-rank{}.pkl", "trace_rank_gpu-node02_{}", "dump_{}.bin", "rank{}/fr"])
+def test_the_rank_comes_from_any_file_name(tmp_path: Path, name: str) -> None:
+    for rank in range(4):
+        path = tmp_path / name.format(rank)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(_healthy().dump(rank))
+
+    assert [t.rank for t in forkpoint.read([str(tmp_path)]).traces] == [0, 1, 2, 3]
+
+
+def test_content_that_names_its_rank_goes_before_the_file_name(tmp_path: Path) -> None:
+    job = SmallJob(4, groups={"1": ("tp", (2, 3)), "2": ("dp", (0, 2))})
+    job.op(ranks=[2], group="1")
+    job.op(ranks=[2], group="2")
+    (tmp_path / "nccl_trace_rank_0").write_bytes(job.dump(2))
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [t.rank for t in capture.traces] == [2]
+    assert "named as rank 0, but what it holds is rank 2's" in capture.problems[0].text
+
+
+def test_a_dump_without_a_rank_is_said_not_guessed(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(), range(3))
+    (tmp_path / "trace").write_bytes(_healthy().dump(3))
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [t.rank for t in capture.traces] == [0, 1, 2]
+    assert "does not say which rank wrote it" in capture.problems[0].text
+
+
+def test_a_snapshot_of_a_running_job_accuses_nobody(tmp_path: Path) -> None:
+    job = SmallJob(4, lib="gloo")
+    for _ in range(9):
+        job.op()
+    job.op(ranks=[0, 1, 2], done=False)
+    job.now += STEP_NS
+    _write(tmp_path, job, range(4), "rank_{}")
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.cause is Cause.INCONCLUSIVE
+    assert verdict.suspects == ()
