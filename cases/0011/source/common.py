@@ -1,0 +1,10 @@
+import datetime, logging, os
+import torch, torch.distributed as dist
+
+
+def connect():
+    rank = int(os.environ["RANK"])
+    backend = os.environ.get("BACKEND", "nccl")
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=int(os.environ.get("PG_TIMEOUT", "20"))))
+    logging.basicConfig(level="INFO", format=f"%(asctime)s [rank{rank}] %(name)s: %(message)s")
+    return rank, torch.device("cuda:0" if backend == "nccl" else "cpu")
