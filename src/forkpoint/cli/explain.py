@@ -1,0 +1,109 @@
+"""`forkpoint explain`: what a code or a pasted log line means, from the knowledge base."""
+
+import shutil
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.kb.entry import Entry
+
+_DESCRIPTION = """\
+Say what a code or a log line means, what it does not mean, what to do, and
+where that is known from. Nothing is looked up outside this machine.
+
+CODE is a cause (divergent-path), an Xid (79, xid79), an SXid (sxid12028), a
+result of NCCL (ncclRemoteError), an environment variable (NCCL_TIMEOUT), or a
+line pasted from a log, in quotes, with whatever stands before it.
+
+exit codes:
+  0  found
+  2  wrong usage, or nothing known; codes spelled alike are suggested
+"""
+
+_KINDS = ("cause", "xid", "sxid", "nccl", "variable", "line")
+_ALL = "all"
+_COMFORTABLE_WIDTH = 100
+_MAX_ECHO = 60
+
+
+def run(args: Namespace) -> int:
+    query = " ".join(args.code)
+    if bool(query.strip()) == bool(args.list):
+        raise UsageError("give either a code or --list (see forkpoint explain --help)")
+    if args.list:
+        _print_list(args.list, as_json=args.json)
+    else:
+        _print_entries(query, as_json=args.json)
+    return 0
+
+
+def _print_entries(query: str, *, as_json: bool) -> None:
+    from forkpoint.kb.lookup import find
+
+    found = find(query)
+    if not found:
+        raise UsageError(_unknown(query))
+    if as_json:
+        from forkpoint.report.explain_json import render_entries as render_json
+
+        print(render_json(query, found))
+    else:
+        from forkpoint.report.explain_text import render_entries as render_text
+
+        print(render_text(found, _width()))
+
+
+def _print_list(which: str, *, as_json: bool) -> None:
+    from forkpoint.kb.entry import Kind
+    from forkpoint.kb.load import entries
+
+    kinds = tuple(Kind) if which == _ALL else (Kind(which),)
+    listed: Sequence[Entry] = [entry for kind in kinds for entry in entries(kind)]
+    if as_json:
+        from forkpoint.report.explain_json import render_entries as render_json
+
+        print(render_json(None, listed))
+    else:
+        from forkpoint.report.explain_text import render_list
+
+        print(render_list(listed))
+
+
+def _unknown(query: str) -> str:
+    from forkpoint.kb.lookup import suggest
+
+    words = query.strip()
+    shown = words if len(words) <= _MAX_ECHO else f"{words[:_MAX_ECHO]}..."
+    near = suggest(query)
+    hint = f"did you mean {', '.join(near)}?" if near else "no code is spelled like it."
+    return f"nothing known about {shown!r}; {hint} `forkpoint explain --list` names all"
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("code", nargs="*", metavar="CODE", help="what to explain; several words are one question")
+    parser.add_argument(
+        "--list",
+        nargs="?",
+        const=_ALL,
+        choices=(_ALL, *_KINDS),
+        metavar="KIND",
+        help=f"name what is known: {', '.join(_KINDS)}; without KIND, all",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.explain/1)")
+
+
+COMMAND = Command(
+    name="explain",
+    help="say what a cause, Xid, NCCL error, variable or log line means",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)
