@@ -44,6 +44,7 @@ class _Behaviour:
     state: OpState | None = None
     stack: Stack | None = None
     where: str | None = None
+    thread: str | None = None
 
 
 def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) -> _Behaviour:
@@ -76,7 +77,7 @@ def _present(track: Track, seq: int, timeline: Timeline) -> _Behaviour:
     op = frontier_op(track, seq)
     if op is not None:
         role = Role.AHEAD if op.state is OpState.COMPLETED else Role.WAITING
-        return _Behaviour(role, op.signatures[0], op.state, op.stack)
+        return _Behaviour(role, op.signatures[0], op.state, op.stack, thread=op.thread)
     done = track.last_done is not None and seq <= track.last_done.seq
     signature, stack = issued(track, seq, timeline.tables)
     return _Behaviour(Role.AHEAD if done else Role.WAITING, signature, OpState.COMPLETED if done else None, stack)
@@ -118,6 +119,7 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
         dtypes=(signature.input_dtypes or signature.output_dtypes) if signature else (),
         state=behaviour.state,
         stack=behaviour.stack,
+        thread=behaviour.thread,
         where=behaviour.where,
     )
 

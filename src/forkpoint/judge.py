@@ -2,11 +2,14 @@
 which evidence would.
 """
 
+from dataclasses import replace
+
 from forkpoint.coverage import recorder_was_off, summarise_coverage
-from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.model.capture import FAILURES
-from forkpoint.model.divergence import Divergence
+from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Verdict
 from forkpoint.recorder_settings import how_to_record
 from forkpoint.symptom import find_symptom, is_finishing, is_pending
@@ -19,9 +22,7 @@ def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
     ranked = tuple(sorted(findings, key=lambda f: (-f.confidence, f.detector)))
     if ranked:
         return _stand_on(ranked, incident)
-    if _is_healthy(incident):
-        return _verdict(incident, Cause.HEALTHY, HEALTHY, Action.NONE, _healthy_summary(incident))
-    return _abstain(incident)
+    return _healthy(incident) if _is_healthy(incident) else _abstain(incident)
 
 
 def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
@@ -47,55 +48,71 @@ def _sentence(text: str) -> str:
 def _is_healthy(incident: Incident) -> bool:
     """Every rank's dump is there and whole, all agree, nothing is pending, and no log tells of a failure."""
     timeline = incident.timeline
-    whole = set(timeline.world) == set(timeline.traces) and not any(t.cut for t in timeline.traces.values())
+    traces = timeline.traces.values()
+    whole = (
+        timeline.world_known
+        and set(timeline.world) == set(timeline.traces)
+        and all(t.entries and not t.cut for t in traces)
+    )
     silent = not any(e.kind in FAILURES for e in incident.capture.events)
     agreed = all(is_finishing(d) for d in incident.divergences)
-    return bool(timeline.traces) and whole and silent and agreed and not recorder_was_off(incident)
+    return bool(traces) and whole and silent and agreed
 
 
-def _healthy_summary(incident: Incident) -> str:
+def _healthy(incident: Incident) -> Verdict:
     count = len(incident.timeline.traces)
-    return f"all {count} ranks agree on every operation that their dumps still hold, and none waits for another"
+    return Verdict(
+        symptom=find_symptom(incident),
+        cause=Cause.HEALTHY,
+        confidence=HEALTHY,
+        action=Action.NONE,
+        suspects=(),
+        summary=f"All {count} ranks agree on every operation that their dumps still hold, and none waits for another.",
+        divergence=None,
+        coverage=summarise_coverage(incident),
+    )
 
 
 def _abstain(incident: Incident) -> Verdict:
     divergence = incident.divergence
     if recorder_was_off(incident):
         summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
-        return _verdict(incident, Cause.INCONCLUSIVE, 0.0, Action.INVESTIGATE, summary, how_to_record(incident))
+        return _inconclusive(incident, summary, how_to_record(incident))
     if divergence is None:
-        missing = _missing(incident)
         seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
-        return _verdict(
-            incident,
-            Cause.INCONCLUSIVE,
-            0.0,
-            Action.INVESTIGATE,
-            f"{seen}{missing}; that does not decide",
-            _wanted(incident),
-        )
-    return _verdict(
-        incident, Cause.INCONCLUSIVE, 0.0, Action.INVESTIGATE, _undecided(divergence, incident), _wanted(incident)
+        return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))
+    if divergence.how is PartingKind.METADATA:
+        verdict = _inconclusive(incident, _undecided_call(divergence), _wanted(incident))
+        return replace(verdict, suspects=tuple(sorted(divergence.odd)), action=Action.FIX_CODE)
+    return _inconclusive(incident, _undecided(divergence, incident), _wanted(incident))
+
+
+def _undecided_call(divergence: Divergence) -> str:
+    """Who differs is plain, and that it is the code; but not how."""
+    calls = [f"{name_ranks(c.ranks, 8)} {c.op} {[list(s) for s in c.sizes[:2]]}" for c in divergence.cohorts if c.op]
+    return (
+        f"at {describe_slot(divergence)} ranks issued different calls ({'; '.join(calls[:3])}); "
+        "without stacks nothing tells whether they took another path or passed other arguments"
     )
 
 
 def _undecided(divergence: Divergence, incident: Incident) -> str:
     waiting = next((c for c in divergence.cohorts if c.op), None)
     who = (
-        f"{list_ranks(waiting.ranks)} stand in {waiting.op} at {describe_slot(divergence)}"
+        f"{name_ranks(waiting.ranks)} stand in {waiting.op} at {describe_slot(divergence)}"
         if waiting
         else describe_slot(divergence)
     )
     silent = tuple(r for r in divergence.unknown if r not in incident.timeline.traces)
     rest = (
-        f"; {list_ranks(silent)} left no dump, and nothing says why" if silent else "; the evidence does not show why"
+        f"; {name_ranks(silent)} left no dump, and nothing says why" if silent else "; the evidence does not show why"
     )
     return who + rest
 
 
 def _missing(incident: Incident) -> str:
     absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
-    return f", {list_ranks(absent)} left none" if absent and incident.timeline.traces else ""
+    return f", {name_ranks(absent)} left none" if absent and incident.timeline.traces else ""
 
 
 def _wanted(incident: Incident) -> tuple[str, ...]:
@@ -104,7 +121,7 @@ def _wanted(incident: Incident) -> tuple[str, ...]:
     wanted: list[str] = []
     if absent:
         wanted.append(
-            f"the dumps of {list_ranks(absent)} (beside the others: forkpoint diagnose DIR), or the end of their logs"
+            f"the dumps of {name_ranks(absent)} (beside the others: forkpoint diagnose DIR), or the end of their logs"
         )
     if not incident.capture.logs:
         wanted.append("the logs of all ranks: forkpoint diagnose DUMPS LOGS")
@@ -113,19 +130,19 @@ def _wanted(incident: Incident) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def _verdict(
-    incident: Incident, cause: Cause, confidence: float, action: Action, summary: str, wanted: tuple[str, ...] = ()
-) -> Verdict:
-    divergence = incident.divergence if cause is not Cause.HEALTHY else None
+def _inconclusive(incident: Incident, summary: str, wanted: tuple[str, ...]) -> Verdict:
+    divergence = incident.divergence
     finding = ()
     if divergence is not None:
         evidence = cite_divergence(divergence, incident)
-        finding = (Finding("undecided", cause, (), confidence, summary, action, evidence, divergence),)
+        finding = (
+            Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, summary, Action.INVESTIGATE, evidence, divergence),
+        )
     return Verdict(
         symptom=find_symptom(incident),
-        cause=cause,
-        confidence=confidence,
-        action=action,
+        cause=Cause.INCONCLUSIVE,
+        confidence=0.0,
+        action=Action.INVESTIGATE,
         suspects=(),
         summary=_sentence(summary),
         divergence=divergence,

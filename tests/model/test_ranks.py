@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.report.ranks import format_ranks, name_ranks
+from forkpoint.model.ranks import format_ranks, name_ranks
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,20 @@ def align(capture: Capture) -> Timeline:
     channels = align_channels(traces, world)
     blind = frozenset(r for g in groups for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
     positions = {r: _positions(r, groups, channels) for r in traces if r not in blind}
-    return Timeline(world, traces, groups, channels, positions, blind, capture.tables)
+    known = any(t.world for t in capture.traces) or {rank for _, rank in capture.logs} >= set(world)
+    return Timeline(world, known, traces, groups, channels, positions, blind, capture.tables)
 
 
 def _world(capture: Capture) -> tuple[int, ...]:
-    """As declared; otherwise every rank that any evidence names."""
+    """As declared; otherwise up to the highest rank that any evidence names: ranks are numbered from zero."""
     declared = next((t.world for t in capture.traces if t.world), None)
     if declared:
         return tuple(sorted(declared))
     named = {t.rank for t in capture.traces} | {s.rank for s in capture.stacks}
     named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
     named |= {rank for _, rank in capture.logs if rank is not None}
-    return tuple(sorted(named | {e.rank for e in capture.events if e.rank is not None}))
+    named |= {e.rank for e in capture.events if e.rank is not None}
+    return tuple(range(max(named, default=-1) + 1))
 
 
 def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Channel, ...]) -> tuple[Position, ...]:

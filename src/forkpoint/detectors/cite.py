@@ -3,6 +3,7 @@
 from forkpoint.cohorts import frontier_op
 from forkpoint.model.capture import LiveStack, LogEvent, LogKind
 from forkpoint.model.divergence import Cohort, Divergence, Role
+from forkpoint.model.frames import is_user_code, short_name, user_place
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import Op, Stack
 from forkpoint.model.timeline import GroupTimeline
@@ -42,42 +43,11 @@ def has_log(rank: int, incident: Incident) -> bool:
     return any(r == rank for _, r in incident.capture.logs) or any(e.rank == rank for e in incident.capture.events)
 
 
-def user_frame(stack: Stack | None) -> str | None:
-    """The innermost frame that is not the library's."""
-    frame = next((f for f in stack or () if not is_library(f.filename)), None)
-    return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}" if frame else None
-
-
-def user_frames(stack: Stack | None) -> tuple[tuple[str, int], ...]:
-    return tuple((f.filename, f.line) for f in stack or () if not is_library(f.filename))
-
-
-def is_library(filename: str) -> bool:
-    return any(part in filename for part in ("site-packages/", "dist-packages/", "<frozen", "/lib/python3"))
-
-
 def describe_stack(stack: Stack) -> str:
-    place = user_frame(stack)
     inner = stack[0]
-    where = f"in {inner.name} ({inner.filename.rsplit('/', 1)[-1]}:{inner.line})"
-    return f"{where}, called from {place}" if place and is_library(inner.filename) else where
-
-
-def list_ranks(ranks: tuple[int, ...]) -> str:
-    """`rank 3`, `ranks 0-2 and 5`, `ranks 0-6, 9 and 12`."""
-    if not ranks:
-        return "no rank"
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(parts) > 8:
-        parts = [*parts[:7], f"{len(ranks)} in all"]
-    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
+    where = f"in {inner.name} ({short_name(inner.filename)}:{inner.line})"
+    place = user_place(stack)
+    return where if is_user_code(inner) or not place else f"{where}, called from {place}"
 
 
 def describe_slot(divergence: Divergence) -> str:
@@ -93,7 +63,7 @@ def _cite_rank(rank: int, cohort: Cohort, divergence: Divergence, incident: Inci
     op = _op_of(rank, divergence, incident)
     if op is None or cohort.role in (Role.BEHIND, Role.ELSEWHERE, Role.SILENT):
         return Evidence(trace.file, rank, "last entries", f"rank {rank} {cohort.where or 'has no op here'}")
-    place = user_frame(op.stack)
+    place = user_place(op.stack)
     says = f"{op.signatures[0].op} {list(map(list, op.signatures[0].input_sizes))} seq {op.seq}: {op.state}"
     return Evidence(trace.file, rank, f"entry {op.record_id}", f"{says}, from {place}" if place else says)
 

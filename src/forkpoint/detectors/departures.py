@@ -4,16 +4,21 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forkpoint.detectors.cite import events_of, has_log
+from forkpoint.detectors.cite import events_of, has_log, live_stack
 from forkpoint.model.capture import FAILURES, LogEvent, LogKind
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.incident import Incident
 
-# Exceptions that a rank gets because a peer went away or did not come: it is a victim.
+# Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
     r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|Connection (?:closed|reset|refused)"
+    r"|across all ranks|between collectives|inconsistent"
     r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
 )
+
+
+_CLOSED = re.compile(r"Connection (?:closed|reset)")
+_TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 
 
 class Departure(StrEnum):
@@ -57,15 +62,21 @@ def _departed(rank: int, incident: Incident) -> Departed | None:
         return Departed(rank, Departure.KILLED, killed[0])
     if raised:
         return Departed(rank, Departure.RAISED, raised[0])
-    alive = bool(events_of(rank, incident, LogKind.DUMPED)) or _speaks_of_failure(rank, incident)
+    alive = events_of(rank, incident, LogKind.DUMPED, *FAILURES) or live_stack(rank, incident)
     if alive or rank in incident.timeline.traces or not has_log(rank, incident):
         return None
     left = events_of(rank, incident, LogKind.LEFT)
     if left:
         return Departed(rank, Departure.LEFT, left[0])
-    others = any(_speaks_of_failure(other, incident) for other in incident.timeline.world if other != rank)
-    return Departed(rank, Departure.WENT_SILENT, None) if others else None
+    return Departed(rank, Departure.WENT_SILENT, None) if _silence_tells(incident) else None
 
 
-def _speaks_of_failure(rank: int, incident: Incident) -> bool:
-    return bool(events_of(rank, incident, *FAILURES))
+def _silence_tells(incident: Incident) -> bool:
+    """A living rank would have spoken: NCCL's monitor makes every rank dump and say so, even one that is stuck. Without
+    it (gloo) only connections that closed, and nobody's timeout, show that a process is gone.
+    """
+    kinds = {e.kind for e in incident.capture.events}
+    if LogKind.DUMPED in kinds and kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}:
+        return True
+    said = [e.text for e in incident.capture.events if e.kind is LogKind.EXCEPTION]
+    return any(_CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said)

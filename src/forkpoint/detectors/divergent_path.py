@@ -25,17 +25,18 @@ from forkpoint.detectors.cite import (
     cite_event,
     cite_stack,
     describe_slot,
-    list_ranks,
     live_stack,
-    user_frame,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.detectors.same_call import is_reordered, issuing, same_call_site, same_op
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.symptom import hang_is_shown
 
 NAME = "divergent-path"
 
@@ -56,7 +57,8 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
         case PartingKind.MESSAGE:
             return divergence.shift is not None
         case PartingKind.ABSENCE:
-            return divergence.shift is not None or _one_too_many(divergence) or _is_elsewhere(divergence, incident)
+            elsewhere = _one_too_many(divergence) or _is_elsewhere(divergence, incident)
+            return divergence.shift is not None or (elsewhere and hang_is_shown(incident))
         case PartingKind.CYCLE:
             return divergence.left_order
         case _:
@@ -74,14 +76,12 @@ def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _tell(divergence: Divergence, incident: Incident) -> str:
-    odd = list_ranks(divergence.odd) if divergence.odd else "some ranks"
+    odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
     slot = describe_slot(divergence)
     if divergence.shift:
-        return (
-            f"{_tell_shift(divergence, odd)} at {slot}; from there on its calls pair with the wrong ones of its peers"
-        )
+        return f"{_tell_shift(divergence, odd)} at {slot}; results are silently wrong from there on: calls pair with others"
     calls = [
-        f"{list_ranks(c.ranks)} {c.op} {_sizes(c.sizes)}{_from(user_frame(c.stack))}" for c in issuing(divergence)[:3]
+        f"{name_ranks(c.ranks)} {c.op} {_sizes(c.sizes)}{_from(user_place(c.stack))}" for c in issuing(divergence)[:3]
     ]
     if divergence.how is PartingKind.METADATA:
         return f"at {slot} ranks are on different paths: {'; '.join(calls)}"
@@ -91,7 +91,7 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
         return f"{odd} issued a collective at {slot} that the others do not: {'; '.join(calls)}"
     stack = live_stack(divergence.odd[0], incident)
     return (
-        f"{odd} is in another call ({user_frame(stack.stack) if stack else 'unknown'}) while the others wait at {slot}"
+        f"{odd} is in another call ({user_place(stack.stack) if stack else 'unknown'}) while the others wait at {slot}"
     )
 
 
@@ -122,9 +122,12 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     if divergence is not None and divergence.how is not PartingKind.ABSENCE:
         return
     missing = missing_from(divergence, incident)
-    kinds = (Departure.RAISED, Departure.LEFT) if divergence else (Departure.RAISED,)
-    gone = [d for d in find_departed(incident) if d.how in kinds and d.rank in missing]
-    if not gone or 2 * len(gone) > len(incident.timeline.world):
+    departed = [d for d in find_departed(incident) if d.rank in missing]
+    gone = [d for d in departed if d.how is Departure.RAISED]
+    left = [d for d in departed if d.how is Departure.LEFT]
+    if divergence is not None and hang_is_shown(incident) and {d.rank for d in left} >= set(divergence.unknown):
+        gone += left  # an end in order is only odd where all the others are seen to wait
+    if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait for it at {describe_slot(divergence)}" if divergence else ""
     summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
@@ -135,7 +138,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
 
 def _tell_departure(departed: Departed) -> str:
     if departed.how is Departure.RAISED and departed.event:
-        return f"rank {departed.rank} raised {departed.event.text}{_from(user_frame(departed.event.stack))} and left"
+        return f"rank {departed.rank} raised {departed.event.text}{_from(user_place(departed.event.stack))} and left"
     return f"rank {departed.rank} ended its program"
 
 

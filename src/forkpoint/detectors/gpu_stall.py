@@ -17,13 +17,15 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_divergence, describe_slot, group_of, list_ranks
+from forkpoint.align.groups import SYNCHRONISING
+from forkpoint.detectors.cite import cite_divergence, describe_slot, group_of, has_log
 from forkpoint.detectors.confidence import STRONG, WEAK
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.detectors.network import network_events
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import OpState
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe, Symptom
 from forkpoint.symptom import find_symptom, hang_is_shown, is_finishing
 
@@ -45,10 +47,11 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
     held = _not_started(divergence, incident) if timed else ()
-    if timed and not held:
-        return
+    heard = all(has_log(r, incident) for r in divergence.sides[0])
+    if not held and (timed or not heard or _has_root(divergence)):
+        return  # running everywhere; no logs that would tell of the network; roots that may differ and are not recorded
     told = (
-        f"; {list_ranks(held)} never started it: earlier work holds the GPU"
+        f"; {name_ranks(held)} never started it: earlier work holds the GPU"
         if held
         else "; start times were not recorded, so no rank can be named"
     )
@@ -74,6 +77,10 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 def _is_on_cpu(divergence: Divergence, incident: Incident) -> bool:
     return any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.sides[0])
+
+
+def _has_root(divergence: Divergence) -> bool:
+    return any(c.op not in SYNCHRONISING for c in divergence.cohorts if c.op)
 
 
 def _not_started(divergence: Divergence, incident: Incident) -> tuple[int, ...]:

@@ -25,7 +25,6 @@ from forkpoint.detectors.cite import (
     describe_slot,
     describe_stack,
     events_of,
-    list_ranks,
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
@@ -33,6 +32,7 @@ from forkpoint.detectors.stalls import is_communicating, is_in_storage
 from forkpoint.model.capture import LiveStack, LogKind
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.symptom import find_symptom, hang_is_shown
 
@@ -57,7 +57,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         cause=Cause.HOST_STALL,
         suspects=behind,
         confidence=DECIDED if proof else STRONG if find_symptom(incident) else LIKELY,
-        summary=f"{list_ranks(behind)} {verb} done every op so far and never issued {describe_slot(divergence)}{doing}",
+        summary=f"{name_ranks(behind)} {verb} done every op so far and never issued {describe_slot(divergence)}{doing}",
         action=_action(stacks, held=bool(_gil_proof(behind, incident))),
         evidence=(*proof, *cite_divergence(divergence, incident)),
         divergence=divergence,

@@ -18,11 +18,13 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks, user_frame
-from forkpoint.detectors.confidence import LIKELY, STRONG
-from forkpoint.detectors.same_call import is_reordered, issuing, same_call_site, same_op
+from forkpoint.detectors.cite import cite_divergence, describe_slot
+from forkpoint.detectors.confidence import STRONG
+from forkpoint.detectors.same_call import issuing, may_be_reordered, same_call_site, same_op
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind
+from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 
 NAME = "metadata-mismatch"
@@ -32,15 +34,15 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is None or divergence.shift is not None or not _misfits(divergence, incident):
         return
-    called = "; ".join(f"{list_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
+    called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
     op = issuing(divergence)[0].op
-    place = next((p for c in divergence.cohorts if (p := user_frame(c.stack))), None)
+    place = next((p for c in divergence.cohorts if (p := user_place(c.stack))), None)
     completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
     yield Finding(
         detector=NAME,
         cause=Cause.METADATA_MISMATCH,
         suspects=tuple(sorted(divergence.odd)),
-        confidence=LIKELY if same_call_site(divergence) is None else STRONG,
+        confidence=STRONG,
         summary=f"{op} at {describe_slot(divergence)}{f' ({place})' if place else ''} does not fit together: {called}{completed}",
         action=Action.FIX_CODE,
         evidence=cite_divergence(divergence, incident),
@@ -55,8 +57,8 @@ def _misfits(divergence: Divergence, incident: Incident) -> bool:
         case PartingKind.METADATA:
             return (
                 same_op(divergence)
-                and same_call_site(divergence) is not False
-                and not is_reordered(divergence, incident)
+                and same_call_site(divergence) is True
+                and not may_be_reordered(divergence, incident)
             )
         case PartingKind.VOLUME | PartingKind.MESSAGE:
             return bool(issuing(divergence))

@@ -18,12 +18,13 @@ Fix
 import re
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_event, cite_stack, list_ranks
+from forkpoint.detectors.cite import cite_event, cite_stack
 from forkpoint.detectors.confidence import LIKELY, WEAK
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import FAILURES, LiveStack, LogEvent, LogKind
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 from forkpoint.model.world import ProcessGroup
 
@@ -32,15 +33,15 @@ _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
 
 
 def find(incident: Incident) -> Iterator[Finding]:
-    if any(t.entries for t in incident.timeline.traces.values()):
+    if any(t.entries or t.cut for t in incident.timeline.traces.values()):
         return
     events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
     waiting, elsewhere = _by_stack(incident)
-    if not events and not (waiting and elsewhere):
+    if not events and not (_is_connecting(incident) and waiting and elsewhere):
         return
     missing = _missing(events, incident) if events else tuple(s.rank for s in elsewhere)
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
-    told = f"{list_ranks(named)} did not join" if named else "not all ranks joined"
+    told = f"{name_ranks(named)} did not join" if named else "not all ranks joined"
     yield Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
@@ -73,6 +74,12 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     silent = tuple(r for r in world if r not in spoke)
     expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
     return silent if len(silent) == expected else ()
+
+
+def _is_connecting(incident: Incident) -> bool:
+    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
+    began = {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTING}
+    return bool(began - {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTED})
 
 
 def _by_stack(incident: Incident) -> tuple[list[LiveStack], list[LiveStack]]:

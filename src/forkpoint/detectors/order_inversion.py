@@ -17,11 +17,12 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.detectors.confidence import DECIDED, LIKELY
 from forkpoint.detectors.same_call import is_reordered
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.timeline import Position
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
@@ -33,18 +34,19 @@ def find(incident: Incident) -> Iterator[Finding]:
     if divergence is None:
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
-        sides = " and ".join(list_ranks(side) for side in divergence.sides[:2])
-        yield _finding(
-            divergence,
-            incident,
-            f"{sides} issue the same operations in another order from {describe_slot(divergence)} on",
-            DECIDED,
-        )
-    elif divergence.how is PartingKind.CYCLE and not divergence.left_order:
+        sides = " and ".join(name_ranks(side, 8) for side in divergence.sides[:2])
+        summary = f"{sides} issue the same operations in another order from {describe_slot(divergence)} on"
+        yield _finding(divergence, incident, summary, DECIDED)
+    elif divergence.how is PartingKind.CYCLE and not divergence.left_order and _past_is_known(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:4])
-        yield _finding(
-            divergence, incident, f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}", LIKELY
-        )
+        summary = f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}"
+        yield _finding(divergence, incident, summary, LIKELY)
+
+
+def _past_is_known(divergence: Divergence, incident: Incident) -> bool:
+    """A skipped op makes a ring too; dumps of active ops only cannot tell the two apart."""
+    traces = [incident.timeline.traces[r] for r in divergence.cycle]
+    return all(t.from_start or t.recent_records.size for t in traces)
 
 
 def _first(rank: int, incident: Incident) -> Position:

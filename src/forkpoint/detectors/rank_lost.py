@@ -18,11 +18,13 @@ Fix
 from collections.abc import Iterator
 
 from forkpoint.cohorts import cohorts_at
-from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot, list_ranks
+from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.model.capture import LogKind
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
 NAME = "rank-lost"
@@ -33,9 +35,11 @@ def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     if divergence is not None and divergence.how not in (PartingKind.ABSENCE, PartingKind.STUCK):
         return
+    if any(e.kind is LogKind.RENDEZVOUS for e in incident.capture.events):
+        return  # it may never have been there
     missing = missing_from(divergence, incident)
     lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
-    if not lost or 2 * len(lost) > len(incident.timeline.world):
+    if not lost or 2 * len(lost) >= len(incident.timeline.world):
         return
     ranks = tuple(d.rank for d in lost)
     divergence = divergence or _last_slot(ranks, incident)
@@ -45,7 +49,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         cause=Cause.RANK_LOST,
         suspects=ranks,
         confidence=STRONG if any(d.event for d in lost) else LIKELY,
-        summary=f"{list_ranks(ranks)} {_tell(lost[0])}{where}",
+        summary=f"{name_ranks(ranks)} {_tell(lost[0])}{where}",
         action=Action.REPLACE_OR_RETRY,
         evidence=(
             *(_cite(d, incident) for d in lost[:4]),

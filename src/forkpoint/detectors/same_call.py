@@ -3,8 +3,9 @@
 from collections import Counter
 
 from forkpoint.align.slots import Sequence, sequence
-from forkpoint.detectors.cite import group_of, user_frames
+from forkpoint.detectors.cite import group_of
 from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 
@@ -22,11 +23,13 @@ def same_op(divergence: Divergence) -> bool:
 
 
 def same_call_site(divergence: Divergence) -> bool | None:
-    """All sides called from the same user lines. None: no stacks to tell."""
+    """All sides called from the same user lines. None: no stacks to tell, and no other thread either."""
     stacks = [c.stack for c in issuing(divergence)]
     if any(s is None for s in stacks):
-        return None
-    return len({(user_frames(s), bool(s)) for s in stacks}) == 1
+        # DDP's reducer issues from the autograd thread; other threads go by names that differ by chance.
+        from_backward = {(c.thread or "").startswith("pt_autograd") for c in issuing(divergence)}
+        return False if len(from_backward) > 1 else None
+    return len({(tuple((f.filename, f.line) for f in user_frames(s)), bool(s)) for s in stacks}) == 1
 
 
 def is_reordered(divergence: Divergence, incident: Incident) -> bool:
@@ -37,6 +40,8 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     seq = divergence.first_visible_seq
     if divergence.channel is not None or seq is None or divergence.shift is not None:
         return False
+    if any(c.stack is None for c in issuing(divergence)):
+        return False  # without stacks equal sizes are all there is to go by, and they repeat
     group = group_of(divergence, incident)
     held = [_held(side[0], group, incident) for side in divergence.sides if side]
     if len(held) < 2 or any(h is None or _changed_arguments(h, seq) for h in held):
@@ -45,6 +50,20 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     longest = max(tokens, key=len)
     others = [t for t in tokens if t is not longest]
     return any(_permuted(longest, t) for t in others) and all(_is_part(t, longest) for t in others)
+
+
+def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
+    """A side's op is one that another side issues later: with too few ops to tell, the order may be what differs."""
+    seq = divergence.first_visible_seq
+    if divergence.channel is not None or seq is None:
+        return False
+    group = group_of(divergence, incident)
+    held = [h for side in divergence.sides if side and (h := _held(side[0], group, incident))]
+    if any(_changed_arguments(h, seq) for h in held):
+        return False
+    firsts = [int(h.match[seq - h.first]) for h in held]
+    later = [set(h.match[seq - h.first + 1 :][:REORDER_WINDOW].tolist()) for h in held]
+    return any(first in rest for i, first in enumerate(firsts) for j, rest in enumerate(later) if i != j)
 
 
 def _held(rank: int, group: GroupTimeline, incident: Incident) -> Sequence | None:

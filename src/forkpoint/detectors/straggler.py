@@ -15,11 +15,12 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_divergence, describe_slot, list_ranks
+from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.detectors.confidence import STRONG
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 
 NAME = "straggler"
@@ -38,7 +39,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         cause=Cause.STRAGGLER,
         suspects=ranks,
         confidence=STRONG,
-        summary=f"{list_ranks(ranks)} came to {describe_slot(divergence)} {max(late.values()):.1f} s after the others: later than the timeout",
+        summary=f"{name_ranks(ranks)} came to {describe_slot(divergence)} {max(late.values()):.1f} s after the others: later than the timeout",
         action=Action.RAISE_TIMEOUT,
         evidence=cite_divergence(divergence, incident),
         divergence=divergence,

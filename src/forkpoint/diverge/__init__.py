@@ -47,7 +47,7 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
         )
     group = _group(parting.group, timeline)
     unknown = _unknown(group, parting.seq)
-    odd = odd_ranks(parting.sides, len(unknown))
+    odd = odd_ranks(parting.sides, len(unknown)) if timeline.world_known else ()
     shift = _shift(parting.sides, odd, parting.seq, group, timeline)
     return Divergence(
         how=parting.kind,
@@ -124,10 +124,11 @@ def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> Divergence:
-    """Told from the slot in which the usual order was kept: there the odd ranks are missing."""
+    """Told from the slot in which the odd ranks are missed."""
     odd = odd_in_cycle(cycle, waits, timeline)
+    missed = [w for w in waits.values() if set(odd) & set(w.absent)]
     usual = [waits[r] for r in cycle if r not in odd] or [waits[r] for r in cycle]
-    found = _at_wait(_earliest(usual), PartingKind.CYCLE, waits, timeline)
+    found = _at_wait(_earliest(missed or usual), PartingKind.CYCLE, waits, timeline)
     return replace(found, odd=odd, cycle=cycle, left_order=left_order(cycle, odd, waits, timeline))
 
 
@@ -147,7 +148,8 @@ def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Ti
     group = _group(wait.position.group, timeline)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    odd = odd_at_absence(present, free, seq, group, len(wait.unknown), timeline.tables) if free else ()
+    counted = free and timeline.world_known
+    odd = odd_at_absence(present, free, seq, group, len(wait.unknown), timeline.tables) if counted else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return Divergence(
         how=kind,

@@ -24,10 +24,10 @@ def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timel
 
 
 def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait]) -> tuple[int, ...]:
-    """Ranks of the ring that are absent from a slot of it, if the rest is absent from none."""
+    """The one rank of the ring that is absent from a slot of it, if the rest is absent from none."""
     absent = {r for waiting in cycle for r in waits[waiting].absent if r in cycle}
     held = {r for waiting in cycle for r in waits[waiting].busy if r in cycle}
-    return tuple(sorted(absent)) if not absent & held and absent | held == set(cycle) and held else ()
+    return tuple(absent) if len(absent) == 1 and held == set(cycle) - absent else ()
 
 
 def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> bool:
@@ -61,13 +61,13 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     if usual is None:
         return False
     at = int(np.flatnonzero(trace.recent_records == record)[0])
-    if trace.recent_stacks[usual] == trace.recent_stacks[at]:
-        return False  # a loop over groups calls them all from one line: its order changed
     if (trace.recent_calls[at + 1 :] == trace.recent_calls[usual]).any():
         return False  # the usual call comes, only later
-    is_new_op = not (trace.recent_ops[:at] == trace.recent_ops[at]).any()
-    is_known_call = bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
-    return is_new_op or is_known_call
+    if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
+        return True
+    if trace.recent_stacks[usual] == trace.recent_stacks[at]:
+        return False  # a loop over groups calls them all from one line: its order changed
+    return bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
 
 
 def _slot(wait: Wait) -> tuple[object, ...]:
@@ -75,11 +75,13 @@ def _slot(wait: Wait) -> tuple[object, ...]:
 
 
 def _smaller_side(inside: list[int], waits: dict[int, Wait], timeline: Timeline) -> tuple[int, ...]:
-    """Only between two slots of groups with the same members, all of them seen: there a vote is fair."""
+    """Only between two collectives of groups with the same members, all of them seen: there a vote is fair."""
     sides: dict[tuple[object, ...], list[int]] = {}
     for rank in inside:
         sides.setdefault(_slot(waits[rank]), []).append(rank)
     members = {waits[r].position.group.ranks for r in inside}
+    if any(waits[r].position.channel for r in inside):
+        return ()
     if len(sides) != 2 or len(members) != 1 or any(r not in timeline.positions for r in next(iter(members))):
         return ()
     small, large = sorted(sides.values(), key=len)

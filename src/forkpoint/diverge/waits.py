@@ -35,8 +35,19 @@ def find_waits(timeline: Timeline) -> dict[int, Wait]:
         if first.channel is None:
             waits[rank] = _wait_in_group(rank, first, groups[first.group], timeline)
         else:
-            waits[rank] = _wait_on_channel(rank, first, channels[first.group, *first.channel], timeline)
+            batch = [p for p in positions if p.channel and (p.group, p.op.batch) == (first.group, first.op.batch)]
+            held = [_wait_on_channel(rank, p, channels[p.group, *p.channel], timeline) for p in batch if p.channel]
+            waits[rank] = _joined(held)
     return waits
+
+
+def _joined(waits: list[Wait]) -> Wait:
+    """A batch waits for all peers of its messages; it is told by the message that misses its peer most."""
+    worst = max(waits, key=lambda w: (bool(w.absent), bool(w.unknown), bool(w.busy)))
+    absent = {r for w in waits for r in w.absent}
+    busy = {r for w in waits for r in w.busy} - absent
+    unknown = {r for w in waits for r in w.unknown}
+    return Wait(worst.rank, worst.position, tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
 
 
 def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
@@ -58,7 +69,7 @@ def _wait_in_group(rank: int, position: Position, group: GroupTimeline, timeline
         gap = group.gap(other, position.op.seq)
         if gap is Gap.NOT_REACHED:
             absent.append(other)
-        elif gap is not None:
+        elif gap is not None or other in timeline.blind:  # a cut dump does not show what holds its rank
             unknown.append(other)
         elif other != rank and _held_before(other, position, group.track(other), timeline):
             busy.append(other)

@@ -19,15 +19,28 @@ class LogKind(StrEnum):
     NETWORK = "network"
     RENDEZVOUS = "rendezvous"
     GIL_HELD = "gil-held"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    """NCCL begins and ends to make a communicator."""
     LEFT = "left"
     """Its process group was taken down in order: the program ended."""
     DUMPED = "dumped"
     """The rank was alive when dumps were asked for."""
 
 
-FAILURES = frozenset(LogKind) - {LogKind.LEFT, LogKind.DUMPED, LogKind.GROUP_STATUS}
-"""Kinds that tell of a failure. A program that ends in order does not, dumps can be asked for at any time, and counters
-come with other lines."""
+FAILURES = frozenset(
+    {
+        LogKind.WATCHDOG_TIMEOUT,
+        LogKind.ASYNC_ERROR,
+        LogKind.EXCEPTION,
+        LogKind.OUT_OF_MEMORY,
+        LogKind.KILLED,
+        LogKind.NETWORK,
+        LogKind.RENDEZVOUS,
+        LogKind.GIL_HELD,
+    }
+)
+"""Kinds that tell of a failure. A program that ends in order does not, and dumps can be asked for at any time."""
 
 
 @dataclass(frozen=True, slots=True)

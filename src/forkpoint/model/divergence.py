@@ -29,6 +29,7 @@ class Cohort:
     dtypes: tuple[str, ...] = ()
     state: OpState | None = None
     stack: Stack | None = None
+    thread: str | None = None
     where: str | None = None
     """What is known of ranks that issued nothing here: `in mesh_dp seq 51`, `no dump`."""
 

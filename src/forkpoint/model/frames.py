@@ -9,7 +9,19 @@ from forkpoint.model.op import Frame, Stack
 _NOT_USER_CODE = re.compile(r"/(site|dist)-packages/torch/|/lib/python3\.\d+/(?!(site|dist)-packages/)|^<")
 
 
-def user_frames(stack: Stack, limit: int) -> tuple[Frame, ...]:
-    """The innermost `limit` frames of user code; the innermost frame of all where there is none."""
-    own = tuple(frame for frame in stack if not _NOT_USER_CODE.search(frame.filename))
-    return (own or stack[:1])[:limit]
+def is_user_code(frame: Frame) -> bool:
+    return not _NOT_USER_CODE.search(frame.filename)
+
+
+def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
+    """The user's own, innermost first."""
+    return tuple(frame for frame in stack or () if is_user_code(frame))
+
+
+def short_name(filename: str) -> str:
+    return filename.rsplit("/", 1)[-1]
+
+
+def user_place(stack: Stack | None) -> str | None:
+    """`train.py:40 step`: the innermost frame of user code."""
+    return next((f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)), None)

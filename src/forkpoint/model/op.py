@@ -58,6 +58,8 @@ class Op:
     """Order within this rank over all groups. Means nothing on another rank."""
     seq: int
     """Position in the group's collectives, or the message's number on its channel."""
+    batch: int
+    """Messages issued together share it: they finish together or not at all. 0 for collectives."""
     signatures: tuple[Signature, ...]
     """One; several where calls were coalesced into one."""
     state: OpState

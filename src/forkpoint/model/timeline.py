@@ -78,6 +78,8 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     world: tuple[int, ...]
+    world_known: bool
+    """A dump declares the world, or every rank up to the highest has a log. Else ranks may be missing unseen."""
     traces: dict[int, RankTrace]
     groups: tuple[GroupTimeline, ...]
     channels: tuple[Channel, ...]

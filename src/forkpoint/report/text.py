@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from forkpoint.model.divergence import Cohort, Divergence
-from forkpoint.model.op import Frame
+from forkpoint.model.frames import user_frames
+from forkpoint.model.op import Frame, Stack
+from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.model.verdict import Cause, Coverage, Site, Verdict
 from forkpoint.report.escape import escape
-from forkpoint.report.frames import user_frames
-from forkpoint.report.ranks import format_ranks, name_ranks
 
 SCREEN_LINES = 40
 
@@ -77,12 +77,17 @@ def _what(verdict: Verdict, width: int) -> list[Text]:
     for cohort, name in zip(shown, names, strict=True):
         style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
         lines.append(_indented(f"{name:<{column}}  {cohort.role:<9}  {_describe_cohort(cohort)}", width, style))
-        frames = user_frames(cohort.stack or (), limit=4 if len(shown) < _MAX_COHORTS else 3)
+        frames = _shown_frames(cohort.stack or ())[: 4 if len(shown) < _MAX_COHORTS else 3]
         lines += [_indented(_describe_frame(frame, width - _LABEL_WIDTH - 2), width, "dim", 2) for frame in frames]
     if rest:
         ranks = [rank for cohort in rest for rank in cohort.ranks]
         lines.append(_indented(f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)}", width))
     return lines
+
+
+def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
+    """User code; the innermost frame of all where there is none."""
+    return user_frames(stack) or stack[:1]
 
 
 def _describe_slot(divergence: Divergence) -> str:

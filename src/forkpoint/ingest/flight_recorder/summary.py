@@ -95,34 +95,40 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder)
     dump = _Dump(columns, rank, infer_states(columns, messages), tables, _row_stack_tokens(columns, tables))
     moments = np.concatenate([columns.created_ns, columns.completed_ns])
     moments = moments[moments > 0]
+    # The recorder numbers its entries without holes. With holes this is a choice of them, such as the active ops only
+    # (NVIDIA's resiliency extension): it has no past to compare with, and messages have lost the markers of their state.
+    has_holes = bool((np.diff(columns.record_id) != 1).any())
+    stateless = has_holes and bool(messages.is_message.any())
+    recent = slice(0) if has_holes or not (dump.state == DONE).any() else slice(-RECENT_CALLS, None)
     return RankTrace(
         rank=rank,
         file=file,
         schema=columns.header.schema,
         comm_lib=columns.signatures[0].lib if columns.signatures else "",
         entries=len(columns.group),
-        cut=columns.header.cut,
+        cut=columns.header.cut
+        or ("holds only some of its entries, without the state of messages" if stateless else None),
         world=_world(columns),
         groups=_groups(dump, messages),
-        channels=_channels(dump, messages),
+        channels=() if stateless else _channels(dump, messages),
         from_start=bool(columns.record_id.size and columns.record_id[0] == 0),
         first_ns=int(moments.min()) if moments.size else 0,
         last_ns=int(moments.max()) if moments.size else 0,
         script=next((s[-1].filename for s in columns.stacks if s and s[-1].name == "<module>"), None),
         has_stacks=bool((columns.stack != NO_FRAMES).any()),
         timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
-        recent_records=columns.record_id[-RECENT_CALLS:].copy(),
-        recent_groups=columns.group[-RECENT_CALLS:].copy(),
-        recent_ops=_recent_ops(dump),
-        recent_stacks=dump.stack_tokens[-RECENT_CALLS:].copy(),
+        recent_records=columns.record_id[recent].copy(),
+        recent_groups=columns.group[recent].copy(),
+        recent_ops=_ops(dump)[recent],
+        recent_stacks=dump.stack_tokens[recent].copy(),
     )
 
 
-def _recent_ops(dump: _Dump) -> Tokens:
+def _ops(dump: _Dump) -> Tokens:
+    """What each row was, in which group."""
     columns = dump.columns
-    rows = slice(-RECENT_CALLS, None)
     what = np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)
-    return mix(what[columns.signature[rows]], columns.group[rows])
+    return mix(what[columns.signature], columns.group)
 
 
 def _world(columns: DumpColumns) -> tuple[int, ...] | None:
@@ -253,6 +259,7 @@ def _op(dump: _Dump, rows: Ints, seq: int, since_previous_ns: int | None) -> Op:
         rank=dump.rank,
         record_id=int(columns.record_id[first]),
         seq=seq,
+        batch=int(columns.p2p_seq[first]) if columns.is_p2p[first] else 0,
         signatures=calls,
         state=STATES[int(dump.state[last])],
         retired=bool(columns.retired[last]),
