@@ -1,7 +1,7 @@
 """How much of the job the evidence shows, in words."""
 
-from forkpoint.detectors.cite import list_ranks
 from forkpoint.model.incident import Incident
+from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Coverage
 
 
@@ -23,25 +23,25 @@ def recorder_was_off(incident: Incident) -> bool:
 
 def _missing(incident: Incident) -> list[str]:
     absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
-    return [f"no dump of {list_ranks(absent)}"] if absent and incident.timeline.traces else []
+    return [f"no dump of {name_ranks(absent)}"] if absent and incident.timeline.traces else []
 
 
 def _blind(incident: Incident) -> list[str]:
     early = tuple(sorted(r for r in incident.timeline.blind if not incident.timeline.traces[r].cut))
     return (
-        [f"the dump of {list_ranks(early)} was taken before its peers': where it stood is not known"] if early else []
+        [f"the dump of {name_ranks(early)} was taken before its peers': where it stood is not known"] if early else []
     )
 
 
 def _stackless(incident: Incident) -> list[str]:
     traces = incident.timeline.traces
     bare = tuple(sorted(r for r, t in traces.items() if t.entries and not t.has_stacks))
-    return [f"no stacks in the dump of {list_ranks(bare)}"] if bare else []
+    return [f"no stacks in the dump of {name_ranks(bare)}"] if bare else []
 
 
 def _empty(incident: Incident) -> list[str]:
     empty = tuple(sorted(r for r, t in incident.timeline.traces.items() if not t.entries))
-    return [f"no entries in the dump of {list_ranks(empty)}: the recorder was off there"] if empty else []
+    return [f"no entries in the dump of {name_ranks(empty)}: the recorder was off there"] if empty else []
 
 
 def _problems(incident: Incident) -> list[str]:
