@@ -29,7 +29,7 @@ format: $(VENV)/.full ## let ruff format and repair what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.base ## write docs/cli.md from --help, and the example in README.md
+docs: $(VENV)/.base ## write docs/cli.md, docs/kb/ and the example in README.md
 	$(BIN)/python docs/build.py
 
 accept: $(VENV)/.full ## rewrite cases/*/expected.json; read the diff before you keep it

@@ -41,7 +41,9 @@ def test_every_make_target_explains_itself() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY:")).split()[1:]
 
-    printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
     assert [line.split()[0] for line in printed.splitlines()] == phony
 

@@ -51,6 +51,12 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
     return tuple(r for r in unknown if r not in incident.timeline.traces)
 
 
+def is_connecting(incident: Incident) -> bool:
+    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
+    began = {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTING}
+    return bool(began - {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTED})
+
+
 def is_victim_text(text: str) -> bool:
     return bool(_VICTIM.search(text))
 

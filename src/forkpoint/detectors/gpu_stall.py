@@ -3,6 +3,7 @@
 What it looks like
     All members issued the same op, none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
     and some have not: the streams of those that have not are held by earlier work. Without them no rank can be named.
+    Or one rank does not come, and its stack is in a wait for its own GPU.
 
 Why it happens
     A kernel that does not end, a fault of one GPU, a stream waiting for an event that is never recorded.
@@ -16,12 +17,14 @@ Fix
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.align.groups import SYNCHRONISING
-from forkpoint.detectors.cite import cite_divergence, describe_slot, group_of, has_log
+from forkpoint.detectors.cite import cite_divergence, cite_stack, describe_slot, group_of, has_log, live_stack
 from forkpoint.detectors.confidence import STRONG, WEAK
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.detectors.network import network_events
+from forkpoint.detectors.stalls import waits_for_gpu
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import OpState
@@ -34,14 +37,26 @@ NAME = "gpu-stall"
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    if (
-        divergence is None
-        or divergence.how is not PartingKind.STUCK
-        or divergence.channel
-        or _is_on_cpu(divergence, incident)
-    ):
+    if divergence is None or divergence.channel or not hang_is_shown(incident):
         return
-    if not hang_is_shown(incident) or network_events(incident) or late_ranks(divergence, incident):
+    if divergence.how is PartingKind.ABSENCE:
+        yield from _host_waits(divergence, incident)
+    elif divergence.how is PartingKind.STUCK and not _is_on_cpu(divergence, incident):
+        yield from _op_stuck(divergence, incident)
+
+
+def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
+    """A rank that does not come because its host waits for its own GPU, with all its ops done."""
+    stacks = [live_stack(r, incident) for r in divergence.odd]
+    if not stacks or divergence.shift or not all(s is not None and waits_for_gpu(s.stack) for s in stacks):
+        return
+    told = f"{name_ranks(divergence.odd, 8)} never issued {describe_slot(divergence)}: the host waits for its own GPU"
+    finding = _finding(divergence, divergence.odd, told, STRONG, incident)
+    yield replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
+
+
+def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
+    if network_events(incident) or late_ranks(divergence, incident):
         return
     if is_finishing(divergence) and find_symptom(incident) is Symptom.NONE:
         return
@@ -51,23 +66,30 @@ def find(incident: Incident) -> Iterator[Finding]:
     if not held and (timed or not heard or _has_root(divergence)):
         return  # running everywhere; no logs that would tell of the network; roots that may differ and are not recorded
     told = (
-        f"; {name_ranks(held)} never started it: earlier work holds the GPU"
+        f"{name_ranks(held, 8)} never started it: earlier work holds the GPU"
         if held
-        else "; start times were not recorded, so no rank can be named"
+        else "start times were not recorded, so no rank can be named"
     )
-    yield Finding(
+    summary = f"all members issued {describe_slot(divergence)} alike and it does not finish; {told}"
+    yield _finding(divergence, held, summary, STRONG if held else WEAK, incident)
+
+
+def _finding(
+    divergence: Divergence, suspects: tuple[int, ...], summary: str, confidence: float, incident: Incident
+) -> Finding:
+    return Finding(
         detector=NAME,
         cause=Cause.GPU_STALL,
-        suspects=held,
-        confidence=STRONG if held else WEAK,
-        summary=f"all members issued {describe_slot(divergence)} alike and it does not finish{told}",
+        suspects=suspects,
+        confidence=confidence,
+        summary=summary,
         action=Action.FIX_CODE_OR_HARDWARE,
         evidence=cite_divergence(divergence, incident),
         divergence=divergence,
         probes=(Probe("run once more with TORCH_NCCL_ENABLE_TIMING=1: the rank that stays `scheduled` is the one"),),
         fixes=(Fix("find and bound the kernel that runs before this op; check the GPU's health"),),
         next=()
-        if held
+        if suspects
         else (
             "TORCH_NCCL_ENABLE_TIMING=1 (costs start events), then diagnose the new dumps",
             "nvidia-smi -q on each node; dmesg | grep -i xid",

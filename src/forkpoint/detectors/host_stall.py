@@ -10,7 +10,8 @@ Why it happens
 
 What rules it out
     Its ops were already off those of its peers (divergent-path). It stands in another communication call
-    (divergent-path). It left no dump (rank-lost, or not known). It came in the end (straggler).
+    (divergent-path). Its host waits for its own GPU (gpu-stall). It left no dump (rank-lost, or not known). It came in
+    the end (straggler).
 
 Fix
     Take the slow work off the critical path (a background thread, a shared file system that answers), or bound it.
@@ -28,7 +29,9 @@ from forkpoint.detectors.cite import (
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.stalls import is_communicating, is_in_storage
+from forkpoint.detectors.departures import is_connecting
+from forkpoint.detectors.stalls import is_communicating, is_in_storage, is_stalling, waits_for_gpu
+from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
 from forkpoint.model.capture import LiveStack, LogKind
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
@@ -41,30 +44,62 @@ NAME = "host-stall"
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    if divergence is None or divergence.how is not PartingKind.ABSENCE or divergence.shift is not None:
+    if not hang_is_shown(incident):
         return
-    behind = divergence.odd
-    if not behind or behind == divergence.sides[0] or not hang_is_shown(incident):
+    if divergence is None:
+        yield from _by_stacks_alone(incident)
+    elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
+        stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
+        if divergence.odd and not (stacks and all(_waits(s) for s in stacks)):
+            yield _finding(divergence.odd, stacks, incident)
+
+
+def _waits(stack: LiveStack) -> bool:
+    return is_communicating(stack.stack) or waits_for_gpu(stack.stack)
+
+
+def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
+    """Nothing was recorded: most ranks stand in one communication call, and what holds the few others is plain."""
+    recorded = any(t.entries or t.cut for t in incident.timeline.traces.values())
+    clusters = cluster(incident.capture.stacks)
+    odd = odd_ones(clusters)
+    unseen = len(incident.timeline.world) - sum(len(c.ranks) for c in clusters)
+    if recorded or is_connecting(incident) or not odd or len(clusters[0].ranks) <= len(odd) + unseen:
         return
-    stacks = [s for r in behind[:3] if (s := live_stack(r, incident))]
-    if stacks and all(is_communicating(s.stack) for s in stacks):
-        return
-    proof = (*(cite_stack(s) for s in stacks), *_gil_proof(behind, incident))
+    stacks = [s for s in incident.capture.stacks if s.rank in odd]
+    if is_communicating(clusters[0].stack) and all(is_stalling(s.stack) for s in stacks):
+        yield _finding(odd, stacks, incident)
+
+
+def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> Finding:
+    divergence = incident.divergence
+    gil = _gil_proof(behind, incident) if divergence else []
+    proof = (*(cite_stack(s) for s in stacks), *gil)
+    slot = describe_slot(divergence) if divergence else "the call in which the others wait"
     doing = f": it is {describe_stack(stacks[0].stack)}" if stacks else ""
     verb = "has" if len(behind) == 1 else "have"
-    yield Finding(
+    done = "done every op so far and never issued" if divergence else "not come to"
+    return Finding(
         detector=NAME,
         cause=Cause.HOST_STALL,
         suspects=behind,
-        confidence=DECIDED if proof else STRONG if find_symptom(incident) else LIKELY,
-        summary=f"{name_ranks(behind)} {verb} done every op so far and never issued {describe_slot(divergence)}{doing}",
-        action=_action(stacks, held=bool(_gil_proof(behind, incident))),
-        evidence=(*proof, *cite_divergence(divergence, incident)),
+        confidence=_confidence(incident, proven=bool(proof)),
+        summary=f"{name_ranks(behind, 8)} {verb} {done} {slot}{doing}",
+        action=_action(stacks, held=bool(gil)),
+        evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
         divergence=divergence,
         probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
         fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
         next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
     )
+
+
+def _confidence(incident: Incident, *, proven: bool) -> float:
+    if incident.divergence is None:
+        return LIKELY
+    if proven:
+        return DECIDED
+    return STRONG if find_symptom(incident) else LIKELY
 
 
 def _action(stacks: list[LiveStack], *, held: bool) -> Action:

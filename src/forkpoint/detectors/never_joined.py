@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from forkpoint.detectors.cite import cite_event, cite_stack
 from forkpoint.detectors.confidence import LIKELY, WEAK
+from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import FAILURES, LiveStack, LogEvent, LogKind
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
@@ -37,7 +38,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
     waiting, elsewhere = _by_stack(incident)
-    if not events and not (_is_connecting(incident) and waiting and elsewhere):
+    if not events and not (is_connecting(incident) and waiting and elsewhere):
         return
     missing = _missing(events, incident) if events else tuple(s.rank for s in elsewhere)
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
@@ -74,12 +75,6 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     silent = tuple(r for r in world if r not in spoke)
     expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
     return silent if len(silent) == expected else ()
-
-
-def _is_connecting(incident: Incident) -> bool:
-    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
-    began = {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTING}
-    return bool(began - {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTED})
 
 
 def _by_stack(incident: Incident) -> tuple[list[LiveStack], list[LiveStack]]:

@@ -1,20 +1,38 @@
-"""Shapes of live stacks: what a rank that does not come is doing."""
+"""What a rank that does not come is doing, from its live stack."""
 
 import re
 
+from forkpoint.ingest.live_stacks.known_calls import Shape
+from forkpoint.ingest.live_stacks.shapes import find_shape
 from forkpoint.model.op import Stack
 
-_COMMUNICATION = ("torch/distributed/", "torch/nn/parallel/", "torch/nn/functional/all_reduce")
-_STORAGE = re.compile(
-    r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|socket|http|s3|mount", re.IGNORECASE
+_STALL_SHAPES = (
+    Shape.FILE_IO,
+    Shape.NETWORK_IO,
+    Shape.LOCK,
+    Shape.LOADER,
+    Shape.COMPILE,
+    Shape.SUBPROCESS,
+    Shape.SLEEP,
 )
+_STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
+# A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
+_STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
 
 
 def is_communicating(stack: Stack) -> bool:
-    """Its innermost frames are inside torch.distributed: it waits for others, it does not stall by itself."""
-    return any(part in frame.filename for frame in stack[:3] for part in _COMMUNICATION)
+    """It waits for others, it does not stall by itself."""
+    return find_shape(stack) in (Shape.COLLECTIVE, Shape.COMM_INIT, Shape.DESTROY)
+
+
+def waits_for_gpu(stack: Stack) -> bool:
+    return find_shape(stack) is Shape.CUDA_SYNC
+
+
+def is_stalling(stack: Stack) -> bool:
+    """It waits for something that is no rank and no GPU. Plain Python code may be either, so it does not count."""
+    return find_shape(stack) in _STALL_SHAPES
 
 
 def is_in_storage(stack: Stack) -> bool:
-    """Some function on the stack reads or writes, as far as names tell."""
-    return any(_STORAGE.search(frame.name) for frame in stack)
+    return find_shape(stack) in _STORAGE_SHAPES or any(_STORAGE_NAMES.search(frame.name) for frame in stack)

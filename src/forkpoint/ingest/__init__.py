@@ -12,9 +12,9 @@ from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.files import STDIN, find_files, read_bytes
 from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
 from forkpoint.ingest.jobs import separate
+from forkpoint.ingest.live_stacks import looks_like_stacks, read_live_stacks
 from forkpoint.ingest.log import read_log
 from forkpoint.ingest.naming import claim_rank, spelled_rank
-from forkpoint.ingest.stacks import STACKS_MARK, is_only_stacks, read_stacks
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture, LiveStack, LogEvent, Problem
 from forkpoint.model.trace import RankTrace
@@ -103,9 +103,9 @@ def _read_dump(path: str, data: bytes, reading: _Reading) -> None:
 def _read_text(path: str, data: bytes, reading: _Reading) -> None:
     text = data.decode("utf-8", "replace")
     rank = spelled_rank(path)
-    if rank is not None and STACKS_MARK in text:
-        stack = read_stacks(text, path, rank)
-        reading.stacks += [stack] if stack else []
-    if not is_only_stacks(text[:SNIFF]):
+    for stacks in read_live_stacks(text, path, rank):
+        if stacks.rank is not None and stacks.main:
+            reading.stacks.append(LiveStack(stacks.rank, path, stacks.line, stacks.stack))
+    if not looks_like_stacks(text[:SNIFF]):
         reading.logs.append((path, rank))
         reading.events += read_log(text.splitlines(), path, rank)
