@@ -12,13 +12,26 @@ def summarise_coverage(incident: Incident) -> Coverage:
         dumps=len(capture.traces),
         logs=len(capture.logs),
         stacks=len(capture.stacks),
-        notes=(*_missing(incident), *_blind(incident), *_stackless(incident), *_empty(incident), *_problems(incident)),
+        notes=(
+            *_unstated(incident),
+            *_missing(incident),
+            *_blind(incident),
+            *_stackless(incident),
+            *_empty(incident),
+            *_problems(incident),
+        ),
     )
 
 
 def recorder_was_off(incident: Incident) -> bool:
     traces = incident.timeline.traces
     return bool(traces) and not any(t.entries for t in traces.values())
+
+
+def _unstated(incident: Incident) -> list[str]:
+    if incident.timeline.world_known:
+        return []
+    return [f"how many ranks the job had is not stated: at least {len(incident.timeline.world)}"]
 
 
 def _missing(incident: Incident) -> list[str]:
