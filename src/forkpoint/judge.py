@@ -89,7 +89,7 @@ def _abstain(incident: Incident) -> Verdict:
 
 def _undecided_call(divergence: Divergence) -> str:
     """Who differs is plain, and that it is the code; but not how."""
-    calls = [f"{name_ranks(c.ranks, 8)} {c.op} {[list(s) for s in c.sizes[:2]]}" for c in divergence.cohorts if c.op]
+    calls = [f"{name_ranks(c.ranks)} {c.op} {[list(s) for s in c.sizes[:2]]}" for c in divergence.cohorts if c.op]
     return (
         f"at {describe_slot(divergence)} ranks issued different calls ({'; '.join(calls[:3])}); "
         "without stacks nothing tells whether they took another path or passed other arguments"

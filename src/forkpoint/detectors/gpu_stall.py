@@ -50,7 +50,7 @@ def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]
     stacks = [live_stack(r, incident) for r in divergence.odd]
     if not stacks or divergence.shift or not all(s is not None and waits_for_gpu(s.stack) for s in stacks):
         return
-    told = f"{name_ranks(divergence.odd, 8)} never issued {describe_slot(divergence)}: the host waits for its own GPU"
+    told = f"{name_ranks(divergence.odd)} never issued {describe_slot(divergence)}: the host waits for its own GPU"
     finding = _finding(divergence, divergence.odd, told, STRONG, incident)
     yield replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
 
@@ -66,7 +66,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     if not held and (timed or not heard or _has_root(divergence)):
         return  # running everywhere; no logs that would tell of the network; roots that may differ and are not recorded
     told = (
-        f"{name_ranks(held, 8)} never started it: earlier work holds the GPU"
+        f"{name_ranks(held)} never started it: earlier work holds the GPU"
         if held
         else "start times were not recorded, so no rank can be named"
     )

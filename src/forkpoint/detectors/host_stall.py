@@ -84,7 +84,7 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
         cause=Cause.HOST_STALL,
         suspects=behind,
         confidence=_confidence(incident, proven=bool(proof)),
-        summary=f"{name_ranks(behind, 8)} {verb} {done} {slot}{doing}",
+        summary=f"{name_ranks(behind)} {verb} {done} {slot}{doing}",
         action=_action(stacks, held=bool(gil)),
         evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
         divergence=divergence,

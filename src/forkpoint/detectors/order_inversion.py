@@ -34,7 +34,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if divergence is None:
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
-        sides = " and ".join(name_ranks(side, 8) for side in divergence.sides[:2])
+        sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
         summary = f"{sides} issue the same operations in another order from {describe_slot(divergence)} on"
         yield _finding(divergence, incident, summary, DECIDED)
     elif divergence.how is PartingKind.CYCLE and not divergence.left_order and _past_is_known(divergence, incident):

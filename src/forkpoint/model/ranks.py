@@ -12,7 +12,7 @@ def format_ranks(ranks: Iterable[int], max_ranges: int | None = None) -> str:
     return f"{','.join(ranges[:max_ranges])},... ({len(ordered)} ranks)"
 
 
-def name_ranks(ranks: Iterable[int], max_ranges: int | None = None) -> str:
+def name_ranks(ranks: Iterable[int], max_ranges: int = 8) -> str:
     """`rank 3`, `ranks 0-6,8`."""
     members = set(ranks)
     return f"{'rank' if len(members) == 1 else 'ranks'} {format_ranks(members, max_ranges)}"
