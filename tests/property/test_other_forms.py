@@ -81,3 +81,17 @@ def test_dumps_rewritten_by_python_give_the_same_verdict(protocol: int, tmp_path
         assert rewritten is not None
         assert (rewritten.cause, rewritten.suspects) == (original.cause, original.suspects)
         assert rewritten.divergence == original.divergence
+
+
+@pytest.mark.parametrize("kind", ["nccl_trace_rank_*", "log_rank_*", "stacks_rank_*"])
+@pytest.mark.parametrize("case", ALL, ids=[c.number for c in ALL])
+def test_one_kind_of_evidence_alone_never_turns_the_verdict_wrong(case: Case, kind: str) -> None:
+    paths = [str(p) for p in sorted(case.capture.glob(kind))]
+    try:
+        verdict = forkpoint.diagnose(forkpoint.read(paths)) if paths else None
+    except UnreadableInput:
+        verdict = None
+
+    if verdict is not None:
+        assert set(verdict.suspects) <= case.guilty, verdict.summary
+        assert verdict.cause in (*case.causes, Cause.INCONCLUSIVE), verdict.summary
