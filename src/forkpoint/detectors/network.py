@@ -7,7 +7,12 @@ _AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
 
 
 def network_events(incident: Incident) -> tuple[LogEvent, ...]:
-    """Per log, those above its first word of a timeout or dump. Lines of one log are in order; clocks are not used."""
+    """Per log, those above its first word of a timeout or dump. Lines of one log are in order; clocks are not used.
+
+    Not with gloo: it has no watchdog whose word would part cause and consequence.
+    """
+    if any(t.comm_lib == "gloo" for t in incident.timeline.traces.values()):
+        return ()
     found: list[LogEvent] = []
     ended: set[str] = set()
     for event in incident.capture.events:

@@ -20,15 +20,18 @@ def separate(traces: Iterable[RankTrace], tables: Tables) -> tuple[tuple[RankTra
 
 
 def _same_world(traces: list[RankTrace], _tables: Tables, problems: list[Problem]) -> list[RankTrace]:
-    worlds = Counter(t.world for t in traces if t.world)
-    if not worlds:
+    """A dump that declares no world (gloo's, or one whose default group was not used) goes with those that do, unless
+    there are more of its kind."""
+    worlds = Counter(t.world for t in traces)
+    if set(worlds) == {None}:
         return traces
     main = _most_common(worlds, lambda w: max(t.last_ns for t in traces if t.world == w))
-    kept = [t for t in traces if (t.world is None or t.world == main) and t.rank in main]
+    kept = [t for t in traces if t.world == main or (t.world is None and main is not None and t.rank in main)]
+    size = f"this one has {len(main)} ranks" if main else "the others do not declare a world"
     for t in traces:
         if t not in kept:
-            size = f"{len(t.world)} ranks" if t.world else f"rank {t.rank}"
-            problems.append(Problem(t.file, f"of another job ({size}; this one has {len(main)} ranks); left out"))
+            own = f"{len(t.world)} ranks" if t.world else f"rank {t.rank}"
+            problems.append(Problem(t.file, f"of another job ({own}; {size}); left out"))
     return kept
 
 
