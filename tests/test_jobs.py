@@ -138,3 +138,15 @@ def test_a_snapshot_of_a_running_job_accuses_nobody(tmp_path: Path) -> None:
 
     assert verdict.cause is Cause.INCONCLUSIVE
     assert verdict.suspects == ()
+
+
+def test_a_dump_of_another_library_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(), range(4))
+    gloo = SmallJob(4, lib="gloo")
+    gloo.op()
+    _write(tmp_path / "gloo", gloo, [1])
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [t.rank for t in capture.traces] == [0, 1, 2, 3]
+    assert "a dump of gloo, the others are of nccl" in capture.problems[0].text

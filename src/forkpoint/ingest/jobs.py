@@ -14,24 +14,33 @@ def separate(traces: Iterable[RankTrace], tables: Tables) -> tuple[tuple[RankTra
     """The traces of the job that most dumps belong to, one per rank, and what was left out and why."""
     kept = sorted(traces, key=lambda t: (t.rank, t.file))
     problems: list[Problem] = []
-    for keep in (_same_world, _same_time, _same_script, _one_per_rank):
+    for keep in (_same_library, _same_world, _same_time, _same_script, _one_per_rank):
         kept = keep(kept, tables, problems)
     return tuple(kept), tuple(problems)
 
 
+def _same_library(traces: list[RankTrace], _tables: Tables, problems: list[Problem]) -> list[RankTrace]:
+    """NCCL and gloo have recorders of their own: their dumps cannot be laid side by side, even within one job."""
+    libraries = Counter(t.comm_lib for t in traces if t.comm_lib)
+    if len(libraries) < 2:
+        return traces
+    main = _most_common(libraries, lambda lib: max(t.last_ns for t in traces if t.comm_lib == lib))
+    kept = [t for t in traces if t.comm_lib in ("", main)]
+    others = [t for t in traces if t not in kept]
+    problems += [Problem(t.file, f"a dump of {t.comm_lib}, the others are of {main}; left out") for t in others]
+    return kept
+
+
 def _same_world(traces: list[RankTrace], _tables: Tables, problems: list[Problem]) -> list[RankTrace]:
-    """A dump that declares no world (gloo's, or one whose default group was not used) goes with those that do, unless
-    there are more of its kind."""
-    worlds = Counter(t.world for t in traces)
-    if set(worlds) == {None}:
+    worlds = Counter(t.world for t in traces if t.world)
+    if not worlds:
         return traces
     main = _most_common(worlds, lambda w: max(t.last_ns for t in traces if t.world == w))
-    kept = [t for t in traces if t.world == main or (t.world is None and main is not None and t.rank in main)]
-    size = f"this one has {len(main)} ranks" if main else "the others do not declare a world"
+    kept = [t for t in traces if (t.world is None or t.world == main) and t.rank in main]
     for t in traces:
         if t not in kept:
-            own = f"{len(t.world)} ranks" if t.world else f"rank {t.rank}"
-            problems.append(Problem(t.file, f"of another job ({own}; {size}); left out"))
+            size = f"{len(t.world)} ranks" if t.world else f"rank {t.rank}"
+            problems.append(Problem(t.file, f"of another job ({size}; this one has {len(main)} ranks); left out"))
     return kept
 
 
