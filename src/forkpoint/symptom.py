@@ -1,15 +1,13 @@
 """What the user saw: from logs, and from ops that never finished."""
 
 from forkpoint.align.groups import SYNCHRONISING
-from forkpoint.model.capture import LogKind
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import FAILURES, LogKind
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Symptom
 
-_ERRORS = frozenset(
-    {LogKind.ASYNC_ERROR, LogKind.EXCEPTION, LogKind.OUT_OF_MEMORY, LogKind.KILLED, LogKind.RENDEZVOUS, LogKind.NETWORK}
-)
+_ERRORS = FAILURES - {LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD}
 
 
 def find_symptom(incident: Incident) -> Symptom | None:

@@ -1,10 +1,11 @@
 """Evidence for findings: facts a reader can open, taken from the incident."""
 
 from forkpoint.cohorts import frontier_op
-from forkpoint.model.capture import LiveStack, LogEvent, LogKind
+from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, Role
 from forkpoint.model.frames import is_user_code, short_name, user_place
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Op, Stack
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track

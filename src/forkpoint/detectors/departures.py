@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forkpoint.detectors.cite import events_of, has_log, live_stack
-from forkpoint.model.capture import FAILURES, LogEvent, LogKind
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import FAILURES, LogEvent, LogKind
 
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
@@ -18,6 +18,7 @@ _VICTIM = re.compile(
 
 
 _CLOSED = re.compile(r"Connection (?:closed|reset)")
+_SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT)
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 
 
@@ -53,8 +54,9 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
 
 def is_connecting(incident: Incident) -> bool:
     """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
-    began = {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTING}
-    return bool(began - {e.rank for e in incident.capture.events if e.kind is LogKind.CONNECTED})
+    phases = {(e.rank, e.detail("phase")) for e in incident.capture.events if e.kind is LogKind.NCCL_INIT}
+    began, ended = ({rank for rank, phase in phases if phase == wanted} for wanted in ("Init START", "Init COMPLETE"))
+    return bool(began - ended)
 
 
 def is_victim_text(text: str) -> bool:
@@ -62,7 +64,7 @@ def is_victim_text(text: str) -> bool:
 
 
 def _departed(rank: int, incident: Incident) -> Departed | None:
-    killed = events_of(rank, incident, LogKind.KILLED, LogKind.OUT_OF_MEMORY)
+    killed = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
     raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
     if killed:
         return Departed(rank, Departure.KILLED, killed[0])
@@ -84,5 +86,5 @@ def _silence_tells(incident: Incident) -> bool:
     kinds = {e.kind for e in incident.capture.events}
     if LogKind.DUMPED in kinds and kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}:
         return True
-    said = [e.text for e in incident.capture.events if e.kind is LogKind.EXCEPTION]
+    said = [e.text for e in incident.capture.events if e.kind in _SAID]
     return any(_CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said)

@@ -32,9 +32,10 @@ from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.stalls import is_communicating, is_in_storage, is_stalling, waits_for_gpu
 from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
-from forkpoint.model.capture import LiveStack, LogKind
+from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.symptom import find_symptom, hang_is_shown

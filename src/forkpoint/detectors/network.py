@@ -1,7 +1,7 @@
 """Network errors in logs that came before the timeout: afterwards connections break because ranks are taken down."""
 
-from forkpoint.model.capture import LogEvent, LogKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
 
 _AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
 

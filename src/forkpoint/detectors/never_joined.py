@@ -22,9 +22,10 @@ from forkpoint.detectors.cite import cite_event, cite_stack
 from forkpoint.detectors.confidence import LIKELY, WEAK
 from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.stalls import is_communicating
-from forkpoint.model.capture import FAILURES, LiveStack, LogEvent, LogKind
+from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 from forkpoint.model.world import ProcessGroup
@@ -36,7 +37,8 @@ _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
 def find(incident: Incident) -> Iterator[Finding]:
     if any(t.entries or t.cut for t in incident.timeline.traces.values()):
         return
-    events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS]
+    # A communicator can also be made late, for two ranks: only the rendezvous of all counts them.
+    events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
     waiting, elsewhere = _by_stack(incident)
     if not events and not (is_connecting(incident) and waiting and elsewhere):
         return

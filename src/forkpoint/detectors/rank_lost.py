@@ -21,9 +21,9 @@ from forkpoint.cohorts import cohorts_at
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
-from forkpoint.model.capture import LogKind
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 

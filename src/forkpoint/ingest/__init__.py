@@ -13,10 +13,11 @@ from forkpoint.ingest.files import STDIN, find_files, read_bytes
 from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
 from forkpoint.ingest.jobs import separate
 from forkpoint.ingest.live_stacks import looks_like_stacks, read_live_stacks
-from forkpoint.ingest.log import read_log
+from forkpoint.ingest.logs import read_log
 from forkpoint.ingest.naming import claim_rank, spelled_rank
 from forkpoint.ingest.text import clean
-from forkpoint.model.capture import Capture, LiveStack, LogEvent, Problem
+from forkpoint.model.capture import Capture, LiveStack, Problem
+from forkpoint.model.log import LogEvent
 from forkpoint.model.trace import RankTrace
 
 Progress = Callable[[int, int, str], None]
@@ -107,5 +108,9 @@ def _read_text(path: str, data: bytes, reading: _Reading) -> None:
         if stacks.rank is not None and stacks.main:
             reading.stacks.append(LiveStack(stacks.rank, path, stacks.line, stacks.stack))
     if not looks_like_stacks(text[:SNIFF]):
-        reading.logs.append((path, rank))
-        reading.events += read_log(text.splitlines(), path, rank)
+        log = read_log(data, path, rank)
+        reading.logs += [
+            (path, speaker) for speaker in sorted(log.speakers | ({rank} if rank is not None else set()))
+        ] or [(path, None)]
+        reading.events += log.events
+        reading.problems += log.problems

@@ -1,63 +1,10 @@
 """Everything read about one incident, before any interpretation."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.trace import RankTrace, Tables
-
-
-class LogKind(StrEnum):
-    """What a log line that matters says."""
-
-    WATCHDOG_TIMEOUT = "watchdog-timeout"
-    GROUP_STATUS = "group-status"
-    ASYNC_ERROR = "async-error"
-    EXCEPTION = "exception"
-    OUT_OF_MEMORY = "out-of-memory"
-    KILLED = "killed"
-    NETWORK = "network"
-    RENDEZVOUS = "rendezvous"
-    GIL_HELD = "gil-held"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    """NCCL begins and ends to make a communicator."""
-    LEFT = "left"
-    """Its process group was taken down in order: the program ended."""
-    DUMPED = "dumped"
-    """The rank was alive when dumps were asked for."""
-
-
-FAILURES = frozenset(
-    {
-        LogKind.WATCHDOG_TIMEOUT,
-        LogKind.ASYNC_ERROR,
-        LogKind.EXCEPTION,
-        LogKind.OUT_OF_MEMORY,
-        LogKind.KILLED,
-        LogKind.NETWORK,
-        LogKind.RENDEZVOUS,
-        LogKind.GIL_HELD,
-    }
-)
-"""Kinds that tell of a failure. A program that ends in order does not, and dumps can be asked for at any time."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvent:
-    """One line (or block) of a log that bears on the incident."""
-
-    kind: LogKind
-    file: str
-    line: int
-    rank: int | None
-    """The rank it speaks of: mostly the one that printed it."""
-    text: str
-    """As printed, without control characters, shortened."""
-    seq: int | None = None
-    """Sequence number of the op it names."""
-    stack: Stack = ()
-    """Of an exception: innermost frame first."""
 
 
 @dataclass(frozen=True, slots=True)

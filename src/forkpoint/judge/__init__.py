@@ -5,10 +5,12 @@ which evidence would.
 from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
-from forkpoint.detectors.cite import cite_divergence, describe_slot
-from forkpoint.model.capture import FAILURES
+from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
+from forkpoint.judge.from_logs import odd_in_logs, state_logs, wanted_after_logs
+from forkpoint.log_progress import view_logs
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import FAILURES
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Verdict
 from forkpoint.recorder_settings import how_to_record
@@ -75,9 +77,15 @@ def _healthy(incident: Incident) -> Verdict:
 
 def _abstain(incident: Incident) -> Verdict:
     divergence = incident.divergence
-    if recorder_was_off(incident):
+    if recorder_was_off(incident) and not view_logs(incident):
         summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
         return _inconclusive(incident, summary, how_to_record(incident))
+    view = view_logs(incident) if divergence is None else None
+    if view is not None:
+        verdict = _inconclusive(incident, state_logs(view, incident), wanted_after_logs(incident))
+        events = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.waiting)[:8])
+        said = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, events)
+        return replace(verdict, suspects=odd_in_logs(view, incident), findings=(said,))
     if divergence is None:
         seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
         return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))

@@ -1,0 +1,272 @@
+"""Packed logs, member by member: read as streams, never written anywhere, and never more than a budget allows."""
+
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from forkpoint.ingest.text import clean
+from forkpoint.model.capture import Problem
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_GZIP, _ZSTD, _XZ, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
+_TAR_AT = 257
+_HEAD = 512
+_BUFFER = 1 << 18
+_DEPTH = 3
+_HEADER_AT_MOST = 1 << 20
+_ZSTD_WINDOW_LOG = 27
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may come out of one archive; what is packed twice counts twice."""
+
+    total: int = 1 << 36
+    ratio: int = 500
+    """Bytes out for each byte in, once more than `ratio_from` came out. Logs pack well: 20 to 200 is usual."""
+    ratio_from: int = 1 << 26
+    members: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of an archive. Its stream can be read once, before the next member is asked for."""
+
+    name: str
+    """The archive's name and the path within it, made harmless."""
+    stream: BinaryIO
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file that begins so is packed."""
+    return head.startswith((_GZIP, _ZSTD, _XZ, _ZIP)) or head[_TAR_AT : _TAR_AT + 5] == b"ustar"
+
+
+def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> Iterator[Member | Problem]:
+    """The files in an archive (gz, zst, xz, zip, tar and packed tars), told apart by content.
+
+    A plain file is its own only member.
+    """
+    label = clean(name)
+    meter = _Meter(budget or Budget(), stream)
+    outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream), _BUFFER))
+    try:
+        if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
+            stream.seek(0)
+            yield Member(label, stream)
+        elif stream.seekable() and outside.peek(_HEAD).startswith(_ZIP):
+            yield from _zip_members(stream, label, meter)
+        else:
+            yield from _members(outside, label, meter, depth=0)
+    except _BROKEN as error:
+        yield Problem(label, clean(f"cannot be unpacked further: {error}"))
+    for text in meter.problems:
+        yield Problem(label, text)
+
+
+def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[Member | Problem]:
+    head = stream.peek(_HEAD)[:_HEAD]
+    if head.startswith(_ZIP):
+        yield Problem(name, "is a zip inside another stream; unpack it, or give it as a file")
+    elif head[_TAR_AT : _TAR_AT + 5] == b"ustar" and depth < _DEPTH:
+        yield from _tar_members(stream, name, meter, depth)
+    elif (unpack := _unpacker(head)) and depth < _DEPTH:
+        opened = unpack(stream)
+        if isinstance(opened, str):
+            yield Problem(name, opened)
+        else:
+            yield from _members(_metered(opened, meter), _without_suffix(name), meter, depth + 1)
+    else:
+        yield Member(name, stream)
+
+
+class _Meter:
+    """Counts what goes in and comes out of one archive, at all depths."""
+
+    def __init__(self, budget: Budget, stream: BinaryIO) -> None:
+        self.budget = budget
+        self.problems: list[str] = []
+        self.out = 0
+        self.members = 0
+        self.size_in = _size(stream)
+
+    def may(self, size: int) -> bool:
+        """Whether so many more bytes may come out."""
+        self.out += size
+        if self.out > self.budget.total:
+            self._stop(
+                f"holds more than {self.budget.total >> 20} MiB; the rest was left out. Unpack it to read it all"
+            )
+            return False
+        if self.size_in is not None and self.out > max(self.budget.ratio_from, self.size_in * self.budget.ratio):
+            self._stop(f"grows more than {self.budget.ratio} times; the rest was left out. Unpack it if you trust it")
+            return False
+        return True
+
+    def may_open(self) -> bool:
+        self.members += 1
+        if self.members > self.budget.members:
+            self._stop(f"holds more than {self.budget.members} files; the rest was left out")
+            return False
+        return True
+
+    def _stop(self, text: str) -> None:
+        if text not in self.problems:
+            self.problems.append(text)
+
+
+def _size(stream: BinaryIO) -> int | None:
+    if not stream.seekable():
+        return None
+    here = stream.tell()
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(here)
+    return end
+
+
+class _Outside(io.RawIOBase):
+    """What was handed in: read, and left open for its owner."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        piece = self._inner.read(memoryview(buffer).nbytes)
+        memoryview(buffer)[: len(piece)] = piece
+        return len(piece)
+
+
+class _Metered(io.RawIOBase):
+    """An unpacked stream that ends where the budget does. A broken one ends where it breaks."""
+
+    def __init__(self, inner: BinaryIO, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        if self._over:
+            return 0
+        try:
+            piece = self._inner.read(min(memoryview(buffer).nbytes, _BUFFER))
+        except _BROKEN as error:
+            self._meter.problems.append(clean(f"is damaged ({error}); what stands before it was used"))
+            piece = b""
+        self._over = not piece or not self._meter.may(len(piece))
+        if self._over:
+            return 0
+        memoryview(buffer)[: len(piece)] = piece
+        return len(piece)
+
+
+def _metered(stream: BinaryIO, meter: _Meter) -> io.BufferedReader:
+    return io.BufferedReader(_Metered(stream, meter), _BUFFER)
+
+
+# --------------------------------------------------------------------------------------------------------- by format
+
+
+def _unpacker(head: bytes) -> Callable[[BinaryIO], BinaryIO | str] | None:
+    if head.startswith(_GZIP):
+        return _open_gzip
+    if head.startswith(_XZ):
+        return _open_xz
+    if head.startswith(_ZSTD):
+        return _open_zstd
+    return None
+
+
+def _open_gzip(stream: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream, mode="rb"))
+
+
+def _open_xz(stream: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", lzma.LZMAFile(stream))
+
+
+def _open_zstd(stream: BinaryIO) -> BinaryIO | str:
+    """With whichever module is there: the standard library has one from Python 3.14."""
+    for module in ("compression.zstd", "backports.zstd", "pyzstd"):
+        found = _module(module)
+        if found is not None:
+            return found.ZstdFile(stream, "rb")
+    zstandard = _module("zstandard")
+    if zstandard is not None:
+        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << _ZSTD_WINDOW_LOG)
+        return unpacker.stream_reader(stream, read_across_frames=True)
+    return "is packed with zstd: `pip install zstandard` to read it, or unpack it with `zstd -d`"
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Member | Problem]:
+    stream.seek(0)
+    with zipfile.ZipFile(stream) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            if not meter.may_open():
+                return
+            label = _joined(name, info.filename)
+            if info.flag_bits & 1:
+                yield Problem(label, "is locked with a password")
+                continue
+            with archive.open(info) as opened:
+                yield from _members(_metered(cast("BinaryIO", opened), meter), label, meter, depth=1)
+
+
+class _SmallHeader(tarfile.TarInfo):
+    """A tar header may ask for its names to be read from the archive: not more than names need."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        special = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+        if self.type in special and self.size > _HEADER_AT_MOST:
+            raise tarfile.ReadError("a header is too large")
+        return super()._proc_member(archive)  # type: ignore[misc] - the one place where headers pass
+
+
+def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[Member | Problem]:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=_SmallHeader) as archive:
+        for info in archive:
+            opened = archive.extractfile(info) if info.isreg() else None
+            archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+            if opened is None:
+                continue
+            if not meter.may_open():
+                return
+            inner = _metered(cast("BinaryIO", opened), meter)
+            yield from _members(inner, _joined(name, info.name), meter, depth + 1)
+
+
+def _joined(archive: str, path: str) -> str:
+    """A label, not a path: nothing is ever opened by it."""
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in {"", ".", ".."}]
+    return clean(f"{archive}/{'/'.join(parts)}")
+
+
+def _without_suffix(name: str) -> str:
+    for suffix in (".gz", ".tgz", ".zst", ".xz"):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name

@@ -1,0 +1,31 @@
+"""The whole of what one log says."""
+
+from dataclasses import dataclass
+
+from forkpoint.model.capture import Problem
+from forkpoint.model.log import LogEvent, LogKind
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Events beyond those kept."""
+
+    kind: LogKind
+    rank: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """All that one log says."""
+
+    events: tuple[LogEvent, ...]
+    """In the order of the log."""
+    speakers: frozenset[int]
+    """Global ranks that said anything at all. A rank that is not here was silent in this log, which is no guilt."""
+    first_time: str | None
+    last_time: str | None
+    lines: int
+    bytes: int
+    left_out: tuple[LeftOut, ...] = ()
+    problems: tuple[Problem, ...] = ()

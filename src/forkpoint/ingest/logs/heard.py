@@ -1,0 +1,130 @@
+"""Who spoke at all in a log, and when it began and ended.
+
+Every line would have to be looked at. Of a long log a sixteenth is, and then only for the ranks that are missing in
+between: who is called silent was searched for in all of it.
+"""
+
+import re
+from typing import BinaryIO
+
+from forkpoint.ingest.logs.prefixes import find_time, parse_line
+from forkpoint.ingest.logs.scan import read_chunks, split_lines
+
+_RANK = re.compile(rb"\[rank(\d{1,7})\]:")
+_TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
+_HEAD = 512
+_ALL_UP_TO = 1 << 24
+_EVERY = 16
+_LOOKED_AT = 200
+_TRIES = 20
+_MISSING_AT_MOST = 4096
+_TIME_LINES = 200
+
+
+class Heard:
+    def __init__(self, *, once: bool) -> None:
+        """`once`: the log cannot be read a second time, so all of it is listened to."""
+        self.ranks: set[int] = set()
+        self.tasks: set[int] = set()
+        self.contradicted = False
+        """A launcher's number stood beside another rank, so such numbers are not ranks."""
+        self.roles = False
+        """`[rankN]:` stood before another one: there it numbers local workers."""
+        self.first_time: str | None = None
+        self.last_time: str | None = None
+        self._labelled = False
+        self._once = once
+        self._bytes = 0
+        self._chunks = 0
+        self._skipped = False
+        self._last = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """The next lines, in order."""
+        if not self._chunks:
+            self._look_at_beginning(chunk)
+        if self.wants_next():
+            self._listen(chunk)
+        else:
+            self._skipped = True
+        self._chunks += 1
+        self._bytes += len(chunk)
+        self._last = chunk
+
+    def skip(self, size: int) -> None:
+        """Lines that are not wanted; only how many bytes they are."""
+        self._chunks += 1
+        self._bytes += size
+        self._skipped = True
+
+    def wants_next(self) -> bool:
+        return self._once or self._bytes < _ALL_UP_TO or self._chunks % _EVERY == 0
+
+    @property
+    def tasks_are_ranks(self) -> bool:
+        return self._labelled and not self.contradicted
+
+    def finish(self, stream: BinaryIO, world: int) -> None:
+        """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
+        for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
+            self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
+            if self.last_time:
+                break
+        if self._skipped:
+            self._listen(self._last)
+            self._look_for_missing(stream, world)
+
+    def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
+        """What prefixes of one line say about each other."""
+        if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
+            self.contradicted = True
+        if role is not None and role != line_rank:
+            self.roles = True
+
+    def _look_at_beginning(self, chunk: bytes) -> None:
+        lines = split_lines(chunk)[:_LOOKED_AT]
+        labelled = 0
+        for raw in lines:
+            line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
+            speaker = line.speaker
+            self.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
+            labelled += speaker.task is not None
+            self.first_time = self.first_time or line.time
+        self._labelled = labelled * 2 > len(lines)
+
+    def _listen(self, chunk: bytes) -> None:
+        for number in {int(text) for text in set(_RANK.findall(chunk))} - self.ranks:
+            if _spoke(chunk, number):
+                self.ranks.add(number)
+        if self._labelled:
+            found = {int(plain or tagged) for plain, tagged in set(_TASK.findall(b"\n" + chunk))}
+            self.tasks |= found
+
+    def _look_for_missing(self, stream: BinaryIO, world: int) -> None:
+        missing = set(range(max(world, max(self.ranks, default=-1) + 1))) - self.ranks
+        if len(self.ranks) < 2 or not missing or len(missing) > _MISSING_AT_MOST:
+            return
+        stream.seek(0)
+        wanted = re.compile(rb"\[rank(?:" + b"|".join(b"%d" % number for number in sorted(missing)) + rb")\]:")
+        for chunk in read_chunks(stream, 1 << 20):
+            found = wanted.search(chunk)
+            if found:
+                self._listen(chunk)
+                if missing <= self.ranks:
+                    return
+
+
+def _spoke(chunk: bytes, rank: int) -> bool:
+    """Whether the number really is a prefix in one of the first lines that contain it."""
+    mark = b"[rank%d]:" % rank
+    place = -1
+    for _ in range(_TRIES):
+        place = chunk.find(mark, place + 1)
+        if place < 0:
+            return False
+        start = chunk.rfind(b"\n", 0, place) + 1
+        text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
+        speaker = parse_line(text.decode("utf-8", "replace").rpartition("\r")[2]).speaker
+        if speaker.rank == rank:
+            return True
+    return False

@@ -1,0 +1,87 @@
+"""The patterns of `patterns.toml`, compiled once and only when a log is read."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from forkpoint.model.log import LogKind
+
+TRACEBACK = "Traceback (most recent call last):"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    name: str
+    kind: LogKind
+    literals: tuple[str, ...]
+    """The line contains one of them."""
+    scan: tuple[str, ...]
+    """What a log is searched for to find such lines. Empty: they only mean something in their place."""
+    regex: re.Pattern[str]
+    versions: str
+    says: str
+    of_host: bool
+    """Speaks of a machine or a job, not of the rank in whose log it stands."""
+    opens: str | None
+    """The block that begins with it."""
+
+    def find(self, message: str) -> re.Match[str] | None:
+        for literal in self.literals:
+            if literal in message:
+                return self.regex.search(message)
+        return None
+
+
+@cache
+def patterns() -> tuple[Pattern, ...]:
+    """All patterns, the more special before the more general."""
+    data = _data()
+    return tuple(_pattern(entry, data["macros"]) for entry in data["pattern"])
+
+
+@cache
+def anchors() -> tuple[bytes, ...]:
+    """Few short strings: all that a log is searched for contains one of them."""
+    return tuple(text.encode() for text in _data()["anchors"])
+
+
+@cache
+def scan_literals() -> tuple[bytes, ...]:
+    """What a log is searched for: nothing that contains another."""
+    every = {literal for pattern in patterns() for literal in pattern.scan} | {TRACEBACK}
+    least = {literal for literal in every if not any(other in literal for other in every - {literal})}
+    return tuple(sorted(literal.encode() for literal in least))
+
+
+def match_line(message: str) -> tuple[Pattern, re.Match[str]] | None:
+    """What a message, without its prefixes, says."""
+    for pattern in patterns():
+        match = pattern.find(message)
+        if match:
+            return pattern, match
+    return None
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__name__.rpartition(".")[0]).joinpath("patterns.toml").read_text("utf-8"))
+
+
+def _pattern(entry: dict[str, Any], macros: dict[str, str]) -> Pattern:
+    regex: str = entry["regex"]
+    for name, text in macros.items():
+        regex = regex.replace("{" + name + "}", text)
+    return Pattern(
+        name=entry["name"],
+        kind=LogKind(entry["kind"]),
+        literals=tuple(entry["literals"]),
+        scan=tuple(entry.get("scan", entry["literals"])),
+        regex=re.compile(regex),
+        versions=entry["versions"],
+        says=entry["says"],
+        of_host=entry.get("of") == "host",
+        opens=entry.get("opens"),
+    )

@@ -1,0 +1,265 @@
+"""The lines that were found, taken apart and put together: speakers, blocks, events."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import BinaryIO
+
+from forkpoint.ingest.logs.agent_table import AgentTable, read_error_file
+from forkpoint.ingest.logs.blocks import Block, MessageBlock, PodBlock, StackBlock, TracebackBlock
+from forkpoint.ingest.logs.build import base_event, pattern_event
+from forkpoint.ingest.logs.events import LogReading
+from forkpoint.ingest.logs.heard import Heard
+from forkpoint.ingest.logs.keep import Keeper, Kept
+from forkpoint.ingest.logs.patterns import TRACEBACK, match_line, patterns, scan_literals
+from forkpoint.ingest.logs.prefixes import Line, parse_line, split_glued
+from forkpoint.ingest.logs.scan import LONGEST, is_hit, split_lines
+from forkpoint.ingest.text import clean
+from forkpoint.model.capture import Problem
+from forkpoint.model.log import LogEvent, Speaker
+
+_LONG = 1 << 14
+_BEFORE, _AFTER = 1 << 10, 1 << 13
+_ERROR_FILE = b'"py_callstack"'
+_IDLE_AT_MOST = 5_000
+"""So many lines of others may stand between two lines of a block."""
+_EXPIRE_EVERY = 256
+_BLOCKS: dict[str, Callable[[LogEvent], Block]] = {
+    "message": MessageBlock,
+    "collective-stack": StackBlock,
+    "thread-stack": StackBlock,
+    "pod": PodBlock,
+}
+
+
+class _Open:
+    """A block being read."""
+
+    def __init__(self, block: Block, line: Line, number: int) -> None:
+        self.block = block
+        self.sure = _is_sure(line)
+        self.from_c10 = line.from_c10
+        self.last = number
+
+
+def _without_rank(speaker: Speaker) -> Speaker:
+    if speaker.rank is None:
+        return speaker
+    return Speaker(None, speaker.local_rank, speaker.host, speaker.task, speaker.pid)
+
+
+def _is_sure(line: Line) -> bool:
+    return line.from_c10 or line.role is not None
+
+
+class Reader:
+    def __init__(self, file: str, rank: int | None, heard: Heard) -> None:
+        self._file = file
+        self._rank = rank
+        self._heard = heard
+        self._number = 1
+        self._keeper = Keeper()
+        self._open: dict[Speaker, _Open] = {}
+        self._latest: dict[Speaker, Speaker] = {}
+        """Who spoke last, by everything but the rank: C++ messages go on without a prefix of their own."""
+        self._chains: dict[Speaker, str] = {}
+        self._hidden = 0
+        self.world = 0
+        """The largest number of ranks that a group or communicator was said to have."""
+
+    def feed(self, chunk: bytes, newlines: int, hits: Sequence[int]) -> None:
+        """The next lines, of which `hits` contain what logs are searched for."""
+        if hits or self._open:
+            lines = split_lines(chunk)
+            place = 0
+            for hit in (*hits, len(lines)):
+                while self._open and place < hit:
+                    self._go_on(lines[place], self._number + place)
+                    place += 1
+                if hit < len(lines):
+                    self._look(lines[hit], self._number + hit)
+                    place = hit + 1
+        self._number += newlines
+
+    def feed_from(self, stream: BinaryIO, found: Iterable[tuple[int, int]]) -> None:
+        """The lines that begin at these places, and those between them that blocks need."""
+        for number, offset in found:
+            self._go_on_until(stream, number)
+            stream.seek(offset)
+            line = stream.readline(LONGEST)
+            if is_hit(line):
+                self._look(line.rstrip(b"\n"), number)
+            elif self._open:
+                self._go_on(line.rstrip(b"\n"), number)
+            self._number = number + 1
+        self._go_on_until(stream, None)
+
+    def _go_on_until(self, stream: BinaryIO, number: int | None) -> None:
+        while self._open and (number is None or self._number < number):
+            line = stream.readline(LONGEST)
+            if not line:
+                return
+            self._go_on(line.rstrip(b"\n"), self._number)
+            self._number += line.endswith(b"\n")
+
+    def finish(self, lines: int, size: int, cut: str | None) -> LogReading:
+        heard = self._heard
+        for speaker in list(self._open):
+            self._close(speaker)
+        kept = self._keeper.kept()
+        events = tuple(_settled(each, heard) for each in kept)
+        return LogReading(
+            events=events,
+            speakers=self._speakers(kept, lines),
+            first_time=heard.first_time,
+            last_time=heard.last_time,
+            lines=lines,
+            bytes=size,
+            left_out=tuple(self._keeper.left_out()),
+            problems=tuple(self._problems(cut)),
+        )
+
+    def _speakers(self, kept: list[Kept], lines: int) -> frozenset[int]:
+        heard = self._heard
+        own = {each.event.speaker.rank for each in kept if each.sure or not heard.roles}
+        told = {each.event.rank for each in kept if each.event.pattern == "group-settings"}
+        ranks = own | told | (set() if heard.roles else heard.ranks)
+        if heard.tasks_are_ranks:
+            ranks |= heard.tasks
+        if self._rank is not None and lines:
+            ranks.add(self._rank)
+        return frozenset(rank for rank in ranks if rank is not None)
+
+    def _problems(self, cut: str | None) -> list[Problem]:
+        texts = [cut] if cut else []
+        if self._hidden:
+            texts.append(
+                f"Ray left out {self._hidden} lines that repeat others, and the ranks that said them; "
+                "run with RAY_DEDUP_LOGS=0 to keep them"
+            )
+        if self._heard.roles:
+            texts.append("[rankN]: at the start of its lines counts the workers of one node, so they name no rank")
+        return [Problem(self._file, clean(text)) for text in texts]
+
+    def _look(self, raw: bytes, number: int) -> None:
+        """A line that was found."""
+        for text in _messages(raw):
+            line = parse_line(text)
+            speaker = line.speaker
+            self._heard.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
+            self._hidden += line.repeated - 1
+            if not self._offer(line, number):
+                self._begin(line, number)
+
+    def _go_on(self, raw: bytes, number: int) -> None:
+        """A line that only matters to a block."""
+        text = raw[:_LONG].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
+        self._offer(parse_line(text), number)
+        if number % _EXPIRE_EVERY == 0:
+            for speaker, block in list(self._open.items()):
+                if number - block.last > _IDLE_AT_MOST:
+                    self._close(speaker)
+
+    def _offer(self, line: Line, number: int) -> bool:
+        """Whether an open block took the line."""
+        if not self._open:
+            return False
+        speaker = line.speaker
+        outer = _without_rank(speaker)
+        target = self._target(line, outer)
+        self._latest[outer] = target or speaker
+        if target is None:
+            return False
+        held = self._open[target]
+        if line.from_c10:
+            if not isinstance(held.block, TracebackBlock) or held.block.ended:
+                self._close(target)
+            return False
+        taken = held.block.take(line.message)
+        if taken:
+            held.last = number
+        if held.block.done:
+            self._close(target)
+        elif isinstance(held.block, TracebackBlock) and held.block.then == "agent-table":
+            self._replace_by_table(target, line, number)
+        return taken
+
+    def _target(self, line: Line, outer: Speaker) -> Speaker | None:
+        if line.speaker in self._open:
+            return line.speaker
+        latest = self._latest.get(outer)
+        if line.speaker.rank is None and latest in self._open and self._open[latest].from_c10:
+            return latest
+        return None
+
+    def _begin(self, line: Line, number: int) -> None:
+        """A line that no block took: it opens one, is an event, or says nothing."""
+        base = base_event(line, self._file, number, self._rank)
+        message = line.message
+        if message.startswith((TRACEBACK, "  + Exception Group Traceback", "Exception Group Traceback")):
+            chain = self._chains.pop(line.speaker, None)
+            self._hold(TracebackBlock(base, chain), line, number)
+            return
+        found = match_line(message)
+        if found is None:
+            return
+        pattern, match = found
+        event = pattern_event(base, pattern, match, message)
+        if pattern.opens == "error-file":
+            self._keep(read_error_file(message, event), line)
+        elif pattern.opens == "agent-table":
+            self._hold(AgentTable(event, root=match["root"] is not None), line, number)
+        elif pattern.opens is not None:
+            self._hold(_BLOCKS[pattern.opens](event), line, number)
+        else:
+            self._keep(event, line)
+
+    def _hold(self, block: Block, line: Line, number: int) -> None:
+        self._close(line.speaker)
+        self._open[line.speaker] = _Open(block, line, number)
+        self._latest[_without_rank(line.speaker)] = line.speaker
+
+    def _replace_by_table(self, speaker: Speaker, line: Line, number: int) -> None:
+        """An agent's exception is followed by its table."""
+        event = next(self._open.pop(speaker).block.events())
+        self._keep(event, line)
+        self._hold(AgentTable(replace(event, stack=(), exception=None), root=False), line, number)
+
+    def _keep(self, event: LogEvent, line: Line) -> None:
+        self.world = max(self.world, int(event.detail("nranks") or event.detail("size") or 0))
+        self._keeper.add(Kept(event, _is_sure(line)))
+
+    def _close(self, speaker: Speaker) -> None:
+        held = self._open.pop(speaker, None)
+        if held is None:
+            return
+        for event in held.block.events():
+            self._keeper.add(Kept(event, held.sure))
+        if isinstance(held.block, TracebackBlock) and held.block.chains:
+            self._chains[speaker] = held.block.chains
+
+
+def _messages(raw: bytes) -> list[str]:
+    """The messages of one physical line; of a very long one, what stands around the first find."""
+    if len(raw) <= _LONG or _ERROR_FILE in raw:
+        return split_glued(raw.decode("utf-8", "replace"))
+    pieces = [piece for piece in raw.split(b"\r") if any(literal in piece for literal in scan_literals())]
+    texts: list[str] = []
+    for piece in pieces[:_EXPIRE_EVERY]:
+        place = min(found for literal in scan_literals() if (found := piece.find(literal)) >= 0)
+        texts += split_glued(piece[max(0, place - _BEFORE) : place + _AFTER].decode("utf-8", "replace"))
+    return texts
+
+
+def _settled(kept: Kept, heard: Heard) -> LogEvent:
+    """The event once the whole log has shown what its launcher's numbers count."""
+    event = kept.event
+    speaker = event.speaker
+    if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:
+        return replace(event, rank=None, speaker=replace(speaker, rank=None, local_rank=speaker.rank))
+    if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
+        return replace(event, rank=speaker.task)
+    return event
+
+
+def _of_host(event: LogEvent) -> bool:
+    return any(pattern.name == event.pattern and pattern.of_host for pattern in patterns())

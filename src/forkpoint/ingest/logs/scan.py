@@ -1,0 +1,148 @@
+"""Which lines of a log are worth a regular expression: fast, without judging them.
+
+Big logs repeat themselves. Without digits, blanks and signs most lines are among a few hundred texts, so each chunk is
+reduced to those, and only texts not met before are looked at. A log that does not repeat itself (samples of generated
+text, hashes) is searched as a whole for a few short strings instead. Both find the same lines.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from forkpoint.ingest.logs.patterns import anchors, scan_literals
+
+CHUNK = 1 << 19
+LONGEST = 1 << 22
+"""A line longer than this is read in pieces."""
+
+_SIGNS = b"0123456789.:-+,%[]<>=/|#()*'\"`! \t\r" + bytes([0xE2, 0x96, *range(0x88, 0x90)])
+"""What changes from line to line: digits, signs, and what progress bars are drawn with."""
+_KEPT_AT_MOST = 1 << 24
+_BLOCK = 1 << 19
+_DIRECT_FOR = 15
+_FEW = 400
+
+
+def read_chunks(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """The stream in pieces that end where lines end."""
+    while chunk := stream.read(size):
+        yield chunk if chunk.endswith(b"\n") else chunk + stream.readline(LONGEST)
+
+
+def split_lines(chunk: bytes) -> list[bytes]:
+    """The lines of a chunk, without an empty one after the last newline."""
+    lines = chunk.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def reduced(text: bytes) -> bytes:
+    """The text without what changes from line to line."""
+    return text.translate(None, _SIGNS)
+
+
+@cache
+def literals_by_anchor() -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
+    """What a log is searched for, each under an anchor that it contains."""
+    groups: dict[bytes, list[bytes]] = {anchor: [] for anchor in anchors()}
+    for literal in scan_literals():
+        groups[next(anchor for anchor in anchors() if anchor in literal)].append(literal)
+    return tuple((anchor, tuple(literals)) for anchor, literals in groups.items())
+
+
+def is_hit(line: bytes) -> bool:
+    """Whether a line contains what a log is searched for."""
+    return any(
+        anchor in line and any(literal in line for literal in literals) for anchor, literals in literals_by_anchor()
+    )
+
+
+class TextFinder:
+    """Finds lines with the standard library and numpy."""
+
+    def __init__(self) -> None:
+        self._cold: set[bytes] = set()
+        """Reduced lines that contain nothing."""
+        self._hot: set[bytes] = set()
+        """Reduced lines that may contain something."""
+        self._kept = 0
+        self._direct = 0
+
+    def hits(self, chunk: bytes) -> tuple[int, list[int]]:
+        """How many newlines the chunk has, and which of its lines are hits."""
+        plain = reduced(chunk)
+        if self._direct:
+            self._direct -= 1
+            likely = _anchored_lines(plain)
+            newlines = chunk.count(b"\n")
+        else:
+            lines = plain.split(b"\n")
+            newlines = len(lines) - 1
+            hot = self._hot_texts(lines)
+            likely = [index for index, line in enumerate(lines) if line in hot] if hot else []
+        if not likely:
+            return newlines, []
+        raw = chunk.split(b"\n")
+        return newlines, [index for index in likely if is_hit(raw[index])]
+
+    def _hot_texts(self, lines: list[bytes]) -> set[bytes]:
+        if self._kept > _KEPT_AT_MOST:
+            self._cold.clear()
+            self._hot.clear()
+            self._kept = 0
+        texts = set(lines)
+        new = texts.difference(self._cold, self._hot)
+        if new:
+            self._learn(list(new))
+            if len(new) * 2 > len(lines) > _FEW:
+                self._direct = _DIRECT_FOR
+        return texts & self._hot
+
+    def _learn(self, texts: list[bytes]) -> None:
+        joined = b"\n".join(texts)
+        self._kept += len(joined) + 100 * len(texts)
+        if len(texts) <= _FEW:
+            found = [window for window in _windows() if window in joined]
+            likely = {text for text in texts if any(window in text for window in found)} if found else set[bytes]()
+        else:
+            likely = {texts[index] for index in _anchored_lines(joined)}
+        hot = {text for text in likely if any(literal in text for literal in _reduced_literals())}
+        self._hot |= hot
+        self._cold.update(text for text in texts if text not in hot)
+
+
+@cache
+def _reduced_literals() -> tuple[bytes, ...]:
+    return tuple({reduced(literal) for literal in scan_literals()})
+
+
+@cache
+def _windows() -> tuple[bytes, ...]:
+    """The first four letters of each anchor."""
+    return tuple(sorted({reduced(anchor)[:4] for anchor in anchors()}))
+
+
+def _anchored_lines(text: bytes) -> list[int]:
+    """Indices of the lines of a reduced text that contain an anchor's letters. Four bytes compare like one number."""
+    values = [np.uint32(int.from_bytes(window, "little")) for window in _windows()]
+    flags = np.empty(_BLOCK // 4, dtype=bool)
+    places: list[npt.NDArray[np.intp]] = []
+    for start in range(0, len(text), _BLOCK):
+        for offset in range(start, start + 4):
+            count = min(_BLOCK, len(text) - offset) // 4
+            if count <= 0:
+                break
+            words = np.frombuffer(text, dtype="<u4", count=count, offset=offset)
+            here = flags[:count]
+            for value in values:
+                np.equal(words, value, out=here)
+                if here.any():
+                    places.append(np.flatnonzero(here) * 4 + offset)
+    if not places:
+        return []
+    newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+    return np.unique(np.searchsorted(newlines, np.concatenate(places))).tolist()

@@ -1,0 +1,122 @@
+"""Whose line it is, by every launcher's prefix."""
+
+import pytest
+
+from forkpoint.ingest.logs import Speaker, read_log
+from forkpoint.ingest.logs.prefixes import parse_line, split_glued
+
+SAYS = "ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "speaker"),
+    [
+        ("", Speaker()),
+        ("[rank3]: ", Speaker(rank=3)),
+        ("[rank: 3] ", Speaker(rank=3)),
+        ("[default5]:", Speaker(local_rank=5)),
+        ("[default5]:[rank13]: ", Speaker(rank=13, local_rank=5)),
+        ("[trainer22|6]:", Speaker(local_rank=6)),
+        ("[node-7]: ", Speaker(host="node-7")),
+        ("12: ", Speaker(task=12)),
+        (" 3: ", Speaker(task=3)),
+        ("11: [rank11]: ", Speaker(rank=11, task=11)),
+        ("[1,12]<stderr>:", Speaker(task=12)),
+        ("[1,mpirank:12,algo-2]<stderr>:", Speaker(task=12, host="algo-2")),
+        ("(TrainWorker pid=123, ip=10.0.0.1) ", Speaker(host="10.0.0.1", pid=123)),
+        ("\x1b[36m(WorkerDict pid=4009)\x1b[0m ", Speaker(pid=4009)),
+        ("(RayWorkerWrapper pid=4009) [rank1]: ", Speaker(rank=1, pid=4009)),
+        ("(head, rank=0, pid=1234) ", Speaker(pid=1234)),
+        ("[pod/job-worker-3/pytorch] ", Speaker(host="job-worker-3")),
+        ("pod/job-worker-3 pytorch ", Speaker(host="job-worker-3")),
+        ("[pod/job-worker-3/pytorch] 2026-11-15T01:02:03.123456789Z [rank3]: ", Speaker(rank=3, host="job-worker-3")),
+        ("2026-11-15T01:02:03.123456789Z ", Speaker()),
+        ("2026-11-15T01:02:03.123456789Z stderr F ", Speaker()),
+        ("worker-1  | ", Speaker(host="worker-1")),
+        ("Nov 15 01:02:03 node9 python[77]: ", Speaker(host="node9", pid=77)),
+        ("2026-11-15T01:02:03+0100 node9 python[77]: ", Speaker(host="node9", pid=77)),
+        ("10.0.0.2: ", Speaker(host="10.0.0.2")),
+        ("gpu-node-12: [rank8]: ", Speaker(rank=8, host="gpu-node-12")),
+    ],
+)
+def test_a_prefix_says_who_speaks_and_leaves_the_message(prefix: str, speaker: Speaker) -> None:
+    line = parse_line(prefix + SAYS)
+
+    assert (line.speaker, line.message) == (speaker, SAYS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Rank 3] Watchdog",
+        "[PG ID 0 PG GUID 0(default_pg) Rank 3] text",
+        "rank3: text",
+        "[rank03]: text",
+        "[rank12345678]: text",
+        "step [rank3]: text",
+        "(VllmWorker rank=3 pid=7) text",
+        "2026-11-15 01:18:30,064 [rank3] train: step 6",
+        "12:34:56 text",
+    ],
+)
+def test_what_only_looks_like_a_rank_is_none(text: str) -> None:
+    speaker = parse_line(text).speaker
+
+    assert (speaker.rank, speaker.task) == (None, None)
+
+
+def test_the_inner_of_two_ranks_is_the_global_one() -> None:
+    line = parse_line("[rank1]:[rank9]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:689] text")
+
+    assert (line.speaker.rank, line.role) == (9, 1)
+
+
+def test_a_launcher_whose_role_is_rank_numbers_local_workers() -> None:
+    log = (
+        b"[rank1]:[rank9]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
+        b"[rank0]:RuntimeError: CUDA error: unspecified launch failure\n"
+    )
+    reading = read_log(log, "log", None)
+
+    assert [(event.rank, event.speaker.local_rank) for event in reading.events] == [(9, None), (None, 0)]
+    assert reading.speakers == {9}
+    assert "workers of one node" in reading.problems[0].text
+
+
+def test_srun_labels_are_ranks_unless_a_line_says_otherwise() -> None:
+    line = b"%d: RuntimeError: CUDA error: unspecified launch failure\n"
+    ranks = read_log(b"0: step 1\n1: step 1\n" + line % 1, "log", None)
+    nodes = read_log(b"0: [rank7]: step 1\n1: step 1\n" + line % 1, "log", None)
+    torchrun = read_log(b"0: [default7]:step 1\n1: step 1\n" + line % 1, "log", None)
+
+    assert ([event.rank for event in ranks.events], ranks.speakers) == ([1], {0, 1})
+    assert ([event.rank for event in nodes.events], nodes.speakers) == ([None], {7})
+    assert ([event.rank for event in torchrun.events], torchrun.speakers) == ([None], frozenset())
+
+
+def test_a_number_and_a_colon_here_and_there_are_no_labels() -> None:
+    log = b"scores by class\n" * 5 + b"3: RuntimeError: CUDA error: unspecified launch failure\n"
+
+    assert read_log(log, "log", None).events[0].rank is None
+
+
+def test_what_ray_left_out_is_counted_and_told() -> None:
+    log = (
+        b"(WorkerDict pid=9) [rank3]:[E1 01:00:00.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping."
+        b" [repeated 4x across cluster] (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable)\n"
+    )
+    reading = read_log(log, "log", None)
+
+    assert (reading.events[0].rank, reading.events[0].repeated) == (3, 5)
+    assert "RAY_DEDUP_LOGS=0" in reading.problems[0].text
+
+
+def test_progress_bars_and_writers_that_run_together_are_taken_apart() -> None:
+    header = "[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] "
+
+    assert split_glued(f" 40%|###  |\r 41%|###  |[rank3]:{header}a[rank2]:{header}b") == [
+        " 40%|###  |",
+        " 41%|###  |",
+        f"[rank3]:{header}a",
+        f"[rank2]:{header}b",
+    ]
