@@ -4,6 +4,8 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Coverage
 
+MAX_REMARKS = 5
+
 
 def summarise_coverage(incident: Incident) -> Coverage:
     capture = incident.capture
@@ -18,6 +20,8 @@ def summarise_coverage(incident: Incident) -> Coverage:
             *_blind(incident),
             *_stackless(incident),
             *_empty(incident),
+            *_places(incident),
+            *_remarks(incident),
             *_problems(incident),
         ),
     )
@@ -59,3 +63,20 @@ def _empty(incident: Incident) -> list[str]:
 
 def _problems(incident: Incident) -> list[str]:
     return [f"{p.file}: {p.text}" for p in incident.capture.problems]
+
+
+def _places(incident: Incident) -> list[str]:
+    """Of the ranks that differ: a person looks for the machine."""
+    odd = set(incident.divergence.odd) if incident.divergence else set[int]()
+    told = [
+        f"rank {p.rank} ran on {p.host}{'' if p.gpu is None else f' GPU {p.gpu}'}"
+        for p in incident.capture.places
+        if p.rank in odd
+    ]
+    return [", ".join(told[:8])] if told else []
+
+
+def _remarks(incident: Incident) -> list[str]:
+    remarks = incident.capture.remarks
+    told = [f"{r.host or r.file}: {r.says}" for r in remarks[:MAX_REMARKS]]
+    return [*told, f"and {len(remarks) - MAX_REMARKS} more remarks of machines"] if len(remarks) > MAX_REMARKS else told

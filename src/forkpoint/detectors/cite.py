@@ -1,6 +1,7 @@
 """Evidence for findings: facts a reader can open, taken from the incident."""
 
 from forkpoint.cohorts import frontier_op
+from forkpoint.ingest.machine import place_of_bus
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, Role
 from forkpoint.model.frames import is_user_code, short_name, user_place
@@ -29,6 +30,16 @@ def cite_event(event: LogEvent) -> Evidence:
 
 def cite_stack(stack: LiveStack) -> Evidence:
     return Evidence(stack.file, stack.rank, f"line {stack.line}", f"its main thread was {describe_stack(stack.stack)}")
+
+
+def cite_remarks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
+    """What machines said of the GPUs on which these ranks ran."""
+    cited: list[Evidence] = []
+    for remark in incident.capture.remarks:
+        place = place_of_bus(incident.capture.places, remark.host, remark.bus_id)
+        if place is not None and place.rank in ranks:
+            cited.append(Evidence(remark.file, place.rank, f"line {remark.line}", f"{remark.host}: {remark.says}"))
+    return tuple(cited)
 
 
 def live_stack(rank: int, incident: Incident) -> LiveStack | None:

@@ -112,7 +112,9 @@ def _action(stacks: list[LiveStack], *, held: bool) -> Action:
 
 def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
     """The dump's second attempt is made without stacks when the first cannot get the GIL."""
-    proof = [cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD)[:1]]
+    proof = [
+        cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD, LogKind.DUMP_FAILED)[:2]
+    ]
     traces = incident.timeline.traces
     if any(t.has_stacks for r, t in traces.items() if r not in ranks):
         bare = [traces[r] for r in ranks[:3] if traces[r].entries and not traces[r].has_stacks]

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from forkpoint.errors import UnreadableInput, UsageError
+from forkpoint.errors import UsageError
 
 STDIN = "-"
 
@@ -22,17 +21,6 @@ def find_files(paths: Sequence[str]) -> list[str]:
         else:
             raise UsageError(f"{path}: no such file or folder")
     return sorted(found.values())
-
-
-def read_bytes(path: str, limit: int) -> bytes:
-    """The file's content; larger than `limit` is refused, not read in part."""
-    try:
-        size = os.stat(path).st_size
-        if size > limit:
-            raise UnreadableInput(f"{path}: {size} bytes, more than the {limit} that a dump may have; left out")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ which evidence would.
 from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
-from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
+from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
 from forkpoint.judge.from_logs import odd_in_logs, state_logs, wanted_after_logs
 from forkpoint.log_progress import view_logs
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -28,7 +28,7 @@ def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
 
 
 def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
-    best = ranked[0]
+    best = replace(ranked[0], evidence=(*ranked[0].evidence, *cite_remarks(ranked[0].suspects, incident)))
     return Verdict(
         symptom=find_symptom(incident),
         cause=best.cause,
@@ -38,7 +38,7 @@ def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
         summary=_sentence(best.summary),
         divergence=best.divergence or incident.divergence,
         coverage=summarise_coverage(incident),
-        findings=ranked,
+        findings=(best, *ranked[1:]),
         next=best.next,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.trace import RankTrace, Tables
+from forkpoint.model.world import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,18 @@ class LiveStack:
     file: str
     line: int
     stack: Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a machine said beside the job: its kernel, or NCCL's RAS. Evidence, never a verdict by itself."""
+
+    file: str
+    line: int
+    host: str | None
+    bus_id: str | None
+    """The GPU or device it speaks of."""
+    says: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +46,6 @@ class Capture:
     stacks: tuple[LiveStack, ...] = ()
     logs: tuple[tuple[str, int | None], ...] = ()
     """Log files read, with the rank each belongs to."""
+    remarks: tuple[Remark, ...] = ()
+    places: tuple[Place, ...] = ()
     problems: tuple[Problem, ...] = ()

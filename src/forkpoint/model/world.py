@@ -16,3 +16,16 @@ class ProcessGroup:
 
     def __str__(self) -> str:
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank ran."""
+
+    rank: int
+    host: str
+    gpu: int | None
+    """The number NVML gives it, in the container where the rank runs; None where NCCL is too old to say."""
+    bus_id: str
+    file: str
+    line: int

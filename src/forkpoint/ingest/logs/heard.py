@@ -1,6 +1,6 @@
 """Who spoke at all in a log, and when it began and ended.
 
-Every line would have to be looked at. Of a long log a sixteenth is, and then only for the ranks that are missing in
+Every line would have to be looked at. Of a long log a small part is, and then only for the ranks that are missing in
 between: who is called silent was searched for in all of it.
 """
 
@@ -8,22 +8,23 @@ import re
 from typing import BinaryIO
 
 from forkpoint.ingest.logs.prefixes import find_time, parse_line
-from forkpoint.ingest.logs.scan import read_chunks, split_lines
+from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
-_EVERY = 16
+_EVERY = 64
 _LOOKED_AT = 200
 _TRIES = 20
-_MISSING_AT_MOST = 4096
+_MANY = 64
 _TIME_LINES = 200
 
 
 class Heard:
-    def __init__(self, *, once: bool) -> None:
-        """`once`: the log cannot be read a second time, so all of it is listened to."""
+    def __init__(self, *, once: bool, rank: int | None = None) -> None:
+        """`once`: the log cannot be read a second time, so all of it is listened to. `rank`: whose log it is."""
+        self._own = set() if rank is None else {rank}
         self.ranks: set[int] = set()
         self.tasks: set[int] = set()
         self.contradicted = False
@@ -72,7 +73,8 @@ class Heard:
                 break
         if self._skipped:
             self._listen(self._last)
-            self._look_for_missing(stream, world)
+            if not self._own or not self.ranks <= self._own:
+                self._look_for_missing(stream, world)
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """What prefixes of one line say about each other."""
@@ -102,13 +104,13 @@ class Heard:
 
     def _look_for_missing(self, stream: BinaryIO, world: int) -> None:
         missing = set(range(max(world, max(self.ranks, default=-1) + 1))) - self.ranks
-        if len(self.ranks) < 2 or not missing or len(missing) > _MISSING_AT_MOST:
+        if not missing:
             return
+        one_of = b"|".join(b"%d" % number for number in sorted(missing)) if len(missing) <= _MANY else rb"\d"
+        wanted = re.compile(rb"\[rank(?:" + one_of + (rb")\]:" if len(missing) <= _MANY else rb")"))
         stream.seek(0)
-        wanted = re.compile(rb"\[rank(?:" + b"|".join(b"%d" % number for number in sorted(missing)) + rb")\]:")
-        for chunk in read_chunks(stream, 1 << 20):
-            found = wanted.search(chunk)
-            if found:
+        for chunk in read_chunks(stream, CHUNK):
+            if wanted.search(chunk):
                 self._listen(chunk)
                 if missing <= self.ranks:
                     return

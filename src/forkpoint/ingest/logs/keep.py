@@ -9,7 +9,7 @@ from forkpoint.model.log import QUIET, LogEvent, LogKind
 
 _LOUD_EACH = 25
 _QUIET_EACH = 16
-_LOUD_AT_MOST = 60_000
+_LOUD_AT_MOST = 50_000
 _QUIET_AT_MOST = 20_000
 
 
@@ -23,7 +23,8 @@ class Kept:
 @dataclass(slots=True)
 class _Shelf:
     first: list[Kept] = field(default_factory=list)
-    last: deque[Kept] = field(default_factory=deque)
+    last: deque[Kept] | None = None
+    """None as long as there are few."""
     left_out: int = 0
 
 
@@ -38,19 +39,21 @@ class Keeper:
         event = kept.event
         shelf = self._shelves.setdefault((event.kind, event.rank, event.speaker.task), _Shelf())
         each = _QUIET_EACH if event.kind in QUIET else _LOUD_EACH
+        last = shelf.last
         if len(shelf.first) < each and self._has_room(event.kind):
             shelf.first.append(kept)
-        elif len(shelf.last) < each and self._has_room(event.kind):
+        elif len(shelf.first) == each and (last is None or len(last) < each) and self._has_room(event.kind):
+            shelf.last = last or deque()
             shelf.last.append(kept)
         else:
             shelf.left_out += 1
-            if shelf.last:
-                shelf.last.popleft()
-                shelf.last.append(kept)
+            if last:
+                last.popleft()
+                last.append(kept)
 
     def kept(self) -> list[Kept]:
         """All, in the order of the log."""
-        every = [kept for shelf in self._shelves.values() for kept in (*shelf.first, *shelf.last)]
+        every = [kept for shelf in self._shelves.values() for kept in (*shelf.first, *(shelf.last or ()))]
         return sorted(every, key=lambda kept: kept.event.line)
 
     def left_out(self) -> Iterator[LeftOut]:

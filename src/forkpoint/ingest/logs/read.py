@@ -38,7 +38,7 @@ def read_log(source: bytes | mmap.mmap | BinaryIO, file: str, rank: int | None) 
 
 
 def _read_alone(stream: BinaryIO, file: str, rank: int | None) -> LogReading:
-    heard = Heard(once=not stream.seekable())
+    heard = Heard(once=not stream.seekable(), rank=rank)
     reader = Reader(file, rank, heard)
     finder = TextFinder()
     read, newlines, last = 0, 0, b"\n"
@@ -59,7 +59,7 @@ def _read_alone(stream: BinaryIO, file: str, rank: int | None) -> LogReading:
 
 def _read_with_ripgrep(stream: BinaryIO, search: Ripgrep, file: str, rank: int | None) -> LogReading:
     """While ripgrep searches, the lines are counted and the speakers heard."""
-    heard = Heard(once=False)
+    heard = Heard(once=False, rank=rank)
     reader = Reader(file, rank, heard)
     try:
         read, newlines = _count(stream, heard)

@@ -15,7 +15,7 @@ from forkpoint.ingest.logs.prefixes import Line, parse_line, split_glued
 from forkpoint.ingest.logs.scan import LONGEST, is_hit, split_lines
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Problem
-from forkpoint.model.log import LogEvent, Speaker
+from forkpoint.model.log import LogEvent, LogKind, Speaker
 
 _LONG = 1 << 14
 _BEFORE, _AFTER = 1 << 10, 1 << 13
@@ -23,6 +23,7 @@ _ERROR_FILE = b'"py_callstack"'
 _IDLE_AT_MOST = 5_000
 """So many lines of others may stand between two lines of a block."""
 _EXPIRE_EVERY = 256
+_TELL_THE_WORLD = frozenset({LogKind.NCCL_INIT, LogKind.SETTINGS})
 _BLOCKS: dict[str, Callable[[LogEvent], Block]] = {
     "message": MessageBlock,
     "collective-stack": StackBlock,
@@ -225,7 +226,8 @@ class Reader:
         self._hold(AgentTable(replace(event, stack=(), exception=None), root=False), line, number)
 
     def _keep(self, event: LogEvent, line: Line) -> None:
-        self.world = max(self.world, int(event.detail("nranks") or event.detail("size") or 0))
+        if event.kind in _TELL_THE_WORLD:
+            self.world = max(self.world, int(event.detail("nranks") or event.detail("size") or 0))
         self._keeper.add(Kept(event, _is_sure(line)))
 
     def _close(self, speaker: Speaker) -> None:

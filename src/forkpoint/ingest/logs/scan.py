@@ -56,9 +56,12 @@ def literals_by_anchor() -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
 
 def is_hit(line: bytes) -> bool:
     """Whether a line contains what a log is searched for."""
-    return any(
-        anchor in line and any(literal in line for literal in literals) for anchor, literals in literals_by_anchor()
-    )
+    for anchor, literals in literals_by_anchor():
+        if anchor in line:
+            for literal in literals:
+                if literal in line:
+                    return True
+    return False
 
 
 class TextFinder:

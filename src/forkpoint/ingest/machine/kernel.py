@@ -1,0 +1,141 @@
+"""Kernel messages: dmesg, the journal, kern.log. One event for each line that tells of trouble.
+
+A line counts only as the kernel writes it, behind a known prefix or none: what someone says about an Xid is no Xid. The
+end of a text may be missing, so a number at its very end is not read.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.ingest.machine.bus import BUS, normal_bus
+from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
+from forkpoint.ingest.machine.kernel_header import Header, read_header
+from forkpoint.ingest.machine.kernel_lines import FORMS
+from forkpoint.ingest.text import clean
+
+MAX_EVENTS = 50_000
+"""Per file. Of a longer log the end is read: what happened last is what is asked about."""
+_LINE_LIMIT = 4000
+_HEAD_LINES = 60
+_MARKS = tuple(dict.fromkeys(form.mark for form in FORMS))
+_ANSI = re.compile(r"\x1b\[[0-9;:?]{0,30}[@-~]")
+_BUS = re.compile(BUS)
+_OF_A_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?P<bus_id>{BUS})")
+_WEEKDAY = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} ")
+_SENTENCE_LINES = 4
+"""The driver writes that a GPU is gone over three lines; the first names it."""
+
+
+def looks_like_kernel_log(head: str) -> bool:
+    """Most lines are the kernel's; or all are a journal's or syslog's, and some the kernel's."""
+    kernel = others = total = 0
+    for line in head.split("\n")[:_HEAD_LINES]:
+        if not line.strip() or line.startswith("-- "):
+            continue
+        total += 1
+        header = read_header(_plain(line))
+        kernel += header.by_kernel or _is_dated(header) or _match(header.message + "\n") is not None
+        others += header.by_another
+    return kernel > 0 and (2 * kernel > total or kernel + others == total)
+
+
+def read_kernel_log(text: str, file: str) -> tuple[KernelEvent, ...]:
+    """In the order of the file. A process killed for its memory is told of by two lines and is one event."""
+    events: list[KernelEvent] = []
+    victims: dict[tuple[str | None, int | None], int] = {}
+    named: tuple[int, str | None, str] | None = None
+    for number, line, complete in _marked_lines(text):
+        header = read_header(_plain(line))
+        opening = _OF_A_GPU.match(header.message)
+        if opening:
+            named = (number, header.host, opening["bus_id"])
+        event = _read_event(header, complete, file, number)
+        if event is None:
+            continue
+        if event.kind is KernelKind.GPU_LOST and event.bus_id is None and named:
+            near = number - named[0] < _SENTENCE_LINES and named[1] == header.host
+            event = replace(event, bus_id=normal_bus(named[2])) if near else event
+        if event.kind is KernelKind.OOM_KILL:
+            announced = victims.pop((event.host, event.pid), None)
+            if announced is not None:
+                continue
+            if event.device:
+                victims[event.host, event.pid] = number
+        events.append(event)
+    return tuple(events[-MAX_EVENTS:])
+
+
+def _marked_lines(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Number, text and whether it is whole, of each line in which some mark stands."""
+    starts = {start for mark in _MARKS for start in _lines_with(text, mark)}
+    number, before = 1, 0
+    for start in sorted(starts)[-2 * MAX_EVENTS :]:
+        number += text.count("\n", before, start)
+        before = start
+        end = text.find("\n", start)
+        whole = end >= 0 and end - start <= _LINE_LIMIT
+        yield number, text[start : end if whole else start + _LINE_LIMIT], whole
+
+
+def _lines_with(text: str, mark: str) -> deque[int]:
+    """Where they begin; the last ones of too many."""
+    starts: deque[int] = deque(maxlen=MAX_EVENTS)
+    at = text.find(mark)
+    while at >= 0:
+        starts.append(text.rfind("\n", 0, at) + 1)
+        end = text.find("\n", at)
+        at = text.find(mark, end) if end >= 0 else -1
+    return starts
+
+
+def _read_event(header: Header, complete: bool, file: str, number: int) -> KernelEvent | None:
+    found = _match(header.message + ("\n" if complete else ""))
+    if found is None:
+        return None
+    kind, match = found
+    fields = match.groupdict()
+    printed = fields.get("bus_id")
+    if kind is KernelKind.NVLINK and (somewhere := _BUS.search(header.message)):
+        printed = somewhere[0]
+    return KernelEvent(
+        kind=kind,
+        host=header.host,
+        when=header.when,
+        bus_id=normal_bus(printed) if printed else None,
+        xid=_number(fields.get("xid")),
+        sxid=_number(fields.get("sxid")),
+        pid=_number(fields.get("pid")),
+        process=_name(fields.get("process")),
+        device=_name(fields.get("device")),
+        text=clean(header.message),
+        file=file,
+        line=number,
+        previous_xid=_number(fields.get("previous_xid")),
+    )
+
+
+def _match(message: str) -> tuple[KernelKind, re.Match[str]] | None:
+    for form in FORMS:
+        if form.mark in message and (match := form.regex.match(message)):
+            return form.kind, match
+    return None
+
+
+def _is_dated(header: Header) -> bool:
+    """`dmesg -T` dates its lines as a web server does, whose next word is in brackets too."""
+    return bool(_WEEKDAY.match(header.when or "")) and not header.message.startswith("[")
+
+
+def _plain(line: str) -> str:
+    return (_ANSI.sub("", line) if "\x1b" in line else line).rstrip("\r")
+
+
+def _number(printed: str | None) -> int | None:
+    return int(printed) if printed else None
+
+
+def _name(printed: str | None) -> str | None:
+    name = clean(printed or "", 200)
+    return None if not name or name == "<unknown>" else name

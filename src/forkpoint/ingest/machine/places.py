@@ -1,0 +1,117 @@
+"""Which rank ran on which host and GPU, from the lines NCCL prints when a communicator is made.
+
+    node-52:1759:1759 [0] NCCL INFO ncclCommInitRankConfig comm 0x48ee0840 rank 3 nranks 8 cudaDev 1 nvmlDev 1 busId 1a000
+    commId 0xc0c3bdb52e03e3d6 - Init START
+
+The rank in it is the rank inside that communicator. It is the global rank only where the communicator spans the world;
+otherwise `[rankN]:` in front, or the rank whose file it is, must say who speaks.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from forkpoint.ingest.machine.bus import normal_bus
+from forkpoint.ingest.text import clean
+from forkpoint.model.world import Place
+
+MAX_LINES = 200_000
+"""Init lines per file; what comes after is not read."""
+_LINE_LIMIT = 2000
+_INFO = " NCCL INFO "
+_SPEAKER = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,252}+):(?P<pid>\d{1,9}):\d{1,9} \[-?\d{1,4}\]$")
+_PREFIX = re.compile(r"\[rank(?P<rank>0|[1-9]\d{0,6})\]: ?")
+_INIT = re.compile(
+    r"(?:\[Rank \d{1,7}\] )?(?:nccl\w{1,40} )?comm 0x[0-9a-f]{1,16} rank (?P<group_rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7}) "
+    r"cudaDev \d{1,4} (?:nvmlDev (?P<gpu>\d{1,4}) )?busId (?P<bus>[0-9a-f]{1,13}) "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    host: str
+    pid: int
+    gpu: int | None
+    bus_id: str
+    group_rank: int
+    nranks: int
+    prefix: int | None
+    number: int
+
+
+def read_places(lines: Iterable[str], file: str, rank: int | None, world: int | None = None) -> tuple[Place, ...]:
+    """Places that are proven. `rank` is whose file it is, `world` how many ranks the job has, where that is known.
+
+    Without a world size even the largest communicator may be a part of the job, and its ranks prove nothing.
+    """
+    read = (init for number, line in enumerate(lines, 1) if (init := _read_line(line, number)))
+    found = list(islice(read, MAX_LINES))
+    spans = world if world and max((init.nranks for init in found), default=0) <= world else None
+    claims: dict[tuple[str, int, str], set[int]] = defaultdict(set)
+    first: dict[tuple[str, int, str], _Line] = {}
+    for init in found:
+        process = (init.host, init.pid, init.bus_id)
+        first.setdefault(process, init)
+        claims[process] |= _ranks_of(init, rank, spans)
+    sure = [(ranks.pop(), first[process]) for process, ranks in claims.items() if len(ranks) == 1]
+    return agree(Place(of, at.host, at.gpu, at.bus_id, file, at.number) for of, at in sure)
+
+
+def agree(places: Iterable[Place]) -> tuple[Place, ...]:
+    """One place per rank, sorted; none for a rank that is said to be in two (a restart elsewhere, a wrong prefix)."""
+    by_rank: dict[int, list[Place]] = defaultdict(list)
+    for place in sorted(places, key=lambda place: (place.rank, place.file, place.line)):
+        by_rank[place.rank].append(place)
+    return tuple(
+        same[0]
+        for same in by_rank.values()
+        if len({(place.host, place.bus_id) for place in same}) == 1 and len({place.gpu for place in same} - {None}) <= 1
+    )
+
+
+def place_of_bus(places: Sequence[Place], host: str | None, bus_id: str | None) -> Place | None:
+    """The rank on that GPU, from any files' places; None where no rank is known there, or more than one."""
+    bus = normal_bus(bus_id) if bus_id else None
+    if host is None or bus is None:
+        return None
+    there = [place for place in agree(places) if place.bus_id == bus and _is_same_host(place.host, host)]
+    return there[0] if len(there) == 1 else None
+
+
+def _ranks_of(init: _Line, rank: int | None, spans: int | None) -> set[int]:
+    """Every global rank that something says for this line; more than one is a contradiction."""
+    by_communicator = init.group_rank if init.nranks == spans else None
+    return {said for said in (init.prefix, rank, by_communicator) if said is not None}
+
+
+def _read_line(line: str, number: int) -> _Line | None:
+    at = line.find(_INFO, 0, _LINE_LIMIT) if "busId " in line else -1
+    if at < 0:
+        return None
+    speaker = _SPEAKER.search(line, max(0, at - 300), at)
+    init = _INIT.match(line, at + len(_INFO), _LINE_LIMIT)
+    bus_id = normal_bus(init["bus"]) if init else None
+    if speaker is None or init is None or bus_id is None or int(init["group_rank"]) >= int(init["nranks"]):
+        return None
+    prefixes = [int(prefix["rank"]) for prefix in _PREFIX.finditer(line, 0, speaker.start())]
+    return _Line(
+        host=clean(speaker["host"], 253),
+        pid=int(speaker["pid"]),
+        gpu=int(init["gpu"]) if init["gpu"] else None,
+        bus_id=bus_id,
+        group_rank=int(init["group_rank"]),
+        nranks=int(init["nranks"]),
+        # Of two prefixes the outer is a launcher's, which numbers its own workers.
+        prefix=prefixes[-1] if prefixes else None,
+        number=number,
+    )
+
+
+def _is_same_host(one: str, two: str) -> bool:
+    """NCCL leaves the domain out; a journal may print it."""
+    one, two = one.casefold(), two.casefold()
+    if "." in one and "." in two:
+        return one == two
+    return one.partition(".")[0] == two.partition(".")[0]
