@@ -150,3 +150,57 @@ def test_a_rank_behind_is_not_named_while_others_are_unheard(tmp_path: Path) -> 
     (tmp_path / "log_rank_6.txt").write_text(signal(6, 8) + "\n")
 
     assert forkpoint.diagnose(forkpoint.read([str(tmp_path)])).suspects == ()
+
+
+def test_a_rank_that_is_ahead_in_another_op_is_said(diagnose) -> None:
+    """An all_gather of 513 elements on rank 0, two collectives after the broadcast in which the others wait."""
+    others = [line for r in (1, 2, 3) for line in (timeout(r, 100, "BROADCAST", 5_164_000), status(r, 100, 100, 99))]
+
+    verdict = diagnose(timeout(0, 102, "ALLGATHER", 513), status(0, 102, 102, 101), *others)
+
+    assert "rank 0 is already in ALLGATHER of 513 elements seq 102" in verdict.summary
+    assert verdict.suspects in ((), (0,))
+
+
+def test_hosts_that_ran_on_alike_point_to_the_gpu_or_earlier(diagnose) -> None:
+    verdict = diagnose(
+        timeout(0, 5730, "BROADCAST", 1024),
+        status(0, 5730, 6464, 5729),
+        timeout(3, 5729, "BROADCAST", 1024),
+        status(3, 5729, 6464, 5728),
+    )
+
+    assert "Rank 3 timed out in BROADCAST of 1024 elements seq 5729" in verdict.summary
+    assert "all had enqueued up to 6464" in verdict.summary
+
+
+def test_lines_that_ray_folded_are_asked_for(diagnose) -> None:
+    ray = "(WorkerDict pid=123, ip=10.0.0.1) "
+
+    verdict = diagnose(ray + timeout(15, 9), f"{ray}{timeout(14, 9)} [repeated 4x across cluster]")
+
+    assert any("RAY_DEDUP_LOGS=0" in command for command in verdict.next)
+
+
+def test_memory_that_ran_out_without_any_watchdog_line_is_found(diagnose) -> None:
+    verdict = diagnose(
+        "[rank2]: Traceback (most recent call last):",
+        '[rank2]:   File "/train/train.py", line 40, in step',
+        "[rank2]:     gathered = dist.all_gather(parts, x)",
+        "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+        "[rank0]: step 10",
+        "[rank1]: step 10",
+        "[rank3]: step 10",
+        "[rank4]: step 10",
+    )
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
+
+
+def test_one_network_error_is_no_order_to_replace_a_node(diagnose) -> None:
+    line = "node-2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> with error 12"
+
+    verdict = diagnose(line, timeout(3, 77))
+
+    assert verdict.suspects == ()
+    assert verdict.action == "investigate"

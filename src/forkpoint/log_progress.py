@@ -34,6 +34,8 @@ class LogView:
     """Ranks of the same group that had not enqueued that op."""
     other: tuple[RankProgress, ...]
     """Ranks that timed out in the same place of the same group with another op or size."""
+    ahead: tuple[RankProgress, ...]
+    """Ranks that timed out later in the same group."""
     elsewhere: tuple[RankProgress, ...]
     """Timeouts that cannot be compared: of another group, or of one that the line does not name."""
 
@@ -78,7 +80,8 @@ def view_logs(incident: Incident) -> LogView | None:
         waiting=tuple(p for p in first if _call(p) == usual or not named),
         behind=tuple(behind),
         other=tuple(p for p in first if named and _call(p) != usual),
-        elsewhere=tuple(p for p in timed_out if p not in first),
+        ahead=tuple(p for p in inside if named and p not in first),
+        elsewhere=tuple(p for p in timed_out if p not in (inside if named else first)),
     )
 
 

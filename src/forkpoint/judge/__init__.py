@@ -83,7 +83,7 @@ def _abstain(incident: Incident) -> Verdict:
     view = view_logs(incident) if divergence is None else None
     if view is not None:
         verdict = _inconclusive(incident, state_logs(view, incident), wanted_after_logs(incident))
-        events = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.waiting)[:8])
+        events = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.ahead, *view.waiting)[:8])
         said = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, events)
         return replace(verdict, suspects=odd_in_logs(view, incident), findings=(said,))
     if divergence is None:

@@ -10,8 +10,8 @@ LATE = 2
 
 
 def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
-    """Ranks that had not enqueued the op, or brought another one, if they are few and all others are heard."""
-    few = sorted({p.rank for p in view.behind} or {p.rank for p in view.other})
+    """Ranks that had not enqueued the op, brought another one or were past it, if they are few and all are heard."""
+    few = sorted({p.rank for p in view.behind or view.other or view.ahead})
     waiting = {p.rank for p in view.waiting}
     unheard = set(incident.timeline.world) - waiting - set(few)
     counted = incident.timeline.world_known and len(waiting) > len(few) + len(unheard)
@@ -19,7 +19,7 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
 
 
 def state_logs(view: LogView, incident: Incident) -> str:
-    said = [_state_waiting(view), *_state_behind(view), *_state_others(view), *_state_kind(view)]
+    said = [_state_waiting(view), *_state_behind(view), *_state_others(view), *_state_ahead(view), *_state_kind(view)]
     silent = _silent(view, incident)
     if silent:
         said.append(f"{name_ranks(silent)} said nothing of it, which is no guilt")
@@ -60,6 +60,20 @@ def _state_others(view: LogView) -> list[str]:
     return [f"at the same place {', '.join(calls)}: the calls differ"] if calls else []
 
 
+def _state_ahead(view: LogView) -> list[str]:
+    told = [
+        f"rank {p.rank} is already in {p.work.op} of {p.work.numel_in} elements seq {p.work.seq}"
+        for p in view.ahead[:3]
+        if p.work
+    ]
+    enqueued = {p.counters.enqueued for p in (*view.waiting, *view.ahead) if p.counters}
+    if view.seq is not None and len(enqueued) == 1 and min(enqueued) > view.seq:
+        told.append(
+            f"all had enqueued up to {min(enqueued)}: the hosts ran on, so it broke on the GPU's side or earlier"
+        )
+    return told
+
+
 def _state_kind(view: LogView) -> list[str]:
     said: list[str] = []
     work = view.waiting[0].work
@@ -74,7 +88,7 @@ def _state_kind(view: LogView) -> list[str]:
 
 
 def _silent(view: LogView, incident: Incident) -> tuple[int, ...]:
-    spoke = {p.rank for p in (*view.waiting, *view.behind, *view.other, *view.elsewhere)}
+    spoke = {p.rank for p in (*view.waiting, *view.behind, *view.other, *view.ahead, *view.elsewhere)}
     return tuple(r for r in incident.timeline.world if r not in spoke)
 
 

@@ -5,6 +5,7 @@ between: who is called silent was searched for in all of it.
 """
 
 import re
+from collections import Counter
 from typing import BinaryIO
 
 from forkpoint.ingest.logs.prefixes import find_time, parse_line
@@ -95,12 +96,21 @@ class Heard:
         self._labelled = labelled * 2 > len(lines)
 
     def _listen(self, chunk: bytes) -> None:
-        for number in {int(text) for text in set(_RANK.findall(chunk))} - self.ranks:
-            if _spoke(chunk, number):
-                self.ranks.add(number)
+        new = {int(text) for text in set(_RANK.findall(chunk))} - self.ranks
+        if new:
+            self._hear_new(chunk, new)
         if self._labelled:
-            found = {int(plain or tagged) for plain, tagged in set(_TASK.findall(b"\n" + chunk))}
-            self.tasks |= found
+            self.tasks |= {int(plain or tagged) for plain, tagged in set(_TASK.findall(b"\n" + chunk))}
+
+    def _hear_new(self, chunk: bytes, new: set[int]) -> None:
+        tries: Counter[int] = Counter()
+        for found in _RANK.finditer(chunk):
+            rank = int(found[1])
+            if rank in new and tries[rank] < _TRIES:
+                tries[rank] += 1
+                if _is_prefix(chunk, found.start(), rank):
+                    self.ranks.add(rank)
+                    new.discard(rank)
 
     def _look_for_missing(self, stream: BinaryIO, world: int) -> None:
         missing = set(range(max(world, max(self.ranks, default=-1) + 1))) - self.ranks
@@ -116,17 +126,8 @@ class Heard:
                     return
 
 
-def _spoke(chunk: bytes, rank: int) -> bool:
-    """Whether the number really is a prefix in one of the first lines that contain it."""
-    mark = b"[rank%d]:" % rank
-    place = -1
-    for _ in range(_TRIES):
-        place = chunk.find(mark, place + 1)
-        if place < 0:
-            return False
-        start = chunk.rfind(b"\n", 0, place) + 1
-        text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
-        speaker = parse_line(text.decode("utf-8", "replace").rpartition("\r")[2]).speaker
-        if speaker.rank == rank:
-            return True
-    return False
+def _is_prefix(chunk: bytes, place: int, rank: int) -> bool:
+    """Whether the number at this place says who speaks, and is not just talked about."""
+    start = chunk.rfind(b"\n", 0, place) + 1
+    text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
+    return parse_line(text.decode("utf-8", "replace").rpartition("\r")[2]).speaker.rank == rank
