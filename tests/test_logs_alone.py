@@ -204,3 +204,13 @@ def test_one_network_error_is_no_order_to_replace_a_node(diagnose) -> None:
 
     assert verdict.suspects == ()
     assert verdict.action == "investigate"
+
+
+def test_the_counter_of_a_message_is_not_compared_with_that_of_collectives(diagnose) -> None:
+    waiting = [line for r in (0, 1, 2) for line in (timeout(r, 4, numel=1), status(r, 4, 10, 24))]
+
+    verdict = diagnose(*waiting, timeout(3, 24, "RECV", 512), status(3, 24, 10, 23))
+
+    assert verdict.suspects == ()
+    assert "rank 3 timed out in RECV" in verdict.summary
+    assert "already" not in verdict.summary

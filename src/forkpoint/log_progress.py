@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import Counters, LogEvent, LogKind, Work
 
+_MESSAGES = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
+
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
@@ -64,14 +66,15 @@ def view_logs(incident: Incident) -> LogView | None:
     timed_out = [p for p in progress if p.work is not None]
     if not timed_out:
         return None
-    (group, desc), _ = Counter((p.group, p.desc) for p in timed_out).most_common(1)[0]
-    inside = [p for p in timed_out if (p.group, p.desc) == (group, desc)]
+    counted = [p for p in timed_out if not _is_message(p)] or timed_out
+    (group, desc), _ = Counter((p.group, p.desc) for p in counted).most_common(1)[0]
+    inside = [p for p in counted if (p.group, p.desc) == (group, desc)]
     seqs = [p.work.seq for p in inside if p.work and p.work.seq is not None]
     seq = min(seqs, default=None)
     first = [p for p in inside if p.work and p.work.seq == seq]
     kinds = Counter(_call(p) for p in first)
     usual = kinds.most_common(1)[0][0]
-    named = group is not None
+    named = group is not None and not _is_message(first[0])
     behind = [p for p in progress if named and p.group == group and _is_behind(p, seq)]
     return LogView(
         group=group,
@@ -104,6 +107,11 @@ def _progress(told: LogEvent, status: LogEvent) -> RankProgress:
 def _is_behind(progress: RankProgress, seq: int | None) -> bool:
     counters = progress.counters
     return progress.work is None and counters is not None and seq is not None and counters.enqueued < seq
+
+
+def _is_message(progress: RankProgress) -> bool:
+    """Messages have a counter of their own on each rank: it compares with nothing."""
+    return progress.work is not None and progress.work.op in _MESSAGES
 
 
 def _call(progress: RankProgress) -> tuple[str, int | None] | None:

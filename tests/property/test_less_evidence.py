@@ -33,12 +33,13 @@ class Damage:
 @st.composite
 def damages(draw: st.DrawFn) -> Damage:
     ranks = st.frozensets(st.integers(0, 15), max_size=3)
+    any_or_all = st.one_of(ranks, st.just(frozenset(range(16))))
     other = st.tuples(st.sampled_from(ALL), st.integers(0, 15), st.integers(0, 15))
     return Damage(
-        lost_dumps=draw(ranks),
+        lost_dumps=draw(any_or_all),
         cut_dumps=draw(ranks),
         cut_at=draw(st.floats(0.02, 0.98)),
-        lost_texts=draw(st.one_of(ranks, st.just(frozenset(range(16))))),
+        lost_texts=draw(any_or_all),
         name=draw(st.sampled_from(NAMES)),
         foreign=draw(st.none() | other),
         backwards=draw(st.booleans()),

@@ -54,6 +54,13 @@ def _state_behind(view: LogView) -> list[str]:
 
 
 def _state_others(view: LogView) -> list[str]:
+    elsewhere = [
+        f"rank {p.rank} timed out in {p.work.op}" for p in view.elsewhere[:3] if p.work and view.group is not None
+    ]
+    return [*elsewhere, *_state_calls(view)]
+
+
+def _state_calls(view: LogView) -> list[str]:
     if view.group is None and view.elsewhere:
         return ["the lines do not name their groups, so sequence numbers of different ranks must not be compared"]
     calls = [f"rank {p.rank} {p.work.op} of {p.work.numel_in} elements" for p in view.other[:3] if p.work]
