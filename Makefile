@@ -37,6 +37,7 @@ accept: $(VENV)/.full ## rewrite cases/*/expected.json; read the diff before you
 
 bench: $(VENV)/.full ## compare with torchfrtrace; RANKS="64 256" ENTRIES="2000" to choose sizes
 	$(BIN)/python -m bench.run --ranks $(RANKS) --entries $(ENTRIES)
+	$(BIN)/python -m bench.logs --mb 512
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -41,7 +41,7 @@ Progress = Callable[[int, int, str], None]
 
 SNIFF = 65536
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
-IN_MEMORY = 1 << 26
+IN_MEMORY = 1 << 24
 """Text beyond this is read only as a log, as a stream."""
 
 
@@ -168,4 +168,4 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
     reading.events += log.events
     reading.problems += log.problems
-    reading.places += read_places(text.splitlines(), name, rank)
+    reading.places += read_places(io.StringIO(text), name, rank)

@@ -2,7 +2,7 @@
 
 Big logs repeat themselves. Without digits, blanks and signs most lines are among a few hundred texts, so each chunk is
 reduced to those, and only texts not met before are looked at. A log that does not repeat itself (samples of generated
-text, hashes) is searched as a whole for a few short strings instead. Both find the same lines.
+text) is searched as a whole for a few short strings instead. Both find the same lines.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from forkpoint.ingest.logs.patterns import anchors, scan_literals
 
-CHUNK = 1 << 19
+CHUNK = 1 << 18
 LONGEST = 1 << 22
 """A line longer than this is read in pieces."""
 
@@ -69,58 +69,56 @@ class TextFinder:
 
     def __init__(self) -> None:
         self._cold: set[bytes] = set()
-        """Reduced lines that contain nothing."""
+        """Texts of lines that contain nothing."""
         self._hot: set[bytes] = set()
-        """Reduced lines that may contain something."""
+        """Texts of lines that may contain something."""
         self._kept = 0
         self._direct = 0
 
     def hits(self, chunk: bytes) -> tuple[int, list[int]]:
         """How many newlines the chunk has, and which of its lines are hits."""
-        plain = reduced(chunk)
-        if self._direct:
-            self._direct -= 1
-            likely = _anchored_lines(plain)
-            newlines = chunk.count(b"\n")
-        else:
-            lines = plain.split(b"\n")
-            newlines = len(lines) - 1
-            hot = self._hot_texts(lines)
-            likely = [index for index, line in enumerate(lines) if line in hot] if hot else []
-        if not likely:
-            return newlines, []
-        raw = chunk.split(b"\n")
-        return newlines, [index for index in likely if is_hit(raw[index])]
+        lines = [] if self._direct else _texts(chunk).split(b"\n")
+        likely = self._likely(lines) if lines else None
+        if likely is None:
+            self._direct = (self._direct or _DIRECT_FOR) - 1
+            likely = _anchored_lines(reduced(chunk))
+        if likely:
+            raw = chunk.split(b"\n")
+            likely = [index for index in likely if is_hit(raw[index])]
+        return (len(lines) - 1 if lines else chunk.count(b"\n")), likely
 
-    def _hot_texts(self, lines: list[bytes]) -> set[bytes]:
+    def _likely(self, lines: list[bytes]) -> list[int] | None:
+        """The lines that may be hits, by their texts. None: most of them were never met before."""
+        texts = set(lines)
+        new = texts.difference(self._cold, self._hot)
+        if len(new) * 2 > len(lines) and len(new) > _FEW:
+            return None
+        if new:
+            self._learn(new)
+        hot = texts & self._hot
+        return [index for index, line in enumerate(lines) if line in hot] if hot else []
+
+    def _learn(self, texts: set[bytes]) -> None:
         if self._kept > _KEPT_AT_MOST:
             self._cold.clear()
             self._hot.clear()
             self._kept = 0
-        texts = set(lines)
-        new = texts.difference(self._cold, self._hot)
-        if new:
-            self._learn(list(new))
-            if len(new) * 2 > len(lines) > _FEW:
-                self._direct = _DIRECT_FOR
-        return texts & self._hot
-
-    def _learn(self, texts: list[bytes]) -> None:
         joined = b"\n".join(texts)
         self._kept += len(joined) + 100 * len(texts)
-        if len(texts) <= _FEW:
-            found = [window for window in _windows() if window in joined]
-            likely = {text for text in texts if any(window in text for window in found)} if found else set[bytes]()
-        else:
-            likely = {texts[index] for index in _anchored_lines(joined)}
-        hot = {text for text in likely if any(literal in text for literal in _reduced_literals())}
+        found = [literal for literal in _text_literals() if literal in joined]
+        hot = {text for text in texts if any(literal in text for literal in found)} if found else set[bytes]()
         self._hot |= hot
-        self._cold.update(text for text in texts if text not in hot)
+        self._cold |= texts - hot
+
+
+def _texts(chunk: bytes) -> bytes:
+    """The lines without what changes from one to the next, hashes included."""
+    return chunk.translate(None, _SIGNS + b"abcdef")
 
 
 @cache
-def _reduced_literals() -> tuple[bytes, ...]:
-    return tuple({reduced(literal) for literal in scan_literals()})
+def _text_literals() -> tuple[bytes, ...]:
+    return tuple(sorted({_texts(literal) for literal in scan_literals()}))
 
 
 @cache
