@@ -214,3 +214,16 @@ def test_the_counter_of_a_message_is_not_compared_with_that_of_collectives(diagn
     assert verdict.suspects == ()
     assert "rank 3 timed out in RECV" in verdict.summary
     assert "already" not in verdict.summary
+
+
+def test_logs_that_say_how_many_ranks_there_are_let_the_last_one_be_missed(tmp_path: Path) -> None:
+    made = (
+        "[rank0]:[I513 13:20:00.1 ProcessGroupNCCL.cpp:988] [PG ID 0 PG GUID 0 Rank 0] ProcessGroupNCCL initialization "
+    )
+    made += "options: size: 4, global rank: 0, TIMEOUT(ms): 600000, USE_HIGH_PRIORITY_STREAM: 0, PG Name: 0"
+    (tmp_path / "log_rank_0.txt").write_text(f"{made}\n{timeout(0, 9)}\n{status(0, 9, 9, 8)}\n")
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert verdict.coverage.ranks == 4
+    assert "ranks 1-3 said nothing of it" in verdict.summary

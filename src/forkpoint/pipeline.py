@@ -14,5 +14,5 @@ def diagnose(capture: Capture) -> Verdict:
     timeline = align(capture)
     partings = find_partings(timeline)
     divergences = find_divergences(timeline, partings)
-    incident = Incident(capture, timeline, divergences)
+    incident = Incident.of(capture, timeline, divergences)
     return judge(incident, detect(incident))

@@ -6,7 +6,11 @@ Never by record_id (each rank counts for itself), never relative to the first op
 from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
 from forkpoint.model.capture import Capture
+from forkpoint.model.log import LogKind
 from forkpoint.model.timeline import Channel, GroupTimeline, Position, Timeline
+
+MAX_WORLD = 1_000_000
+"""Ten times the largest job there is: a log that claims more is not believed."""
 
 
 def align(capture: Capture) -> Timeline:
@@ -16,20 +20,30 @@ def align(capture: Capture) -> Timeline:
     channels = align_channels(traces, world)
     blind = frozenset(r for g in groups for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
     positions = {r: _positions(r, groups, channels) for r in traces if r not in blind}
-    known = any(t.world for t in capture.traces) or {rank for _, rank in capture.logs} >= set(world)
+    known = bool(_declared_world(capture)) or {rank for _, rank in capture.logs} >= set(world)
     return Timeline(world, known, traces, groups, channels, positions, blind, capture.tables)
 
 
 def _world(capture: Capture) -> tuple[int, ...]:
     """As declared; otherwise up to the highest rank that any evidence names: ranks are numbered from zero."""
-    declared = next((t.world for t in capture.traces if t.world), None)
+    declared = _declared_world(capture)
     if declared:
-        return tuple(sorted(declared))
+        return declared
     named = {t.rank for t in capture.traces} | {s.rank for s in capture.stacks}
     named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
     named |= {rank for _, rank in capture.logs if rank is not None}
     named |= {e.rank for e in capture.events if e.rank is not None}
-    return tuple(range(max(named, default=-1) + 1))
+    return tuple(range(max((r for r in named if r < MAX_WORLD), default=-1) + 1))
+
+
+def _declared_world(capture: Capture) -> tuple[int, ...]:
+    """As the dumps say, or as logs say when the default group is made (at INFO level), if they agree."""
+    for trace in capture.traces:
+        if trace.world:
+            return tuple(sorted(trace.world))
+    made = [e for e in capture.events if e.kind is LogKind.SETTINGS and e.detail("group_name") == "0"]
+    sizes = {int(size) for e in made if (size := e.detail("size"))}
+    return tuple(range(sizes.pop())) if len(sizes) == 1 and max(sizes) <= MAX_WORLD else ()
 
 
 def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Channel, ...]) -> tuple[Position, ...]:

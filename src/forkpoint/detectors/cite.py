@@ -47,12 +47,11 @@ def live_stack(rank: int, incident: Incident) -> LiveStack | None:
 
 
 def events_of(rank: int, incident: Incident, *kinds: LogKind) -> list[LogEvent]:
-    return [e for e in incident.capture.events if e.rank == rank and e.kind in kinds]
+    return [e for e in incident.said.get(rank, ()) if e.kind in kinds]
 
 
 def has_log(rank: int, incident: Incident) -> bool:
-    """There is a log of its own, or lines of it in a common one."""
-    return any(r == rank for _, r in incident.capture.logs) or any(e.rank == rank for e in incident.capture.events)
+    return rank in incident.heard
 
 
 def describe_stack(stack: Stack) -> str:

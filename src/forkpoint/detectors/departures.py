@@ -42,7 +42,10 @@ class Departed:
 
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
     """Ranks whose own words say how they left. Ranks that dumped or report the timeout themselves stayed."""
-    found = [_departed(rank, incident) for rank in incident.timeline.world]
+    tells = _silence_tells(incident)
+    found = [
+        _departed(rank, incident, silence_tells=tells) for rank in incident.timeline.world if has_log(rank, incident)
+    ]
     return tuple(d for d in found if d)
 
 
@@ -63,7 +66,7 @@ def is_victim_text(text: str) -> bool:
     return bool(_VICTIM.search(text))
 
 
-def _departed(rank: int, incident: Incident) -> Departed | None:
+def _departed(rank: int, incident: Incident, *, silence_tells: bool) -> Departed | None:
     killed = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
     raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
     if killed:
@@ -71,12 +74,12 @@ def _departed(rank: int, incident: Incident) -> Departed | None:
     if raised:
         return Departed(rank, Departure.RAISED, raised[0])
     alive = events_of(rank, incident, LogKind.DUMPED, *FAILURES) or live_stack(rank, incident)
-    if alive or rank in incident.timeline.traces or not has_log(rank, incident):
+    if alive or rank in incident.timeline.traces:
         return None
     left = events_of(rank, incident, LogKind.LEFT)
     if left:
         return Departed(rank, Departure.LEFT, left[0])
-    return Departed(rank, Departure.WENT_SILENT, None) if _silence_tells(incident) else None
+    return Departed(rank, Departure.WENT_SILENT, None) if silence_tells else None
 
 
 def _silence_tells(incident: Incident) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import LeftOut, LogKind, LogReading, read, read_log, ripgrep
+from forkpoint.ingest.logs import LeftOut, LogKind, LogReading, read, read_log, ripgrep, scan
 from forkpoint.ingest.logs.heard import Heard
 
 HIT = b"[rank%d]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
@@ -114,6 +114,16 @@ def test_lines_that_never_repeat_are_searched_as_well() -> None:
         log = log[:cut] + line + log[cut:]
 
     assert len(read_log(log, "log", None).events) == 3
+
+
+def test_forgetting_texts_loses_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = big_log(1 << 20)
+    expected = read_log(log, "log", None)
+    monkeypatch.setattr(scan, "_KEPT_AT_MOST", 0)
+    monkeypatch.setattr(read, "CHUNK", 1 << 14)
+
+    assert len(expected.events) > 1
+    assert read_log(log, "log", None) == expected
 
 
 @pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")

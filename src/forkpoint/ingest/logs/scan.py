@@ -89,6 +89,10 @@ class TextFinder:
 
     def _likely(self, lines: list[bytes]) -> list[int] | None:
         """The lines that may be hits, by their texts. None: most of them were never met before."""
+        if self._kept > _KEPT_AT_MOST:
+            self._cold.clear()
+            self._hot.clear()
+            self._kept = 0
         texts = set(lines)
         new = texts.difference(self._cold, self._hot)
         if len(new) * 2 > len(lines) and len(new) > _FEW:
@@ -99,10 +103,6 @@ class TextFinder:
         return [index for index, line in enumerate(lines) if line in hot] if hot else []
 
     def _learn(self, texts: set[bytes]) -> None:
-        if self._kept > _KEPT_AT_MOST:
-            self._cold.clear()
-            self._hot.clear()
-            self._kept = 0
         joined = b"\n".join(texts)
         self._kept += len(joined) + 100 * len(texts)
         found = [literal for literal in _text_literals() if literal in joined]
