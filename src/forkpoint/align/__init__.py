@@ -7,7 +7,7 @@ from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
-from forkpoint.model.timeline import Channel, GroupTimeline, Position, Timeline
+from forkpoint.model.timeline import UNBOUNDED, Channel, GroupTimeline, Position, Timeline
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job there is: a log that claims more is not believed."""
@@ -20,8 +20,7 @@ def align(capture: Capture) -> Timeline:
     channels = align_channels(traces, world)
     blind = frozenset(r for g in groups for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
     positions = {r: _positions(r, groups, channels) for r in traces if r not in blind}
-    known = bool(_declared_world(capture)) or {rank for _, rank in capture.logs} >= set(world)
-    return Timeline(world, known, traces, groups, channels, positions, blind, capture.tables)
+    return Timeline(world, _unseen(capture, world), traces, groups, channels, positions, blind, capture.tables)
 
 
 def _world(capture: Capture) -> tuple[int, ...]:
@@ -34,6 +33,12 @@ def _world(capture: Capture) -> tuple[int, ...]:
     named |= {rank for _, rank in capture.logs if rank is not None}
     named |= {e.rank for e in capture.events if e.rank is not None}
     return tuple(range(max((r for r in named if r < MAX_WORLD), default=-1) + 1))
+
+
+def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
+    if _declared_world(capture):
+        return 0
+    return 1 if {rank for _, rank in capture.logs} >= set(world) else UNBOUNDED
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
         )
     group = _group(parting.group, timeline)
     unknown = _unknown(group, parting.seq)
-    odd = odd_ranks(parting.sides, len(unknown)) if timeline.world_known else ()
+    odd = odd_ranks(parting.sides, len(unknown) + timeline.unseen)
     shift = _shift(parting.sides, odd, parting.seq, group, timeline)
     return Divergence(
         how=parting.kind,
@@ -148,8 +148,8 @@ def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Ti
     group = _group(wait.position.group, timeline)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    counted = free and timeline.world_known
-    odd = odd_at_absence(present, free, seq, group, len(wait.unknown), timeline.tables) if counted else ()
+    unknown = len(wait.unknown) + timeline.unseen
+    odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return Divergence(
         how=kind,

@@ -14,8 +14,7 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
     few = sorted({p.rank for p in view.behind or view.other or view.ahead})
     waiting = {p.rank for p in view.waiting}
     unheard = set(incident.timeline.world) - waiting - set(few)
-    counted = incident.timeline.world_known and len(waiting) > len(few) + len(unheard)
-    return tuple(few) if counted else ()
+    return tuple(few) if len(waiting) > len(few) + len(unheard) + incident.timeline.unseen else ()
 
 
 def state_logs(view: LogView, incident: Incident) -> str:

@@ -75,11 +75,15 @@ class Position:
     channel: tuple[int, int] | None
 
 
+UNBOUNDED = 1_000_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     world: tuple[int, ...]
-    world_known: bool
-    """A dump declares the world, or every rank up to the highest has a log. Else ranks may be missing unseen."""
+    unseen: int
+    """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has
+    a log, since the last one may have left nothing; UNBOUNDED otherwise."""
     traces: dict[int, RankTrace]
     groups: tuple[GroupTimeline, ...]
     channels: tuple[Channel, ...]
@@ -88,3 +92,7 @@ class Timeline:
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""
     tables: Tables
+
+    @property
+    def world_known(self) -> bool:
+        return self.unseen < UNBOUNDED
