@@ -24,7 +24,9 @@ def _of_burst(burst: Burst) -> Remark:
     times = sum(count.times for count in burst.counts)
     more = f" ({times} messages)" if times > 1 else ""
     follows = " (it only follows another fault)" if burst.cause is None else ""
-    return Remark(first.file, first.line, burst.host, burst.bus_id, f"{first.text}{more}{follows}")
+    code = first.explained_by
+    hint = f" (forkpoint explain {code})" if code is not None else ""
+    return Remark(first.file, first.line, burst.host, burst.bus_id, f"{first.text}{more}{follows}{hint}")
 
 
 def _tell_behind(behind: Behind) -> str:
