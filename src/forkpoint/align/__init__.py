@@ -58,7 +58,7 @@ def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Cha
         if track and track.first_active:
             found.append(Position(track.first_active, g.group, None))
     for c in channels:
-        track = {c.source: c.sent, c.destination: c.received}.get(rank)
+        track = c.end(rank)
         if track and track.first_active:
             found.append(Position(track.first_active, c.group, (c.source, c.destination)))
     return tuple(sorted(found, key=lambda p: p.op.record_id))

@@ -87,14 +87,9 @@ def _op_of(rank: int, divergence: Divergence, incident: Incident) -> Op | None:
 
 def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | None:
     if divergence.channel is not None:
-        channel = next(
-            c
-            for c in incident.timeline.channels
-            if c.group == divergence.group and (c.source, c.destination) == divergence.channel
-        )
-        return {channel.source: channel.sent, channel.destination: channel.received}.get(rank)
+        return incident.timeline.of_channel(divergence.group, divergence.channel).end(rank)
     return group_of(divergence, incident).track(rank)
 
 
 def group_of(divergence: Divergence, incident: Incident) -> GroupTimeline:
-    return next(g for g in incident.timeline.groups if g.group == divergence.group)
+    return incident.timeline.of_group(divergence.group)

@@ -16,7 +16,6 @@ from forkpoint.diverge.waits import Wait, find_cycle, find_waits
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.trace import Track
-from forkpoint.model.world import ProcessGroup
 
 
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
@@ -33,7 +32,7 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
 
 def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
     if parting.channel is not None:
-        channel = _channel(parting.group, parting.channel, timeline)
+        channel = timeline.of_channel(parting.group, parting.channel)
         return Divergence(
             how=parting.kind,
             group=parting.group,
@@ -45,7 +44,7 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
             odd=(),
             sides=parting.sides,
         )
-    group = _group(parting.group, timeline)
+    group = timeline.of_group(parting.group)
     unknown = _unknown(group, parting.seq)
     odd = odd_ranks(parting.sides, len(unknown) + timeline.unseen)
     shift = _shift(parting.sides, odd, parting.seq, group, timeline)
@@ -145,7 +144,7 @@ def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Ti
     free = tuple(r for r in wait.absent if r not in waits)
     if wait.position.channel is not None:
         return _at_message(wait, kind, free, timeline)
-    group = _group(wait.position.group, timeline)
+    group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
     unknown = len(wait.unknown) + timeline.unseen
@@ -177,7 +176,7 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
         seq=number,
         first_visible_seq=number,
         hang_seq=number,
-        cohorts=channel_cohorts(_channel(position.group, position.channel, timeline), number, timeline),
+        cohorts=channel_cohorts(timeline.of_channel(position.group, position.channel), number, timeline),
         odd=free,
         sides=((wait.rank,), wait.on),
         unknown=wait.unknown,
@@ -186,14 +185,6 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
 
 def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
     return tuple(r for r in group.group.ranks if group.gap(r, seq) in (Gap.NO_DUMP, Gap.EVICTED))
-
-
-def _group(group: ProcessGroup, timeline: Timeline) -> GroupTimeline:
-    return next(g for g in timeline.groups if g.group == group)
-
-
-def _channel(group: ProcessGroup, ends: tuple[int, int], timeline: Timeline) -> Channel:
-    return next(c for c in timeline.channels if c.group == group and (c.source, c.destination) == ends)
 
 
 def _group_hang(group: GroupTimeline) -> int | None:
@@ -212,10 +203,10 @@ def _when(divergence: Divergence, timeline: Timeline) -> tuple[int, int, str]:
     seq = divergence.seq or 0
     tracks: list[Track | None] = []
     if divergence.channel is not None:
-        channel = _channel(divergence.group, divergence.channel, timeline)
+        channel = timeline.of_channel(divergence.group, divergence.channel)
         tracks = [channel.sent, channel.received]
     else:
-        group = _group(divergence.group, timeline)
+        group = timeline.of_group(divergence.group)
         tracks = [group.track(r) for r in group.traces]
     times = [int(t.recent_created_ns[t.recent_seqs == seq][0]) for t in tracks if t and (t.recent_seqs == seq).any()]
     return (min(times, default=0), seq, divergence.group.name)

@@ -60,6 +60,10 @@ class Channel:
     received: Track | None
     """None: that end has no dump, or recorded none."""
 
+    def end(self, rank: int) -> Track | None:
+        """What this rank, if it is an end, recorded."""
+        return {self.source: self.sent, self.destination: self.received}.get(rank)
+
     @property
     def counted(self) -> bool:
         """Both ends hold their first message, so that the n-th sent is the n-th received."""
@@ -92,6 +96,12 @@ class Timeline:
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""
     tables: Tables
+
+    def of_group(self, group: ProcessGroup) -> GroupTimeline:
+        return next(g for g in self.groups if g.group == group)
+
+    def of_channel(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel:
+        return next(c for c in self.channels if c.group == group and (c.source, c.destination) == ends)
 
     @property
     def world_known(self) -> bool:
