@@ -1,10 +1,11 @@
 """Who waits for whom: each rank's earliest op that is not done, and the ranks that keep it from finishing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
 from forkpoint.model.trace import Track
+from forkpoint.model.world import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,17 @@ def find_waits(timeline: Timeline) -> dict[int, Wait]:
     groups = {g.group: g for g in timeline.groups}
     channels = {(c.group, c.source, c.destination): c for c in timeline.channels}
     waits: dict[int, Wait] = {}
+    in_slot: dict[tuple[ProcessGroup, int], Wait] = {}
     for rank, positions in timeline.positions.items():
         if not positions:
             continue
         first = positions[0]
         if first.channel is None:
-            waits[rank] = _wait_in_group(rank, first, groups[first.group], timeline)
+            # All who stand in one slot wait for the same ranks: asked once per slot, not once per rank.
+            slot = (first.group, first.op.seq)
+            if slot not in in_slot:
+                in_slot[slot] = _wait_in_group(rank, first, groups[first.group], timeline)
+            waits[rank] = replace(in_slot[slot], rank=rank, position=first)
         else:
             batch = [p for p in positions if p.channel and (p.group, p.op.batch) == (first.group, first.op.batch)]
             held = [_wait_on_channel(rank, p, channels[p.group, *p.channel], timeline) for p in batch if p.channel]
@@ -71,7 +77,7 @@ def _wait_in_group(rank: int, position: Position, group: GroupTimeline, timeline
             absent.append(other)
         elif gap is not None or other in timeline.blind:  # a cut dump does not show what holds its rank
             unknown.append(other)
-        elif other != rank and _held_before(other, position, group.track(other), timeline):
+        elif _held_before(other, position, group.track(other), timeline):
             busy.append(other)
     return Wait(rank, position, tuple(absent), tuple(busy), tuple(unknown))
 

@@ -7,42 +7,27 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest import flight_recorder
-from forkpoint.ingest.files import STDIN, find_files
+from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
 from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
 from forkpoint.ingest.jobs import separate
-from forkpoint.ingest.live_stacks import looks_like_stacks, read_live_stacks
-from forkpoint.ingest.logs import open_members, read_log
-from forkpoint.ingest.logs.archives import is_archive
-from forkpoint.ingest.machine import (
-    agree,
-    looks_like_kernel_log,
-    looks_like_ras,
-    read_kernel_log,
-    read_places,
-    read_ras,
-)
-from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
-from forkpoint.ingest.naming import claim_rank, spelled_rank
+from forkpoint.ingest.naming import claim_rank
 from forkpoint.ingest.text import clean
-from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
-from forkpoint.model.log import LogEvent
+from forkpoint.model.capture import Capture, Problem
 from forkpoint.model.trace import RankTrace
-from forkpoint.model.world import Place
 
 if TYPE_CHECKING:
+    from forkpoint.ingest.text_files import TextReading
+
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, the file at hand)."""
 
-SNIFF = 65536
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
-IN_MEMORY = 1 << 24
-"""Text beyond this is read only as a log, as a stream."""
 
 
 @dataclass(slots=True)
@@ -51,11 +36,7 @@ class _Reading:
 
     tables: TablesBuilder = field(default_factory=TablesBuilder)
     traces: list[RankTrace] = field(default_factory=list)
-    events: list[LogEvent] = field(default_factory=list)
-    stacks: list[LiveStack] = field(default_factory=list)
-    logs: list[tuple[str, int | None]] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    texts: "list[TextReading]" = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -70,21 +51,17 @@ def read(paths: Sequence[str], progress: Progress | None = None) -> Capture:
             _read_file(path, reading)
         except InputError as error:
             reading.problems.append(Problem(path, clean(str(error).removeprefix(f"{path}: "))))
-    if not (reading.traces or reading.logs or reading.stacks or reading.remarks):
+    if not (reading.traces or any(text.says_anything for text in reading.texts)):
         reasons = "; ".join(f"{p.file}: {p.text}" for p in reading.problems[:3]) or "no files found"
         raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
     tables = reading.tables.build()
     traces, left_out = separate(reading.traces, tables)
-    return Capture(
-        traces=traces,
-        tables=tables,
-        events=tuple(reading.events),
-        stacks=tuple(reading.stacks),
-        logs=tuple(reading.logs),
-        remarks=tuple(reading.remarks),
-        places=agree(reading.places),
-        problems=(*reading.problems, *left_out),
-    )
+    capture = Capture(traces=traces, tables=tables, problems=(*reading.problems, *left_out))
+    if not reading.texts:
+        return capture
+    from forkpoint.ingest.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
+
+    return with_texts(capture, reading.texts)
 
 
 def _read_file(path: str, reading: _Reading) -> None:
@@ -100,6 +77,8 @@ def _read_file(path: str, reading: _Reading) -> None:
 
 
 def _read_archive(stream: "_Stream", path: str, reading: _Reading) -> None:
+    from forkpoint.ingest.logs.archives import open_members  # noqa: PLC0415 - slow to import
+
     for member in open_members(stream, path):
         if isinstance(member, Problem):
             reading.problems.append(member)
@@ -120,7 +99,11 @@ def _read_stream(stream: "_Stream", name: str, reading: _Reading) -> None:
     elif b"\x00" in head:
         raise UnreadableInput(f"{name}: neither a dump nor text; left out")
     else:
-        _read_text(stream, name, head.decode("utf-8", "replace"), reading)
+        from forkpoint.ingest.text_files import read_text  # noqa: PLC0415 - its readers are slow to import
+
+        text = read_text(stream, name)
+        reading.texts.append(text)
+        reading.problems += text.problems
 
 
 def _read_dump(path: str, data: bytes, reading: _Reading) -> None:
@@ -133,39 +116,3 @@ def _read_dump(path: str, data: bytes, reading: _Reading) -> None:
         reading.traces.append(trace)
         if trace.cut:
             reading.problems.append(Problem(path, trace.cut))
-
-
-def _read_text(stream: "_Stream", name: str, head: str, reading: _Reading) -> None:
-    """Kernel messages, RAS answers, stacks and logs. Only a log is read on beyond what fits in memory."""
-    data = stream.read(IN_MEMORY)
-    text = data.decode("utf-8", "replace")
-    if looks_like_kernel_log(head):
-        reading.remarks += kernel_remarks(read_kernel_log(text, name))
-    elif looks_like_ras(head):
-        reading.remarks += ras_remarks(read_ras(text, name))
-    else:
-        rank = spelled_rank(name)
-        for stacks in read_live_stacks(text, name, rank):
-            if stacks.rank is not None and stacks.main:
-                reading.stacks.append(LiveStack(stacks.rank, name, stacks.line, stacks.stack))
-        if not looks_like_stacks(head):
-            _read_log(_whole(data, stream, name, reading), text, name, rank, reading)
-
-
-def _whole(data: bytes, stream: "_Stream", name: str, reading: _Reading) -> io.BufferedIOBase:
-    if len(data) < IN_MEMORY:
-        return io.BytesIO(data)
-    if stream.seekable():
-        stream.seek(0)
-        return stream
-    reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; unpack it to read all"))
-    return io.BytesIO(data)
-
-
-def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: _Reading) -> None:
-    log = read_log(cast("BinaryIO", source), name, rank)
-    speakers = log.speakers | ({rank} if rank is not None else set[int]())
-    reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
-    reading.events += log.events
-    reading.problems += log.problems
-    reading.places += read_places(io.StringIO(text), name, rank)

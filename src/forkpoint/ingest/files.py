@@ -1,29 +1,68 @@
 """Paths -> files, in an order that does not depend on the file system."""
 
+import io
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 from forkpoint.errors import UsageError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 STDIN = "-"
+SNIFF = 65536
+"""So much of a file tells what it is."""
+GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
+_TAR_AT = 257
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence."""
+    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, nor are the pipes
+    that torch puts beside its dumps: nobody writes to them any more, so reading would not end.
+    """
     found: dict[str, str] = {}
     for path in paths:
         if path == STDIN:
             found[STDIN] = STDIN
         elif os.path.isdir(path):
             found.update((os.path.realpath(f), f) for f in _walk(path))
-        elif os.path.isfile(path):
+        elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
             found[os.path.realpath(path)] = path
         else:
             raise UsageError(f"{path}: no such file or folder")
     return sorted(found.values())
 
 
+def is_archive(head: bytes) -> bool:
+    """Whether a file that begins so is packed."""
+    return head.startswith((GZIP, ZSTD, XZ, ZIP)) or is_tar(head)
+
+
+def is_tar(head: bytes) -> bool:
+    return head[_TAR_AT : _TAR_AT + 5] == b"ustar"
+
+
 def _walk(folder: str) -> Iterator[str]:
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
-        yield from (os.path.join(here, f) for f in sorted(files) if not f.startswith("."))
+        shown = (os.path.join(here, f) for f in sorted(files) if not f.startswith("."))
+        yield from (path for path in shown if os.path.isfile(path))
+
+
+class Continued(io.RawIOBase):
+    """What was read from a stream that cannot go back, and then the rest of it."""
+
+    def __init__(self, begun: bytes, rest: BinaryIO) -> None:
+        self._begun = memoryview(begun)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        target = memoryview(buffer)
+        piece = self._begun[: target.nbytes] or self._rest.read(target.nbytes)
+        self._begun = self._begun[len(piece) :]
+        target[: len(piece)] = piece
+        return len(piece)

@@ -6,7 +6,9 @@ from pathlib import PurePath
 
 from forkpoint.ingest.flight_recorder.columns import DumpColumns
 
-_EXPLICIT = re.compile(r"(?<!local)(?<!local[_.-])rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_EXPLICIT = re.compile(r"([a-z]{0,12})[_.-]?rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_OTHER_NUMBERS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
+"""What else has ranks: workers of a node, nodes, and parts of the model or data."""
 _TRAILING = re.compile(r"(?:^|\D)(\d{1,7})(?:\.[A-Za-z]\w*)*$")
 
 
@@ -27,8 +29,11 @@ def rank_from_name(path: str) -> int | None:
 def spelled_rank(path: str) -> int | None:
     """Only a number that follows the word rank: logs end in dates, job numbers and attempts."""
     pure = PurePath(path)
-    found = [_EXPLICIT.findall(part) for part in (pure.name, pure.parent.name)]
-    return next((int(numbers[-1]) for numbers in found if numbers), None)
+    for part in (pure.name, pure.parent.name):
+        numbers = [int(number) for what, number in _EXPLICIT.findall(part) if what.lower() not in _OTHER_NUMBERS]
+        if numbers:
+            return numbers[-1]
+    return None
 
 
 def claim_rank(columns: DumpColumns, path: str) -> RankClaim:

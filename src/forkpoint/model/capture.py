@@ -28,6 +28,17 @@ class Remark:
     bus_id: str | None
     """The GPU or device it speaks of."""
     says: str
+    kind: str = ""
+    """What the kernel told of (`xid`, `oom-kill`, ...); `ras` for NCCL's RAS."""
+    when: str | None = None
+    """As printed: a date, or seconds since boot."""
+    xid: int | None = None
+    """The number that explains it; None where all of it only follows from something else, or there is none."""
+    pids: frozenset[int] = frozenset()
+    """Processes it names, as the host numbers them. A container may number them otherwise."""
+    missing: tuple[int, ...] = ()
+    """Ranks that did not answer RAS, counted inside a communicator of `size` ranks."""
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,64 @@
-"""Which frames of a stack are the user's own."""
+"""Where a frame of a stack comes from: Python or native, the user's code or a library's.
+
+py-spy shortens paths to the package (`torch/cuda/__init__.py`, `threading.py`, `train.py`), so a path without a folder
+is judged by its first part. An installed package that is not listed counts as the user's: trainers are often installed,
+and where ranks part inside one, that is the place to show.
+"""
 
 import re
+import sys
 
 from forkpoint.model.op import Frame, Stack
 
-# torch wherever it is installed, the standard library, and frames without a file. Other packages in site-packages stay:
-# a trainer is often installed there.
-_NOT_USER_CODE = re.compile(r"/(site|dist)-packages/torch/|/lib/python3\.\d+/(?!(site|dist)-packages/)|^<")
+# Modules whose names people also give to their own scripts: a bare file of that name is the user's.
+_ALSO_SCRIPTS = frozenset({"code", "profile", "test", "this", "trace"})
+_PACKAGE_NAMES = """
+    torch torchvision torchaudio torchdata functorch triton torch_npu apex transformer_engine flash_attn xformers nvidia
+    numpy scipy sympy pandas pyarrow PIL cv2 h5py zarr numba safetensors datasets tokenizers webdataset
+    horovod ray wandb mlflow tensorboard
+    fsspec s3fs gcsfs smart_open boto3 botocore s3transfer urllib3 requests httpx httpcore aiohttp grpc google azure
+    huggingface_hub paramiko redis filelock tenacity backoff tqdm hydra absl click typer fire
+"""
+_PACKAGES = frozenset(_PACKAGE_NAMES.split())
+_LIBRARIES = (sys.stdlib_module_names - _ALSO_SCRIPTS) | _PACKAGES
+_COMMUNICATION = ("/deepspeed/comm/", "/accelerate/utils/operations.py")
+"""What trainers put around torch.distributed."""
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]{1,100})")
+_STANDARD = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/|/torchinductor_|/torch_compile_debug/")
+_PYTHON = (".py", ".pyc", ".pyx")
+_COMPILED = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|inc|tcc|S|s|rs|go|f90|m|mm)$")
+_NOTEBOOK = "<ipython-input"
+
+
+def place_of(frame: Frame) -> str:
+    """Its file with forward slashes and one in front, so that `/torch/cuda/` and `/socket.py` match as they should."""
+    return "/" + frame.filename.replace("\\", "/").removeprefix("/")
+
+
+def is_python(frame: Frame) -> bool:
+    """Native frames have a source of another language, or no line. A script need not end in `.py` (`bin/torchrun`)."""
+    return frame.filename.endswith(_PYTHON) or (frame.line > 0 and not _COMPILED.search(frame.filename))
+
+
+def is_library(frame: Frame) -> bool:
+    """Python's, torch's or another well-known package's; native frames and those without a file too."""
+    generated = frame.filename.startswith("<") and not frame.filename.startswith(_NOTEBOOK)
+    if not frame.filename or generated or not is_python(frame):
+        return True
+    place = place_of(frame)
+    if any(part in place for part in _COMMUNICATION):
+        return True
+    installed = _INSTALLED.search(place)
+    if installed:
+        return installed[1].removesuffix(".py") in _PACKAGES
+    if _STANDARD.search(place):
+        return True
+    first = frame.filename.partition("/")[0].removesuffix(".py")
+    return not frame.filename.startswith("/") and first in _LIBRARIES
 
 
 def is_user_code(frame: Frame) -> bool:
-    return not _NOT_USER_CODE.search(frame.filename)
+    return not is_library(frame)
 
 
 def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
@@ -18,10 +66,22 @@ def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
     return tuple(frame for frame in stack or () if is_user_code(frame))
 
 
+def user_place(stack: Stack | None) -> str | None:
+    """`train.py:40 step`: the innermost frame of user code."""
+    return next((f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)), None)
+
+
 def short_name(filename: str) -> str:
     return filename.rsplit("/", 1)[-1]
 
 
-def user_place(stack: Stack | None) -> str | None:
-    """`train.py:40 step`: the innermost frame of user code."""
-    return next((f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)), None)
+def bare_name(frame: Frame) -> str:
+    """`Queue.get` and `_logger.<locals>.wrapper` as faulthandler gives them: `get`, `wrapper`. Native names without the
+    decorations of the C library: `__GI___poll` is `poll`.
+    """
+    if is_python(frame):
+        return frame.name.rpartition(".")[2]
+    name = frame.name.partition("@")[0].lstrip("_")
+    for prefix in ("GI_", "libc_", "new_"):
+        name = name.removeprefix(prefix).lstrip("_")
+    return name.removesuffix("64")

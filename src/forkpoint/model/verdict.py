@@ -51,6 +51,44 @@ class Evidence:
     says: str
 
 
+class Source(StrEnum):
+    """Who tells of a moment."""
+
+    RECORDER = "recorder"
+    LOG = "log"
+    KERNEL = "kernel"
+    RAS = "ras"
+    STACK = "stack"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened, and when. Ranks that tell the same on the same clock are one moment."""
+
+    when: str | None
+    """As the source has it, of the first rank. None: the source does not date it."""
+    until: str | None
+    """Of the last rank, where that is another second."""
+    bound: bool
+    """It came no later than `when`: its own line is not dated, a later one of the same file is."""
+    utc: str | None
+    """`2026-11-15T01:18:27Z`, where the clock is known to be joined with those of the dumps."""
+    clock: str
+    """Moments of one clock are in order, between hosts as far as it says that their clocks agree. Those of different
+    clocks cannot be compared."""
+    source: Source
+    kind: str
+    """`completed`, `issued`, ... of the recorder; otherwise what the line or message is called."""
+    ranks: tuple[int, ...]
+    host: str | None
+    says: str
+    evidence: Evidence
+
+
+NOT_DATED = "not dated"
+"""The clock of moments without any time: these are in no order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The place in the user's source that let ranks part."""
@@ -125,6 +163,8 @@ class Verdict:
     """Strongest first; the first is the one the verdict stands on."""
     sites: tuple[Site, ...] = ()
     next: tuple[str, ...] = ()
+    moments: tuple[Moment, ...] = ()
+    """One timeline over all evidence, clock by clock, that which most dumps share first."""
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -29,3 +29,5 @@ class Place:
     bus_id: str
     file: str
     line: int
+    pid: int | None = None
+    """Of its process, as it is numbered where the rank runs; None where files disagree."""

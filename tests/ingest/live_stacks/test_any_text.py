@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks import RankStacks, looks_like_stacks, read_live_stacks
 from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
+from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape, find_shape
-from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS
+from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, RankStacks
 from forkpoint.ingest.text import clean
 from ingest.live_stacks.recorded import SAMPLES
 

@@ -5,9 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks import RankStacks, Thread, ThreadKind, read_live_stacks
 from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
+from forkpoint.ingest.live_stacks.read import read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape
+from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
 from forkpoint.model.op import Frame
 from ingest.live_stacks.recorded import recorded
 

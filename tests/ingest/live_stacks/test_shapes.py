@@ -2,8 +2,9 @@
 
 import pytest
 
-from forkpoint.ingest.live_stacks import RankStacks, Thread, ThreadKind, read_live_stacks
+from forkpoint.ingest.live_stacks.read import read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape, find_shape, find_user_frame
+from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
 from forkpoint.model.op import Frame, Stack
 from ingest.live_stacks.recorded import read_one
 

@@ -3,7 +3,9 @@
 import gzip
 import io
 import lzma
+import shutil
 import struct
+import subprocess
 import tarfile
 import zipfile
 import zlib
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import Budget, Member, archives, open_members, read_log
+from forkpoint.ingest.logs import Budget, Member, open_members, read_log, zstd
 from forkpoint.model.capture import Problem
 
 LOG = b"[rank3]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
@@ -148,7 +150,8 @@ def test_a_locked_zip_says_so() -> None:
 
 
 def test_zstd_says_what_to_install_where_nothing_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "_module", lambda name: None)
+    monkeypatch.setattr(zstd, "_module", lambda name: None)
+    monkeypatch.setattr(zstd.shutil, "which", lambda name: None)
     _, problems = members(b"\x28\xb5\x2f\xfd" + bytes(20), "log.zst")
 
     assert "pip install zstandard" in problems[0].text
@@ -156,10 +159,45 @@ def test_zstd_says_what_to_install_where_nothing_can_read_it(monkeypatch: pytest
 
 def test_zstd_is_read_by_a_module_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fake:
+        ZstdError = KeyError
+
         @staticmethod
         def ZstdFile(stream, mode):  # noqa: N802
             return io.BytesIO(zlib.decompress(stream.read()[4:]))
 
-    monkeypatch.setattr(archives, "_module", lambda name: Fake if name == "compression.zstd" else None)
+    monkeypatch.setattr(zstd, "_module", lambda name: Fake if name == "compression.zstd" else None)
 
     assert members(b"\x28\xb5\x2f\xfd" + zlib.compress(LOG), "log.zst") == ({"log": LOG}, [])
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
+def test_zstd_is_read_by_the_program_where_no_module_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zstd, "_module", lambda name: None)
+    log = LOG * 50_000
+    packed = subprocess.run(["zstd", "-qc"], input=log, stdout=subprocess.PIPE, check=True).stdout
+
+    assert members(packed, "log.zst") == ({"log": log}, [])
+    contents, problems = members(packed[: len(packed) // 2], "log.zst")
+    assert log.startswith(contents["log"])
+    assert "damaged" in problems[0].text
+
+
+def test_a_damaged_zstd_is_a_problem_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BrokenError(Exception):
+        pass
+
+    class Fake:
+        ZstdError = BrokenError
+
+        def __init__(self, stream, mode) -> None:
+            pass
+
+        def read(self, size: int) -> bytes:
+            raise BrokenError("checksum")
+
+    Fake.ZstdFile = Fake
+
+    monkeypatch.setattr(zstd, "_module", lambda name: Fake)
+    _, problems = members(b"\x28\xb5\x2f\xfd", "log.zst")
+
+    assert "damaged (checksum)" in problems[0].text

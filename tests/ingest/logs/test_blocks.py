@@ -202,3 +202,10 @@ def test_gloo_says_that_sizes_differ() -> None:
     )
 
     assert (event.kind, event.detail("sent"), event.detail("expected")) == (LogKind.SIZES_DIFFER, "8", "4")
+
+
+def test_what_another_prints_between_is_not_the_exception() -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nloss: 2.1\nqueue.Empty\n'
+    (event,) = read_log(log.encode(), "log", None).events
+
+    assert event.exception != "loss"

@@ -4,11 +4,13 @@ import random
 import re
 
 from forkpoint.ingest.logs import LogReading, read_log
+from ingest.live_stacks.recorded import SAMPLES as STACKS
 from ingest.logs.sample_lines import SAMPLES
 
 SIZE = 5_000_000
 WRITTEN = re.compile(
-    rb"\[rank(?:: )?(\d+)\]|(?:^|[\r\n ])(\d+):(?: |$)|\[\d+,(?:mpirank:)?(\d+)|rank\s*: (\d+) \(|global rank: (\d+)",
+    rb"\[rank(?:: )?(\d+)\]|(?:^|[\r\n ])(\d+):(?: |$)|\[\d+,(?:mpirank:)?(\d+)|rank\s*: (\d+) \(|global rank: (\d+)"
+    rb"|=== Rank (\d+)",
     re.MULTILINE,
 )
 
@@ -20,7 +22,8 @@ def written_ranks(log: bytes) -> set[int]:
 
 
 def check(log: bytes, reading: LogReading) -> None:
-    named = {event.rank for event in reading.events if event.rank is not None} | reading.speakers
+    told = {event.rank for event in reading.events} | {one.rank for one in reading.stacks}
+    named = {rank for rank in told if rank is not None} | reading.speakers
 
     assert named <= written_ranks(log)
     assert reading.bytes == len(log)
@@ -66,6 +69,8 @@ def test_mutated_lines_name_no_rank_that_is_not_written() -> None:
     ]
     seeds += [b"Root Cause (first observed failure):", b"  rank      : 10 (local_rank: 2)", b"Last error:", b"7: text"]
     seeds += [b'{"message": {"message": "E: x", "extraInfo": {"py_callstack": "Traceback"}}}', b"[default1]:[rank2]: x"]
+    stacks = [path.read_bytes().splitlines() for path in sorted(STACKS.iterdir())]
+    seeds += [b"[rank%d]: %s" % (number, line) for number, text in enumerate(stacks) for line in text[:40]]
     lines: list[bytes] = []
     size = 0
     while size < SIZE:

@@ -11,7 +11,7 @@ import pytest
 from forkpoint.ingest.logs import match_line, patterns, read_log
 from forkpoint.ingest.logs.patterns import anchors, scan_literals
 from forkpoint.ingest.logs.prefixes import parse_line, split_glued
-from forkpoint.ingest.logs.scan import reduced
+from forkpoint.ingest.logs.scan import SHORTEST_LITERAL
 from ingest.logs.sample_lines import SAMPLES
 
 LONG = 100_000
@@ -31,8 +31,8 @@ def test_all_that_is_searched_for_contains_an_anchor_and_every_anchor_is_used() 
     assert [anchor for anchor in anchors() if not any(anchor in literal for literal in scan_literals())] == []
 
 
-def test_anchors_leave_four_letters_to_compare() -> None:
-    assert [anchor for anchor in anchors() if len(reduced(anchor)) < 4] == []
+def test_what_is_searched_for_is_long_enough_to_hold_most_of_a_word() -> None:
+    assert [literal for literal in scan_literals() if len(literal) < SHORTEST_LITERAL] == []
 
 
 REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}

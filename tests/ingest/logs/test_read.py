@@ -3,11 +3,12 @@
 import io
 import mmap
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import LeftOut, LogKind, LogReading, read, read_log, ripgrep, scan
+from forkpoint.ingest.logs import LeftOut, LogKind, LogReading, heard, keep, read, read_log, ripgrep
 from forkpoint.ingest.logs.heard import Heard
 
 HIT = b"[rank%d]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
@@ -116,16 +117,6 @@ def test_lines_that_never_repeat_are_searched_as_well() -> None:
     assert len(read_log(log, "log", None).events) == 3
 
 
-def test_forgetting_texts_loses_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = big_log(1 << 20)
-    expected = read_log(log, "log", None)
-    monkeypatch.setattr(scan, "_KEPT_AT_MOST", 0)
-    monkeypatch.setattr(read, "CHUNK", 1 << 14)
-
-    assert len(expected.events) > 1
-    assert read_log(log, "log", None) == expected
-
-
 @pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 def test_with_and_without_ripgrep_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = big_log(1 << 21) + b"[rank2]: Traceback (most recent call last):\n" + ORDINARY % (1, 1, 1)
@@ -149,3 +140,44 @@ def test_a_ripgrep_that_fails_is_done_without(tmp_path: Path, monkeypatch: pytes
 
     with path.open("rb") as file:
         assert [event.rank for event in read_log(file, "log", None).events] == [1]
+
+
+def test_a_huge_rank_or_world_is_not_counted_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard, "_ALL_UP_TO", 0)
+    log = b"[rank9999999]: hello\n" + b"[rank2]: hello\n" * 300_000
+
+    tracemalloc.start()
+    reading = read_log(log, "log", None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert reading.speakers == {2, 9999999}
+    assert peak < 20_000_000
+
+
+def test_speakers_that_all_begin_a_traceback_are_not_all_remembered() -> None:
+    log = b"".join(b"(W pid=%d) Traceback (most recent call last):\n" % number for number in range(40_000))
+
+    tracemalloc.start()
+    read_log(log, "log", None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 40_000_000
+
+
+def test_what_has_no_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "_LOUD_AT_MOST", 5)
+    reading = read_log(b"".join(HIT % rank for rank in range(9)), "log", None)
+
+    assert len(reading.events) == 5
+    assert [problem.text for problem in reading.problems if "4 were left out" in problem.text]
+
+
+def test_a_node_s_log_is_no_rank_s_whatever_its_name_says() -> None:
+    line = b"[default%d]:RuntimeError: CUDA error: device-side assert triggered\n"
+    alone = read_log(line % 1, "rank1.log", 1)
+    node = read_log(line % 1 + line % 2, "rank1.log", 1)
+
+    assert [event.rank for event in alone.events] == [1]
+    assert [event.rank for event in node.events] == [None, None]

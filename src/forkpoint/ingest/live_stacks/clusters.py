@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from forkpoint.ingest.live_stacks.origin import bare_name, is_python, is_user_code, place_of
 from forkpoint.ingest.live_stacks.shapes import Shape, find_last_call, find_shape
 from forkpoint.ingest.live_stacks.threads import UNNAMED, ends_in_program, has_python
+from forkpoint.model.frames import bare_name, is_python, is_user_code, place_of
 from forkpoint.model.op import Frame, Stack
 
 

@@ -18,13 +18,17 @@ Block = tuple[int, int, Sequence[str]]
 """Rank, number of its first line in the file, lines."""
 
 
+def begins_block(line: str) -> bool:
+    return line.startswith("=== Rank ") and bool(_BLOCK.match(line))
+
+
 def is_preamble(line: str) -> bool:
     return bool(_TOP.match(line))
 
 
 def split_blocks(lines: Sequence[str]) -> list[Block]:
     """Of a rank that comes twice (two dumps in one file) the last block. What precedes the first block is no rank's."""
-    found = [(number, _BLOCK.match(line)) for number, line in enumerate(lines) if line.startswith("=== Rank ")]
+    found = [(number, _BLOCK.match(line)) for number, line in enumerate(lines) if begins_block(line)]
     starts = [(number, int(match[1])) for number, match in found if match]
     ends = [number for number, _ in starts[1:]]
     blocks: dict[int, Block] = {}

@@ -24,7 +24,8 @@ _NATIVE_STACK = "Current thread's C stack trace (most recent call first):"
 _FRAME = re.compile(r'  File (?:"([^"]{1,1000})"|\?\?\?), line (\d{1,9}|\?\?\?) in (.{1,600})$')
 _NATIVE_FRAME = re.compile(r'  Binary file "([^"]{1,1000})"(?:, at ([^+\-\[ ]{0,600})[+-]0x[0-9a-f]{1,16})? \[0x')
 _DEEPEST = 100
-_TOP = re.compile(r"Fatal Python error: |Timeout \(\d|<Cannot show all threads|Extension modules: ")
+_TOP = re.compile(r"Timeout \(\d|<Cannot show all threads|Extension modules: ")
+"""Not `Fatal Python error: `: a program that died says so in its log."""
 
 
 def begins_stacks(line: str) -> bool:

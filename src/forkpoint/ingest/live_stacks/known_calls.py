@@ -7,7 +7,7 @@ first rule that matches wins, so rules for single functions stand before those f
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forkpoint.ingest.live_stacks.origin import bare_name, is_python, place_of
+from forkpoint.model.frames import bare_name, is_python, place_of
 from forkpoint.model.op import Frame
 
 

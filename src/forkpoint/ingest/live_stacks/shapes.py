@@ -13,7 +13,7 @@ The user's frame itself is not interpreted: `event.wait()` in `upload` is a lock
 """
 
 from forkpoint.ingest.live_stacks.known_calls import MEANS, PURPOSES, WAITS, Rule, Shape, find_rule
-from forkpoint.ingest.live_stacks.origin import is_library, is_python, is_user_code, place_of
+from forkpoint.model.frames import is_library, is_python, is_user_code, place_of
 from forkpoint.model.op import Frame, Stack
 
 __all__ = ["Shape", "find_last_call", "find_shape", "find_user_frame"]

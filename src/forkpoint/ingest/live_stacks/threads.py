@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from forkpoint.ingest.live_stacks.origin import bare_name, is_library, is_python, place_of
 from forkpoint.ingest.text import clean
+from forkpoint.model.frames import bare_name, is_library, is_python, place_of
 from forkpoint.model.op import Frame, Stack
 
 MAX_THREADS = 4096
@@ -188,6 +188,8 @@ def _kind_by_frames(stack: Stack) -> ThreadKind | None:
     return ThreadKind.AUTOGRAD if begins_in_hook else None
 
 
+_ENTRY_FILES = ("/default_worker.py", "/<string>", "/<stdin>")
+"""Ray's workers begin in a library's file, spawned processes in `python -c`."""
 _AT_EXIT = frozenset(
     {
         ("_shutdown", "/threading.py"),
@@ -209,8 +211,8 @@ def ends_in_program(stack: Stack) -> bool:
     name, place = bare_name(outermost), place_of(outermost)
     if name != "<module>":
         return name == "_run_module_as_main" or any(name == n and place.endswith(file) for n, file in _AT_EXIT)
-    # A library's own `<module>` is a thread that imports, in a file that was cut; Ray's workers begin in theirs.
-    return not is_library(outermost) or place.endswith("/default_worker.py")
+    # A library's own `<module>` is a thread that imports, in a file that was cut.
+    return not is_library(outermost) or place.endswith(_ENTRY_FILES)
 
 
 def has_python(stack: Stack) -> bool:

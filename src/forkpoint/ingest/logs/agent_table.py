@@ -27,7 +27,6 @@ class AgentTable:
         self._event = event
         self._root = root
         self._entries: list[tuple[bool, dict[str, str]]] = []
-        self._blank = 0
         self.done = False
 
     def take(self, message: str) -> bool:
@@ -92,7 +91,7 @@ def read_error_file(text: str, event: LogEvent) -> LogEvent:
     for line in stack.splitlines()[1:]:
         block.take(line)
     inner = next(block.events(), event)
-    return replace(inner, kind=inner.kind, text=clean(message), exception=inner.exception)
+    return replace(inner, text=clean(message))
 
 
 def _error_file_parts(text: str) -> tuple[str, str]:

@@ -8,22 +8,20 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from forkpoint.ingest.files import GZIP, XZ, ZIP, ZSTD, is_archive, is_tar
+from forkpoint.ingest.logs.zstd import open_zstd
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Problem
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_GZIP, _ZSTD, _XZ, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
-_TAR_AT = 257
 _HEAD = 512
 _BUFFER = 1 << 18
 _DEPTH = 3
 _HEADER_AT_MOST = 1 << 20
-_ZSTD_WINDOW_LOG = 27
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError)  # fmt: skip
 
 
@@ -47,11 +45,6 @@ class Member:
     stream: BinaryIO
 
 
-def is_archive(head: bytes) -> bool:
-    """Whether a file that begins so is packed."""
-    return head.startswith((_GZIP, _ZSTD, _XZ, _ZIP)) or head[_TAR_AT : _TAR_AT + 5] == b"ustar"
-
-
 def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> Iterator[Member | Problem]:
     """The files in an archive (gz, zst, xz, zip, tar and packed tars), told apart by content.
 
@@ -64,7 +57,7 @@ def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> I
         if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
             stream.seek(0)
             yield Member(label, stream)
-        elif stream.seekable() and outside.peek(_HEAD).startswith(_ZIP):
+        elif stream.seekable() and outside.peek(_HEAD).startswith(ZIP):
             yield from _zip_members(stream, label, meter)
         else:
             yield from _members(outside, label, meter, depth=0)
@@ -76,9 +69,9 @@ def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> I
 
 def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[Member | Problem]:
     head = stream.peek(_HEAD)[:_HEAD]
-    if head.startswith(_ZIP):
+    if head.startswith(ZIP):
         yield Problem(name, "is a zip inside another stream; unpack it, or give it as a file")
-    elif head[_TAR_AT : _TAR_AT + 5] == b"ustar" and depth < _DEPTH:
+    elif is_tar(head) and depth < _DEPTH:
         yield from _tar_members(stream, name, meter, depth)
     elif (unpack := _unpacker(head)) and depth < _DEPTH:
         opened = unpack(stream)
@@ -183,12 +176,12 @@ def _metered(stream: BinaryIO, meter: _Meter) -> io.BufferedReader:
 
 
 def _unpacker(head: bytes) -> Callable[[BinaryIO], BinaryIO | str] | None:
-    if head.startswith(_GZIP):
+    if head.startswith(GZIP):
         return _open_gzip
-    if head.startswith(_XZ):
+    if head.startswith(XZ):
         return _open_xz
-    if head.startswith(_ZSTD):
-        return _open_zstd
+    if head.startswith(ZSTD):
+        return open_zstd
     return None
 
 
@@ -198,26 +191,6 @@ def _open_gzip(stream: BinaryIO) -> BinaryIO:
 
 def _open_xz(stream: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", lzma.LZMAFile(stream))
-
-
-def _open_zstd(stream: BinaryIO) -> BinaryIO | str:
-    """With whichever module is there: the standard library has one from Python 3.14."""
-    for module in ("compression.zstd", "backports.zstd", "pyzstd"):
-        found = _module(module)
-        if found is not None:
-            return found.ZstdFile(stream, "rb")
-    zstandard = _module("zstandard")
-    if zstandard is not None:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << _ZSTD_WINDOW_LOG)
-        return unpacker.stream_reader(stream, read_across_frames=True)
-    return "is packed with zstd: `pip install zstandard` to read it, or unpack it with `zstd -d`"
-
-
-def _module(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
 
 
 def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Member | Problem]:

@@ -21,9 +21,8 @@ _EXCEPTION = re.compile(
     r"(?P<name>[A-Za-z_]\w{0,80}(?:\.\w{1,80}){0,12}+)(?P<call>\([\w.]{1,80}\))?(?::\s?(?P<what>.*))?$"
 )
 _SUFFIXES = ("Error", "Exception", "Interrupt", "Exit", "Iteration", "Warning", "Group")
-_LEVELS = frozenset(
-    {"DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL", "Epoch", "Step", "epoch", "step"}
-)
+_QUALIFIED = re.compile(r"\.[A-Z]\w{0,80}$")
+"""`queue.Empty`: Python prints the module of every class that is not built in, so `loss: 2.1` of another is none."""
 _CHAINS = {
     "During handling of the above exception, another exception occurred:": "while another was handled",
     "The above exception was the direct cause of the following exception:": "caused by another",
@@ -154,7 +153,7 @@ class TracebackBlock:
             return False
         name = exception["name"]
         known = name.endswith(_SUFFIXES)
-        if not known and (self._noise or name in _LEVELS):
+        if not known and (self._noise or not _QUALIFIED.search(name)):
             return False
         found = match_line(message)
         event = replace(self._event, text=clean(message), stack=tuple(reversed(self._frames)), exception=clean(name))

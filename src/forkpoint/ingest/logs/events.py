@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from forkpoint.ingest.live_stacks.threads import RankStacks
 from forkpoint.model.capture import Problem
 from forkpoint.model.log import LogEvent, LogKind
 
@@ -27,5 +28,7 @@ class LogReading:
     last_time: str | None
     lines: int
     bytes: int
+    stacks: tuple[RankStacks, ...] = ()
+    """Of threads, as programs and debuggers print them. Without a rank where nothing says whose they are."""
     left_out: tuple[LeftOut, ...] = ()
     problems: tuple[Problem, ...] = ()

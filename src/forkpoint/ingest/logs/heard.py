@@ -32,6 +32,7 @@ class Heard:
         """A launcher's number stood beside another rank, so such numbers are not ranks."""
         self.roles = False
         """`[rankN]:` stood before another one: there it numbers local workers."""
+        self._local_ranks: set[int] = set()
         self.first_time: str | None = None
         self.last_time: str | None = None
         self._labelled = False
@@ -66,6 +67,11 @@ class Heard:
     def tasks_are_ranks(self) -> bool:
         return self._labelled and not self.contradicted
 
+    @property
+    def of_many(self) -> bool:
+        """Several local workers spoke: it is a node's log, whatever rank its name has."""
+        return len(self._local_ranks) > 1
+
     def finish(self, stream: BinaryIO, world: int) -> None:
         """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
         for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
@@ -83,6 +89,8 @@ class Heard:
             self.contradicted = True
         if role is not None and role != line_rank:
             self.roles = True
+        if local is not None and not self.of_many:
+            self._local_ranks.add(local)
 
     def _look_at_beginning(self, chunk: bytes) -> None:
         lines = split_lines(chunk)[:_LOOKED_AT]
@@ -113,16 +121,19 @@ class Heard:
                     new.discard(rank)
 
     def _look_for_missing(self, stream: BinaryIO, world: int) -> None:
-        missing = set(range(max(world, max(self.ranks, default=-1) + 1))) - self.ranks
-        if not missing:
+        world = max(world, max(self.ranks, default=-1) + 1)
+        count = world - len(self.ranks)
+        if not count:
             return
-        one_of = b"|".join(b"%d" % number for number in sorted(missing)) if len(missing) <= _MANY else rb"\d"
-        wanted = re.compile(rb"\[rank(?:" + one_of + (rb")\]:" if len(missing) <= _MANY else rb")"))
+        # Only where few are missing is the world known to be no larger than what was heard, and worth counting through.
+        few = sorted(set(range(world)) - self.ranks) if count <= _MANY else []
+        one_of = b"|".join(b"%d" % number for number in few)
+        wanted = re.compile(rb"\[rank(?:" + one_of + rb")\]:" if few else rb"\[rank\d")
         stream.seek(0)
         for chunk in read_chunks(stream, CHUNK):
             if wanted.search(chunk):
                 self._listen(chunk)
-                if missing <= self.ranks:
+                if len(self.ranks) >= world:
                     return
 
 

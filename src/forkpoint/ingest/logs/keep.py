@@ -1,6 +1,5 @@
 """Events, bounded: the first and last of each kind and rank, and how many were between."""
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -23,47 +22,58 @@ class Kept:
 @dataclass(slots=True)
 class _Shelf:
     first: list[Kept] = field(default_factory=list)
-    last: deque[Kept] | None = None
-    """None as long as there are few."""
+    last: list[Kept] = field(default_factory=list)
     left_out: int = 0
+
+
+@dataclass(slots=True)
+class _Room:
+    each: int
+    """First and last events of a kind and rank, of either so many."""
+    left: int
 
 
 class Keeper:
     def __init__(self) -> None:
         self._shelves: dict[tuple[LogKind, int | None, int | None], _Shelf] = {}
-        self._loud = 0
-        self._quiet = 0
+        self._loud, self._quiet = _Room(_LOUD_EACH, _LOUD_AT_MOST), _Room(_QUIET_EACH, _QUIET_AT_MOST)
+        self._lost = 0
 
     def add(self, kept: Kept) -> None:
         """Keep it, or count it in place of another of its kind."""
         event = kept.event
-        shelf = self._shelves.setdefault((event.kind, event.rank, event.speaker.task), _Shelf())
-        each = _QUIET_EACH if event.kind in QUIET else _LOUD_EACH
-        last = shelf.last
-        if len(shelf.first) < each and self._has_room(event.kind):
-            shelf.first.append(kept)
-        elif len(shelf.first) == each and (last is None or len(last) < each) and self._has_room(event.kind):
-            shelf.last = last or deque()
+        room = self._quiet if event.kind in QUIET else self._loud
+        key = (event.kind, event.rank, event.speaker.task)
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            if not room.left:
+                self._lost += 1
+                return
+            shelf = self._shelves[key] = _Shelf()
+        for part in (shelf.first, shelf.last):
+            if len(part) < room.each and room.left:
+                room.left -= 1
+                part.append(kept)
+                return
+        shelf.left_out += 1
+        if shelf.last:
+            del shelf.last[0]
             shelf.last.append(kept)
         else:
-            shelf.left_out += 1
-            if last:
-                last.popleft()
-                last.append(kept)
+            self._lost += 1
+
+    def problem(self) -> str | None:
+        """What is left out between the first and last of a kind and rank is repeats; what had no room is not."""
+        if not self._lost:
+            return None
+        return f"holds more events than are kept: {self._lost} were left out. Give each node's log as a file of its own"
 
     def kept(self) -> list[Kept]:
         """All, in the order of the log."""
-        every = [kept for shelf in self._shelves.values() for kept in (*shelf.first, *(shelf.last or ()))]
+        every = [kept for shelf in self._shelves.values() for kept in (*shelf.first, *shelf.last)]
         return sorted(every, key=lambda kept: kept.event.line)
 
     def left_out(self) -> Iterator[LeftOut]:
         for (kind, rank, _), shelf in self._shelves.items():
             if shelf.left_out:
                 yield LeftOut(kind, rank, shelf.left_out)
-
-    def _has_room(self, kind: LogKind) -> bool:
-        if kind in QUIET:
-            self._quiet += 1
-            return self._quiet <= _QUIET_AT_MOST
-        self._loud += 1
-        return self._loud <= _LOUD_AT_MOST

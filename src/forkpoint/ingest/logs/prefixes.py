@@ -46,12 +46,19 @@ class Line:
     repeated: int = 1
     role: int | None = None
     """The outer of two `[rankN]:`: a launcher whose role is called "rank" numbers its local workers so."""
+    of_process: bool = False
+    """A prefix (Ray's) stands for one process."""
+    blank: bool = False
+    """A blank stood between the last prefix and the message."""
 
 
 class _Peeled:
     """A line being taken apart."""
 
-    __slots__ = ("from_c10", "host", "local_rank", "message", "pid", "rank", "repeated", "role", "task", "time")
+    __slots__ = (
+        *("blank", "from_c10", "host", "local_rank", "message", "of_process", "pid", "rank", "repeated", "role"),
+        *("task", "time"),
+    )
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -63,6 +70,8 @@ class _Peeled:
         self.time: str | None = None
         self.role: int | None = None
         self.from_c10 = False
+        self.of_process = False
+        self.blank = False
         self.repeated = 1
 
     def line(self) -> Line:
@@ -74,6 +83,8 @@ class _Peeled:
             from_c10=self.from_c10,
             repeated=self.repeated,
             role=self.role,
+            of_process=self.of_process,
+            blank=self.blank,
         )
 
 
@@ -118,6 +129,7 @@ def _peel(line: _Peeled) -> bool:
         if match:
             apply(line, match)
             line.message = message[match.end() :]
+            line.blank = match[0].endswith(" ")
             return True
     return False
 
@@ -151,6 +163,7 @@ def _on_host(line: _Peeled, match: re.Match[str]) -> None:
 def _in_actor(line: _Peeled, match: re.Match[str]) -> None:
     line.pid = int(match["pid"])
     line.host = line.host or match["ip"]
+    line.of_process = True
 
 
 def _tasked(line: _Peeled, match: re.Match[str]) -> None:

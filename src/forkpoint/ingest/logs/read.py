@@ -7,13 +7,11 @@ import os
 import zlib
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-import numpy as np
-
 from forkpoint.ingest.logs.events import LogReading
 from forkpoint.ingest.logs.heard import Heard
 from forkpoint.ingest.logs.reader import Reader
 from forkpoint.ingest.logs.ripgrep import Ripgrep, RipgrepFailed, reopened, ripgrep
-from forkpoint.ingest.logs.scan import CHUNK, TextFinder, read_chunks
+from forkpoint.ingest.logs.scan import CHUNK, LineFinder, read_chunks
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -40,7 +38,7 @@ def read_log(source: bytes | mmap.mmap | BinaryIO, file: str, rank: int | None) 
 def _read_alone(stream: BinaryIO, file: str, rank: int | None) -> LogReading:
     heard = Heard(once=not stream.seekable(), rank=rank)
     reader = Reader(file, rank, heard)
-    finder = TextFinder()
+    finder = LineFinder()
     read, newlines, last = 0, 0, b"\n"
     cut = None
     try:
@@ -76,12 +74,10 @@ def _read_with_ripgrep(stream: BinaryIO, search: Ripgrep, file: str, rank: int |
 def _count(stream: BinaryIO, heard: Heard) -> tuple[int, int]:
     """Bytes and newlines. Some pieces go to `heard`, cut where lines begin and end."""
     buffer = bytearray(CHUNK)
-    bytes_of = np.frombuffer(buffer, dtype=np.uint8)
-    is_newline = np.empty(CHUNK, dtype=bool)
+    finder = LineFinder()
     read = newlines = 0
     while size := cast("io.BufferedReader", stream).readinto(buffer):
-        np.equal(bytes_of[:size], ord("\n"), out=is_newline[:size])
-        newlines += int(np.count_nonzero(is_newline[:size]))
+        newlines += finder.count_newlines(memoryview(buffer)[:size])
         if heard.wants_next():
             first = 0 if read == 0 else buffer.find(b"\n") + 1
             heard.feed(bytes(buffer[first : buffer.rfind(b"\n", 0, size) + 1]))

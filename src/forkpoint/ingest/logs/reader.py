@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
+from forkpoint.ingest.live_stacks.in_logs import MARKS, StackLines
+from forkpoint.ingest.live_stacks.threads import RankStacks
 from forkpoint.ingest.logs.agent_table import AgentTable, read_error_file
 from forkpoint.ingest.logs.blocks import Block, MessageBlock, PodBlock, StackBlock, TracebackBlock
 from forkpoint.ingest.logs.build import base_event, pattern_event
@@ -23,6 +25,8 @@ _ERROR_FILE = b'"py_callstack"'
 _IDLE_AT_MOST = 5_000
 """So many lines of others may stand between two lines of a block."""
 _EXPIRE_EVERY = 256
+_REMEMBERED_AT_MOST = 10_000
+"""Speakers: a log may name another one in every line."""
 _TELL_THE_WORLD = frozenset({LogKind.NCCL_INIT, LogKind.SETTINGS})
 _BLOCKS: dict[str, Callable[[LogEvent], Block]] = {
     "message": MessageBlock,
@@ -63,17 +67,21 @@ class Reader:
         self._latest: dict[Speaker, Speaker] = {}
         """Who spoke last, by everything but the rank: C++ messages go on without a prefix of their own."""
         self._chains: dict[Speaker, str] = {}
+        self._stacks = StackLines()
+        self._processes: dict[Speaker, set[int]] = {}
+        """Ranks that a process, known by its prefix, called itself."""
+        self._expired = 0
         self._hidden = 0
         self.world = 0
         """The largest number of ranks that a group or communicator was said to have."""
 
     def feed(self, chunk: bytes, newlines: int, hits: Sequence[int]) -> None:
         """The next lines, of which `hits` contain what logs are searched for."""
-        if hits or self._open:
+        if hits or self._goes_on():
             lines = split_lines(chunk)
             place = 0
             for hit in (*hits, len(lines)):
-                while self._open and place < hit:
+                while place < hit and self._goes_on():
                     self._go_on(lines[place], self._number + place)
                     place += 1
                 if hit < len(lines):
@@ -87,15 +95,12 @@ class Reader:
             self._go_on_until(stream, number)
             stream.seek(offset)
             line = stream.readline(LONGEST)
-            if is_hit(line):
-                self._look(line.rstrip(b"\n"), number)
-            elif self._open:
-                self._go_on(line.rstrip(b"\n"), number)
+            self._look(line.rstrip(b"\n"), number)
             self._number = number + 1
         self._go_on_until(stream, None)
 
     def _go_on_until(self, stream: BinaryIO, number: int | None) -> None:
-        while self._open and (number is None or self._number < number):
+        while self._goes_on() and (number is None or self._number < number):
             line = stream.readline(LONGEST)
             if not line:
                 return
@@ -107,10 +112,11 @@ class Reader:
         for speaker in list(self._open):
             self._close(speaker)
         kept = self._keeper.kept()
-        events = tuple(_settled(each, heard) for each in kept)
+        events = tuple(_settled(each, heard, self._rank) for each in kept)
         return LogReading(
             events=events,
             speakers=self._speakers(kept, lines),
+            stacks=self._found_stacks(),
             first_time=heard.first_time,
             last_time=heard.last_time,
             lines=lines,
@@ -132,6 +138,7 @@ class Reader:
 
     def _problems(self, cut: str | None) -> list[Problem]:
         texts = [cut] if cut else []
+        texts += [text for text in (self._keeper.problem(), self._stacks.problem()) if text]
         if self._hidden:
             texts.append(
                 f"Ray left out {self._hidden} lines that repeat others, and the ranks that said them; "
@@ -141,24 +148,60 @@ class Reader:
             texts.append("[rankN]: at the start of its lines counts the workers of one node, so they name no rank")
         return [Problem(self._file, clean(text)) for text in texts]
 
+    def _goes_on(self) -> bool:
+        """Whether the next line matters even if nothing is found in it."""
+        return bool(self._open) or self._stacks.open
+
     def _look(self, raw: bytes, number: int) -> None:
-        """A line that was found."""
+        """A line that was found: it may say something, or begin stacks."""
+        if not is_hit(raw):
+            if self._goes_on() or any(mark in raw for mark in MARKS):
+                self._go_on(raw, number)
+            return
         for text in _messages(raw):
             line = parse_line(text)
             speaker = line.speaker
             self._heard.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
+            if line.of_process and speaker.rank is not None and len(self._processes) < _REMEMBERED_AT_MOST:
+                self._processes.setdefault(_without_rank(speaker), set()).add(speaker.rank)
             self._hidden += line.repeated - 1
+            self._stacks.take(speaker, line.message, number, blank=line.blank)
             if not self._offer(line, number):
                 self._begin(line, number)
+        self._expire(number)
 
     def _go_on(self, raw: bytes, number: int) -> None:
-        """A line that only matters to a block."""
-        text = raw[:_LONG].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
-        self._offer(parse_line(text), number)
-        if number % _EXPIRE_EVERY == 0:
-            for speaker, block in list(self._open.items()):
-                if number - block.last > _IDLE_AT_MOST:
-                    self._close(speaker)
+        """A line that only matters to a block or a stack."""
+        line = parse_line(raw[:_LONG].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2])
+        self._stacks.take(line.speaker, line.message, number, blank=line.blank)
+        self._offer(line, number)
+        self._expire(number)
+
+    def _expire(self, number: int) -> None:
+        if number - self._expired < _EXPIRE_EVERY:
+            return
+        self._expired = number
+        self._stacks.expire(number)
+        for speaker, block in list(self._open.items()):
+            if number - block.last > _IDLE_AT_MOST:
+                self._close(speaker)
+        for memory in (self._latest, self._chains):
+            if len(memory) > _REMEMBERED_AT_MOST:
+                memory.clear()
+
+    def _found_stacks(self) -> tuple[RankStacks, ...]:
+        return tuple(self._stacks.finish(self._file, self._rank_of))
+
+    def _rank_of(self, speaker: Speaker) -> int | None:
+        """The rank that stacks of this speaker are of, where the log tells."""
+        if speaker.rank is not None and not self._heard.roles:
+            return speaker.rank
+        named = self._processes.get(_without_rank(speaker), set())
+        if len(named) == 1:
+            return next(iter(named))
+        if self._rank is not None:
+            return None if self._heard.of_many else self._rank
+        return speaker.task if self._heard.tasks_are_ranks else None
 
     def _offer(self, line: Line, number: int) -> bool:
         """Whether an open block took the line."""
@@ -252,12 +295,14 @@ def _messages(raw: bytes) -> list[str]:
     return texts
 
 
-def _settled(kept: Kept, heard: Heard) -> LogEvent:
-    """The event once the whole log has shown what its launcher's numbers count."""
+def _settled(kept: Kept, heard: Heard, rank: int | None) -> LogEvent:
+    """The event once the whole log has shown what its launcher's numbers count. `rank`: whose log it was taken for."""
     event = kept.event
     speaker = event.speaker
     if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:
         return replace(event, rank=None, speaker=replace(speaker, rank=None, local_rank=speaker.rank))
+    if heard.of_many and speaker.local_rank is not None and speaker.rank is None and event.rank == rank:
+        return replace(event, rank=None)
     if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
         return replace(event, rank=speaker.task)
     return event

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO
 
+from forkpoint.ingest.live_stacks.in_logs import MARKS
 from forkpoint.ingest.logs.patterns import anchors
 
 WORTH_IT = 1 << 25
@@ -55,10 +56,10 @@ def reopened(stream: BinaryIO) -> int | None:
 
 
 class Ripgrep:
-    """A search that runs while the log is read for other things. Gives the lines with anchors, which may be hits."""
+    """A search that runs while the log is read for other things. Gives the lines with anchors and marks of stacks, which may be hits."""
 
     def __init__(self, program: str, descriptor: int) -> None:
-        wanted = [argument for anchor in anchors() for argument in ("-e", anchor.decode())]
+        wanted = [argument for text in (*anchors(), *MARKS) for argument in ("-e", text.decode())]
         self._process = subprocess.Popen(  # noqa: S603 - fixed arguments; the log is its input only
             [program, *_OPTIONS, *wanted, "-"],
             stdin=descriptor,

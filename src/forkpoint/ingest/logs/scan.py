@@ -1,29 +1,37 @@
-"""Which lines of a log are worth a regular expression: fast, without judging them.
+"""Which lines of a log are worth a regular expression: fast on any text, without judging it.
 
-Big logs repeat themselves. Without digits, blanks and signs most lines are among a few hundred texts, so each chunk is
-reduced to those, and only texts not met before are looked at. A log that does not repeat itself (samples of generated
-text) is searched as a whole for a few short strings instead. Both find the same lines.
+A log is looked at as words of four bytes, side by side. However a literal lies across them, it holds some whole words;
+so for each of the four ways it can lie, up to four words are known that must follow each other. A table by the hash of
+the first of them leaves a few of a hundred words, one by the hash of all of them next to none. Those are compared with
+the literals themselves.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from forkpoint.ingest.live_stacks.in_logs import MARKS
 from forkpoint.ingest.logs.patterns import anchors, scan_literals
 
 CHUNK = 1 << 18
 LONGEST = 1 << 22
 """A line longer than this is read in pieces."""
+SHORTEST_LITERAL = 6
+"""One that is shorter may hold less than three bytes of every word."""
 
-_SIGNS = b"0123456789.:-+,%[]<>=/|#()*'\"`! \t\r" + bytes([0xE2, 0x96, *range(0x88, 0x90)])
-"""What changes from line to line: digits, signs, and what progress bars are drawn with."""
-_KEPT_AT_MOST = 1 << 24
-_BLOCK = 1 << 19
-_DIRECT_FOR = 15
-_FEW = 400
+_BLOCK = 1 << 16
+_WORD = 4
+_WORDS_AT_MOST = 4
+_FIRST, _ALL = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
+_SHIFT = np.uint32(16)
+_COMMON = b" etaoinsrhldcu"
+_LEVELS = re.compile(rb"INFO|WARN|ERROR")
+"""What stands in every line of a log is no more telling than a blank."""
 
 
 def read_chunks(stream: BinaryIO, size: int) -> Iterator[bytes]:
@@ -38,11 +46,6 @@ def split_lines(chunk: bytes) -> list[bytes]:
     if not lines[-1]:
         lines.pop()
     return lines
-
-
-def reduced(text: bytes) -> bytes:
-    """The text without what changes from line to line."""
-    return text.translate(None, _SIGNS)
 
 
 @cache
@@ -64,86 +67,101 @@ def is_hit(line: bytes) -> bool:
     return False
 
 
-class TextFinder:
-    """Finds lines with the standard library and numpy."""
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    first: npt.NDArray[np.bool_]
+    """By the hash of a word: whether some literal is known by words that begin with it."""
+    whole: npt.NDArray[np.bool_]
+    """By the hash of one word or several: whether some literal is known by them."""
+    literals: dict[bytes, tuple[tuple[int, bytes], ...]]
+    """By the first of its words: a literal, and where in it they begin."""
+
+
+class LineFinder:
+    """Finds lines with numpy, a block that fits in the processor's cache at a time."""
 
     def __init__(self) -> None:
-        self._cold: set[bytes] = set()
-        """Texts of lines that contain nothing."""
-        self._hot: set[bytes] = set()
-        """Texts of lines that may contain something."""
-        self._kept = 0
-        self._direct = 0
+        self._tables = _tables()
+        self._mixed = np.empty(_BLOCK // _WORD, dtype=np.uint32)
+        self._index = np.empty(_BLOCK // _WORD, dtype=np.intp)
+        self._flags = np.empty(_BLOCK, dtype=bool)
 
     def hits(self, chunk: bytes) -> tuple[int, list[int]]:
-        """How many newlines the chunk has, and which of its lines are hits."""
-        lines = [] if self._direct else _texts(chunk).split(b"\n")
-        likely = self._likely(lines) if lines else None
-        if likely is None:
-            self._direct = (self._direct or _DIRECT_FOR) - 1
-            likely = _anchored_lines(reduced(chunk))
-        if likely:
-            raw = chunk.split(b"\n")
-            likely = [index for index in likely if is_hit(raw[index])]
-        return (len(lines) - 1 if lines else chunk.count(b"\n")), likely
+        """How many newlines the chunk has, and which of its lines contain what a log is searched for, or may begin stacks."""
+        hits: list[int] = []
+        counted = number = line_end = 0
+        for place in self._likely_places(chunk):
+            if place >= line_end and _is_literal(chunk, place, self._tables):
+                number += chunk.count(b"\n", counted, place)
+                counted = place
+                line_end = chunk.find(b"\n", place) % (len(chunk) + 1)
+                hits.append(number)
+        return self.count_newlines(chunk), hits
 
-    def _likely(self, lines: list[bytes]) -> list[int] | None:
-        """The lines that may be hits, by their texts. None: most of them were never met before."""
-        if self._kept > _KEPT_AT_MOST:
-            self._cold.clear()
-            self._hot.clear()
-            self._kept = 0
-        texts = set(lines)
-        new = texts.difference(self._cold, self._hot)
-        if len(new) * 2 > len(lines) and len(new) > _FEW:
-            return None
-        if new:
-            self._learn(new)
-        hot = texts & self._hot
-        return [index for index, line in enumerate(lines) if line in hot] if hot else []
+    def count_newlines(self, chunk: bytes | memoryview) -> int:
+        data = np.frombuffer(chunk, dtype=np.uint8)
+        count = 0
+        for start in range(0, len(data), _BLOCK):
+            block = data[start : start + _BLOCK]
+            count += int(np.count_nonzero(np.equal(block, ord("\n"), out=self._flags[: len(block)])))
+        return count
 
-    def _learn(self, texts: set[bytes]) -> None:
-        joined = b"\n".join(texts)
-        self._kept += len(joined) + 100 * len(texts)
-        found = [literal for literal in _text_literals() if literal in joined]
-        hot = {text for text in texts if any(literal in text for literal in found)} if found else set[bytes]()
-        self._hot |= hot
-        self._cold |= texts - hot
+    def _likely_places(self, chunk: bytes) -> list[int]:
+        words = np.frombuffer(chunk, dtype="<u4", count=len(chunk) // _WORD)
+        size = _BLOCK // _WORD
+        found = np.concatenate([self._begun(words[at : at + size]) + at for at in range(0, len(words) or 1, size)])
+        if not found.size:
+            return []
+        mixed = words[found] * _ALL
+        known = self._tables.whole[mixed >> _SHIFT]
+        for after in range(1, _WORDS_AT_MOST):
+            mixed = (mixed ^ words.take(found + after, mode="clip")) * _ALL
+            known |= self._tables.whole[mixed >> _SHIFT]
+        return (found[known] * _WORD).tolist()
+
+    def _begun(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+        """Where words stand by which a literal may be known."""
+        mixed, index = self._mixed[: len(words)], self._index[: len(words)]
+        np.multiply(words, _FIRST, out=mixed)
+        np.right_shift(mixed, _SHIFT, out=index)
+        return np.flatnonzero(self._tables.first.take(index, out=self._flags[: len(words)], mode="clip"))
 
 
-def _texts(chunk: bytes) -> bytes:
-    """The lines without what changes from one to the next, hashes included."""
-    return chunk.translate(None, _SIGNS + b"abcdef")
+def _is_literal(chunk: bytes, place: int, tables: _Tables) -> bool:
+    """Whether a literal is known by the word at this place, and stands there."""
+    for at, literal in tables.literals.get(chunk[place : place + _WORD], ()):
+        if place >= at and chunk.startswith(literal, place - at):
+            return True
+    return False
 
 
 @cache
-def _text_literals() -> tuple[bytes, ...]:
-    return tuple(sorted({_texts(literal) for literal in scan_literals()}))
+def _tables() -> _Tables:
+    first = np.zeros(1 << 16, dtype=bool)
+    whole = np.zeros(1 << 16, dtype=bool)
+    literals: dict[bytes, list[tuple[int, bytes]]] = {}
+    for literal in {*scan_literals(), *MARKS}:
+        assert len(literal) >= SHORTEST_LITERAL, literal
+        for at, known_by in _ways(literal):
+            words = np.frombuffer(known_by, dtype="<u4")
+            first[words[:1] * _FIRST >> _SHIFT] = True
+            mixed = words[:1] * _ALL
+            for word in words[1:]:
+                mixed = (mixed ^ word) * _ALL
+            whole[mixed >> _SHIFT] = True
+            literals.setdefault(known_by[:_WORD], []).append((at, literal))
+    return _Tables(first, whole, {word: tuple(held) for word, held in literals.items()})
 
 
-@cache
-def _windows() -> tuple[bytes, ...]:
-    """The first four letters of each anchor."""
-    return tuple(sorted({reduced(anchor)[:4] for anchor in anchors()}))
-
-
-def _anchored_lines(text: bytes) -> list[int]:
-    """Indices of the lines of a reduced text that contain an anchor's letters. Four bytes compare like one number."""
-    values = [np.uint32(int.from_bytes(window, "little")) for window in _windows()]
-    flags = np.empty(_BLOCK // 4, dtype=bool)
-    places: list[npt.NDArray[np.intp]] = []
-    for start in range(0, len(text), _BLOCK):
-        for offset in range(start, start + 4):
-            count = min(_BLOCK, len(text) - offset) // 4
-            if count <= 0:
-                break
-            words = np.frombuffer(text, dtype="<u4", count=count, offset=offset)
-            here = flags[:count]
-            for value in values:
-                np.equal(words, value, out=here)
-                if here.any():
-                    places.append(np.flatnonzero(here) * 4 + offset)
-    if not places:
-        return []
-    newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
-    return np.unique(np.searchsorted(newlines, np.concatenate(places))).tolist()
+def _ways(literal: bytes) -> Iterator[tuple[int, bytes]]:
+    """For each way it can lie across words: where in it words begin by which it is known, and those words."""
+    fewest = 2 if len(literal) >= 3 * _WORD - 1 else 1
+    shown = _LEVELS.sub(lambda level: b" " * len(level[0]), literal)
+    for way in range(_WORD):
+        places = range(way, len(literal) - fewest * _WORD + 1, _WORD)
+        if places:
+            at = min(places, key=lambda place: sum(byte in _COMMON for byte in shown[place : place + _WORD]))
+            count = min(_WORDS_AT_MOST, (len(literal) - at) // _WORD)
+            yield at, literal[at : at + count * _WORD]
+        else:  # one byte of the word is not the literal's
+            yield from ((way, literal[way:] + bytes([byte])) for byte in range(256))

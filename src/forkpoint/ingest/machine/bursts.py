@@ -4,23 +4,19 @@ A GPU in trouble writes many lines within seconds. 45 and 154 only follow: 45 sa
 another recovery step is needed. 43, 94 and 95 follow where something else came before them.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 
 from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
+from forkpoint.ingest.stamps import read_stamp
 
 ALWAYS_FOLLOWS = frozenset({45, 154})
 FOLLOWS_OTHERS = frozenset({43, 94, 95})
-_APART = 180
+APART = 180
 """Seconds without an event after which another incident begins: NVIDIA's own rule."""
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-_CLOCK = re.compile(
-    r"(?:(?P<iso>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T ]|(?:[A-Z][a-z]{2} )?(?P<month>[A-Z][a-z]{2}) {0,2}"
-    r"(?P<day>\d{1,2}) )(?P<h>\d\d):(?P<m>\d\d)(?::(?P<s>\d\d)(?: (?P<year>\d{4}))?)?"
-)
+_SOME_YEAR = 962_452_800
+"""In the middle of a leap year, which stands in for a year that is not printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +39,8 @@ class Burst:
     counts: tuple[Count, ...]
     """In the order of their first event."""
     last_line: int
+    pids: frozenset[int] = frozenset()
+    """Processes that its lines name, as the host numbers them."""
 
     @property
     def cause(self) -> KernelEvent | None:
@@ -76,7 +74,8 @@ def _burst(run: Sequence[KernelEvent]) -> Burst:
     # A corrected PCIe error cost nothing but time; beside anything else it is a hint, not the cause.
     serious = [event for event in candidates if not _is_corrected(event)]
     first = next(iter(serious or candidates or run))
-    return Burst(first.host, first.bus_id, first, not candidates, _counts(run, first), run[-1].line)
+    pids = frozenset(event.pid for event in run if event.pid is not None)
+    return Burst(first.host, first.bus_id, first, not candidates, _counts(run, first), run[-1].line, pids)
 
 
 def _counts(run: Sequence[KernelEvent], first: KernelEvent) -> tuple[Count, ...]:
@@ -97,20 +96,12 @@ def _is_corrected(event: KernelEvent) -> bool:
 def _is_apart(before: str | None, after: str | None) -> bool:
     """Times that cannot be compared part nothing."""
     one, two = _seconds(before), _seconds(after)
-    return one is not None and two is not None and not 0 <= two - one <= _APART
+    return one is not None and two is not None and not 0 <= two - one <= APART
 
 
 def _seconds(when: str | None) -> int | None:
     """On a clock of its own: since boot, or since some year where the text has none."""
     if when is None or when.isdigit():
         return int(when) if when else None
-    clock = _CLOCK.match(when)
-    if clock is None:
-        return None
-    month = int(clock["iso_month"]) if clock["iso_month"] else _MONTHS.find(clock["month"]) // 4 + 1
-    try:
-        # A leap year stands in for an unknown one.
-        day = date(int(clock["iso"] or clock["year"] or 2000), month, int(clock["iso_day"] or clock["day"])).toordinal()
-    except ValueError:
-        return None
-    return day * 86400 + int(clock["h"]) * 3600 + int(clock["m"]) * 60 + int(clock["s"] or 0)
+    stamp = read_stamp(when)
+    return stamp.seconds(_SOME_YEAR) if stamp else None

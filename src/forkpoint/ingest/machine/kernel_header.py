@@ -22,7 +22,7 @@ _LAYERS = tuple(
         r"\[ {0,9}\+\d{1,9}\.\d{1,9}\]",
         r"\[(?P<when>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]",
         r"\[(?P<when>[A-Z][a-z]{2}[ \d]\d \d\d:\d\d)\]",
-        rf"(?P<when>{_ISO})(?:[.,]\d{{1,9}})?(?:Z|[+-]\d\d:?\d\d)?(?= )",
+        rf"(?P<when>{_ISO})(?:[.,]\d{{1,9}})?(?P<zone>Z|[+-]\d\d:?\d\d)?(?= )",
         rf"(?P<when>{_SYSLOG})(?:\.\d{{1,9}})?(?= )",
         rf"[A-Z][a-z]{{2}} (?P<when>{_ISO})(?:\.\d{{1,9}})? [A-Z]{{2,5}}(?= )",
         r"(?P<when>\d{9,11})\.\d{3,9}(?= )",
@@ -68,10 +68,15 @@ def read_header(line: str) -> Header:
         layers += 1
         named = found.groupdict()
         host = host or named.get("host")
-        when = when or named.get("when") or _seconds(named.get("micro"))
+        when = when or _dated(named) or _seconds(named.get("micro"))
         by_kernel = by_kernel or "kern" in found[0] or rest.startswith(("<", "[ ")) or _is_uptime(found[0])
         rest = rest[found.end() :].lstrip()
     return Header(host, when, rest, layers, by_kernel, bool(when and not by_kernel and _ANOTHERS.match(rest)))
+
+
+def _dated(named: dict[str, str]) -> str | None:
+    """The fraction is left out; the offset from UTC, where there is one, is not."""
+    return f"{named['when']}{named.get('zone') or ''}" if named.get("when") else None
 
 
 def _seconds(micro: str | None) -> str | None:

@@ -10,11 +10,13 @@ otherwise `[rankN]:` in front, or the rank whose file it is, must say who speaks
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from forkpoint.ingest.machine.bus import normal_bus
 from forkpoint.ingest.text import clean
+from forkpoint.model.capture import Remark
 from forkpoint.model.world import Place
 
 MAX_LINES = 200_000
@@ -56,7 +58,7 @@ def read_places(lines: Iterable[str], file: str, rank: int | None, world: int | 
         first.setdefault(process, init)
         claims[process] |= _ranks_of(init, rank, spans)
     sure = [(ranks.pop(), first[process]) for process, ranks in claims.items() if len(ranks) == 1]
-    return agree(Place(of, at.host, at.gpu, at.bus_id, file, at.number) for of, at in sure)
+    return agree(Place(of, at.host, at.gpu, at.bus_id, file, at.number, at.pid) for of, at in sure)
 
 
 def agree(places: Iterable[Place]) -> tuple[Place, ...]:
@@ -65,7 +67,7 @@ def agree(places: Iterable[Place]) -> tuple[Place, ...]:
     for place in sorted(places, key=lambda place: (place.rank, place.file, place.line)):
         by_rank[place.rank].append(place)
     return tuple(
-        same[0]
+        same[0] if len({place.pid for place in same}) == 1 else replace(same[0], pid=None)
         for same in by_rank.values()
         if len({(place.host, place.bus_id) for place in same}) == 1 and len({place.gpu for place in same} - {None}) <= 1
     )
@@ -76,8 +78,27 @@ def place_of_bus(places: Sequence[Place], host: str | None, bus_id: str | None) 
     bus = normal_bus(bus_id) if bus_id else None
     if host is None or bus is None:
         return None
-    there = [place for place in agree(places) if place.bus_id == bus and _is_same_host(place.host, host)]
+    claimed = {place.rank for place in places if place.bus_id == bus and is_same_host(place.host, host)}
+    there = [place for place in agree(p for p in places if p.rank in claimed) if place.bus_id == bus]
     return there[0] if len(there) == 1 else None
+
+
+def locate(remarks: Iterable[Remark], places: Sequence[Place], ranks: AbstractSet[int]) -> tuple[Remark, ...]:
+    """Plain dmesg does not name its host. Its file or folder may; or the job had only one, if all its ranks are placed."""
+    hosts = {place.host for place in places}
+    alone = hosts if len(hosts) == 1 and ranks <= {place.rank for place in places} else set[str]()
+    found: list[Remark] = []
+    for remark in remarks:
+        spelled = {host for host in hosts if _spells(remark.file, host)} or alone
+        known = remark.host is not None or (remark.bus_id is None and not remark.pids)
+        found.append(remark if known or len(spelled) != 1 else replace(remark, host=min(spelled)))
+    return tuple(found)
+
+
+def _spells(file: str, host: str) -> bool:
+    """`dmesg_node-7.txt`, `node-7/dmesg.txt`; not `node-70.txt`."""
+    near = "/".join(file.split("/")[-2:])
+    return bool(re.search(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", near, re.IGNORECASE))
 
 
 def _ranks_of(init: _Line, rank: int | None, spans: int | None) -> set[int]:
@@ -109,7 +130,7 @@ def _read_line(line: str, number: int) -> _Line | None:
     )
 
 
-def _is_same_host(one: str, two: str) -> bool:
+def is_same_host(one: str, two: str) -> bool:
     """NCCL leaves the domain out; a journal may print it."""
     one, two = one.casefold(), two.casefold()
     if "." in one and "." in two:

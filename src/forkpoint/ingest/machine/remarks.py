@@ -1,12 +1,14 @@
 """Kernel messages and RAS answers as remarks: one per burst, with what only follows left out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from forkpoint.ingest.machine.bursts import Burst, group_bursts
+from forkpoint.ingest.machine.bursts import FOLLOWS_OTHERS, Burst, group_bursts
 from forkpoint.ingest.machine.kernel_event import KernelEvent
-from forkpoint.ingest.machine.ras_report import Behind, RasReport, find_behind
+from forkpoint.ingest.machine.ras_report import Behind, RasCommunicator, RasReport, find_behind
 from forkpoint.model.capture import Remark
 from forkpoint.model.ranks import format_ranks
+
+RAS = "ras"
 
 
 def kernel_remarks(events: Iterable[KernelEvent]) -> tuple[Remark, ...]:
@@ -15,8 +17,8 @@ def kernel_remarks(events: Iterable[KernelEvent]) -> tuple[Remark, ...]:
 
 
 def ras_remarks(reports: Iterable[RasReport]) -> tuple[Remark, ...]:
-    behind = ((report, one) for report in reports for comm in report.communicators for one in find_behind(comm))
-    return tuple(Remark(report.file, report.line, None, None, _tell_behind(one)) for report, one in behind)
+    """What differs, who did not answer, whom it lost. That all is well proves nothing: equal counts hang too."""
+    return tuple(remark for report in reports for remark in _of_report(report))
 
 
 def _of_burst(burst: Burst) -> Remark:
@@ -26,7 +28,43 @@ def _of_burst(burst: Burst) -> Remark:
     follows = " (it only follows another fault)" if burst.cause is None else ""
     code = first.explained_by
     hint = f" (forkpoint explain {code})" if code is not None else ""
-    return Remark(first.file, first.line, burst.host, burst.bus_id, f"{first.text}{more}{follows}{hint}")
+    return Remark(
+        file=first.file,
+        line=first.line,
+        host=burst.host,
+        bus_id=burst.bus_id,
+        says=f"{first.text}{more}{follows}{hint}",
+        kind=first.kind,
+        when=first.when,
+        xid=None if burst.cause is None or code in FOLLOWS_OTHERS else code,
+        pids=burst.pids,
+    )
+
+
+def _of_report(report: RasReport) -> Iterator[Remark]:
+    for comm in report.communicators:
+        for one in find_behind(comm):
+            yield _ras(report, report.line, _tell_behind(one), report.when)
+        if comm.missing:
+            yield _of_missing(report, comm)
+    for event in report.events:
+        if event.process is not None:
+            told = f"NCCL RAS: {event.name}: process {event.process.pid} on {event.process.host}"
+            yield _ras(report, event.line, told, event.when or None)
+
+
+def _of_missing(report: RasReport, comm: RasCommunicator) -> Remark:
+    ranks = tuple(rank.group_rank for rank in comm.missing)
+    dead = sum(rank.process in report.dead for rank in comm.missing if rank.process)
+    said = f", {dead} of them considered dead" if dead else ""
+    says = f"NCCL RAS: no answer from group ranks {format_ranks(ranks, 8)} of communicator {comm.hash}{said}"
+    # Text may name fewer than there are: then these are not all.
+    whole = comm.size if len(ranks) == comm.missing_total else None
+    return Remark(report.file, comm.line, None, None, says, RAS, report.when, missing=ranks, size=whole)
+
+
+def _ras(report: RasReport, line: int, says: str, when: str | None) -> Remark:
+    return Remark(report.file, line, None, None, says, RAS, when)
 
 
 def _tell_behind(behind: Behind) -> str:

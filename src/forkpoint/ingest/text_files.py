@@ -1,0 +1,114 @@
+"""Files of text: kernel messages, RAS answers, stacks and logs, told apart by how they begin."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, cast
+
+from forkpoint.ingest.files import SNIFF, Continued
+from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
+from forkpoint.ingest.live_stacks.threads import RankStacks
+from forkpoint.ingest.logs import read_log
+from forkpoint.ingest.machine import (
+    agree,
+    locate,
+    looks_like_kernel_log,
+    looks_like_ras,
+    read_kernel_log,
+    read_places,
+    read_ras,
+)
+from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
+from forkpoint.ingest.naming import spelled_rank
+from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
+from forkpoint.model.log import LogEvent
+from forkpoint.model.world import Place
+
+IN_MEMORY = 1 << 24
+"""Text beyond this is read only as a log, as a stream."""
+_LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class TextReading:
+    """What one file of text says."""
+
+    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    stacks: list[LiveStack] = field(default_factory=list[LiveStack])
+    logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+    remarks: list[Remark] = field(default_factory=list[Remark])
+    places: list[Place] = field(default_factory=list[Place])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.logs or self.stacks or self.remarks)
+
+
+def with_texts(capture: Capture, texts: Sequence[TextReading]) -> Capture:
+    """The capture with what its text files say."""
+    places = agree([place for text in texts for place in text.places])
+    logs = tuple(log for text in texts for log in text.logs)
+    ranks = {trace.rank for trace in capture.traces} | {rank for _, rank in logs if rank is not None}
+    return replace(
+        capture,
+        events=tuple(event for text in texts for event in text.events),
+        stacks=tuple(stack for text in texts for stack in text.stacks),
+        logs=logs,
+        remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
+        places=places,
+    )
+
+
+def read_text(stream: BinaryIO, name: str) -> TextReading:
+    """All that a file of text says. Only a log is read on beyond what fits in memory."""
+    reading = TextReading()
+    data = stream.read(IN_MEMORY)
+    text = data.decode("utf-8", "replace")
+    head = text[:SNIFF]
+    if looks_like_kernel_log(head):
+        reading.remarks += kernel_remarks(read_kernel_log(text, name))
+    elif looks_like_ras(head):
+        reading.remarks += ras_remarks(read_ras(text, name))
+        if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
+            _read_log(io.BytesIO(data), text, name, None, reading)
+    elif looks_like_stacks(head):
+        found = read_live_stacks(text, name, spelled_rank(name))
+        _keep_stacks(found, name, reading)
+        if not found:
+            reading.problems.append(Problem(name, "begins like stacks, but no frame of them can be read; was it cut?"))
+    else:
+        _read_log(_whole(data, stream), text, name, spelled_rank(name), reading)
+        return reading
+    if len(data) == IN_MEMORY and stream.read(1):
+        reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; cut it into files"))
+    return reading
+
+
+def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
+    standing = [stacks for stacks in found if stacks.main]
+    reading.stacks += [LiveStack(s.rank, name, s.line, s.stack) for s in standing if s.rank is not None]
+    if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
+        problem = f"nothing says which rank the stack at line {unnamed[0]} is of; put the rank in its name (rank_3.txt)"
+        reading.problems.append(Problem(name, problem))
+
+
+def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
+    """What was read, and what follows it."""
+    if len(data) < IN_MEMORY:
+        return io.BytesIO(data)
+    if stream.seekable():
+        stream.seek(0)
+        return cast("io.BufferedIOBase", stream)
+    return io.BufferedReader(cast("io.FileIO", Continued(data, stream)), SNIFF)
+
+
+def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
+    log = read_log(cast("BinaryIO", source), name, rank)
+    speakers = log.speakers | ({rank} if rank is not None else set[int]())
+    reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
+    reading.events += log.events
+    reading.problems += log.problems
+    _keep_stacks(log.stacks, name, reading)
+    reading.places += read_places(io.StringIO(text), name, rank)
