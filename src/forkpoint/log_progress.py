@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import Counters, LogEvent, LogKind, Work
 
+_RATIOS = ((4, 3), (3, 2), (2, 1), (3, 1), (4, 1))
+_TELLING = 1000
 _MESSAGES = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
 
 
@@ -45,19 +47,53 @@ class LogView:
 def read_progress(incident: Incident) -> tuple[RankProgress, ...]:
     """Per rank and group the last it said, a timeout before a mere counter."""
     found: dict[tuple[int, str | None], RankProgress] = {}
-    pending: dict[int, LogEvent] = {}
+    pending: dict[int, list[LogEvent]] = {}
+    placed: set[tuple[int, Work | None]] = set()
     for event in incident.capture.events:
         if event.rank is None:
             continue
-        if event.kind is LogKind.WATCHDOG_TIMEOUT and event.work is not None:
-            pending[event.rank] = event
-            _keep(found, _progress(event, event))
+        if tells_timeout(event):
+            pending.setdefault(event.rank, []).append(event)
+            if (event.rank, event.work) not in placed:
+                _keep(found, event, event)
         elif event.kind is LogKind.GROUP_STATUS and event.rank in pending:
-            found.pop((event.rank, None), None)
-            _keep(found, _progress(pending[event.rank], event))
+            told = _timeout_of(event, pending[event.rank])
+            placed.add((event.rank, told.work))
+            _keep(found, told, event)
         elif event.kind is LogKind.DUMP_SIGNAL and event.counters is not None and event.rank not in pending:
-            _keep(found, _progress(event, event))
+            _keep(found, event, event)
     return tuple(found[key] for key in sorted(found, key=lambda k: (k[0], k[1] or "")))
+
+
+def tells_timeout(event: LogEvent) -> bool:
+    """The watchdog's own line, or the echo with which it ended: people often paste only that one."""
+    return event.kind in (LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED) and event.work is not None
+
+
+def unnamed_timeouts(incident: Incident) -> tuple[LogEvent, ...]:
+    """The earliest timeout of each speaker that gives at most its number within a group (before torch 2.2)."""
+    first: dict[int, LogEvent] = {}
+    for event in incident.capture.events:
+        if event.rank is None and tells_timeout(event):
+            number = event.group.group_rank if event.group else -1
+            known = first.get(number)
+            if known is None or _seq(event) < _seq(known):
+                first[number] = event
+    named = {e.work for number, e in first.items() if number >= 0}
+    return tuple(first[number] for number in sorted(first) if number >= 0 or first[number].work not in named)
+
+
+def near_ratio(one: int, other: int) -> tuple[int, int] | None:
+    """Small whole numbers that two sequence numbers stand to each other as, but not 1 : 1.
+
+    Two groups that a step calls a fixed number of times each count like that. Within a thousandth, five such ratios
+    cover less than one in fifty of all pairs; numbers below a thousand are too small to tell.
+    """
+    high, low = max(one, other), min(one, other)
+    if low < _TELLING:
+        return None
+    near = [r for r in _RATIOS if abs(high * r[1] - low * r[0]) * _TELLING < low * r[0]]
+    return near[0] if near else None
 
 
 def view_logs(incident: Incident) -> LogView | None:
@@ -67,7 +103,8 @@ def view_logs(incident: Incident) -> LogView | None:
     if not timed_out:
         return None
     counted = [p for p in timed_out if not _is_message(p)] or timed_out
-    (group, desc), _ = Counter((p.group, p.desc) for p in counted).most_common(1)[0]
+    sizes = Counter((p.group, p.desc) for p in counted)
+    group, desc = max(sizes, key=lambda key: (sizes[key], key[0] is not None))
     inside = [p for p in counted if (p.group, p.desc) == (group, desc)]
     seqs = [p.work.seq for p in inside if p.work and p.work.seq is not None]
     seq = min(seqs, default=None)
@@ -76,32 +113,44 @@ def view_logs(incident: Incident) -> LogView | None:
     usual = kinds.most_common(1)[0][0]
     named = group is not None and not _is_message(first[0])
     behind = [p for p in progress if named and p.group == group and _is_behind(p, seq)]
+    waiting = tuple(p for p in first if _call(p) == usual)
     return LogView(
         group=group,
         desc=desc,
         seq=seq,
-        waiting=tuple(p for p in first if _call(p) == usual or not named),
+        waiting=waiting,
         behind=tuple(behind),
         other=tuple(p for p in first if named and _call(p) != usual),
         ahead=tuple(p for p in inside if named and p not in first),
-        elsewhere=tuple(p for p in timed_out if p not in (inside if named else first)),
+        elsewhere=tuple(p for p in timed_out if p not in (inside if named else waiting)),
     )
 
 
-def _keep(found: dict[tuple[int, str | None], RankProgress], progress: RankProgress) -> None:
-    found[progress.rank, progress.group] = progress
+def _seq(event: LogEvent) -> int:
+    return event.work.seq if event.work and event.work.seq is not None else -1
 
 
-def _progress(told: LogEvent, status: LogEvent) -> RankProgress:
+def _timeout_of(status: LogEvent, told: list[LogEvent]) -> LogEvent:
+    """A rank with several groups may print all its timeouts before their counters."""
+    return next((e for e in reversed(told) if e.work and e.work.seq == status.seq), told[-1])
+
+
+def _keep(found: dict[tuple[int, str | None], RankProgress], told: LogEvent, status: LogEvent) -> None:
+    """`status` names the group, and may count; the timeout's own line did neither before torch 2.6."""
+    assert told.rank is not None  # only lines of ranks come here
     group = status.group
-    return RankProgress(
-        rank=told.rank if told.rank is not None else -1,
+    bare = found.get((told.rank, None))
+    if bare is not None and bare.work == told.work:
+        del found[told.rank, None]
+    progress = RankProgress(
+        rank=told.rank,
         group=group.name if group else None,
         desc=group.desc if group else None,
         work=told.work,
         counters=status.counters,
         event=told,
     )
+    found[progress.rank, progress.group] = progress
 
 
 def _is_behind(progress: RankProgress, seq: int | None) -> bool:

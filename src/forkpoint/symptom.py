@@ -13,7 +13,8 @@ _ERRORS = FAILURES - {LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD}
 def find_symptom(incident: Incident) -> Symptom | None:
     """None: the evidence does not show it (dumps alone do not say what was printed)."""
     kinds = {e.kind for e in incident.capture.events}
-    if LogKind.WATCHDOG_TIMEOUT in kinds:
+    died_of_timeout = any(e.kind is LogKind.WATCHDOG_DIED and e.work for e in incident.capture.events)
+    if LogKind.WATCHDOG_TIMEOUT in kinds or died_of_timeout:
         return Symptom.WATCHDOG_TIMEOUT
     if kinds & _ERRORS:
         return Symptom.ERROR

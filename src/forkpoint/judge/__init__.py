@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
-from forkpoint.judge.from_logs import odd_in_logs, state_logs, wanted_after_logs
-from forkpoint.log_progress import view_logs
+from forkpoint.judge.from_logs import speak_from_logs
+from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Verdict
+from forkpoint.moments import find_moments
 from forkpoint.recorder_settings import how_to_record
 from forkpoint.symptom import find_symptom, is_finishing, is_pending
 
@@ -22,13 +23,19 @@ HEALTHY = 0.9
 
 def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
     ranked = tuple(sorted(findings, key=lambda f: (-f.confidence, f.detector)))
+    verdict = _decide(ranked, incident)
+    return replace(verdict, next=(*known_hints(incident), *verdict.next), moments=find_moments(incident))
+
+
+def _decide(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
     if ranked:
         return _stand_on(ranked, incident)
     return _healthy(incident) if _is_healthy(incident) else _abstain(incident)
 
 
 def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
-    best = replace(ranked[0], evidence=(*ranked[0].evidence, *cite_remarks(ranked[0].suspects, incident)))
+    cited = dict.fromkeys((*ranked[0].evidence, *cite_remarks(ranked[0].suspects, incident)))
+    best = replace(ranked[0], evidence=tuple(cited))
     return Verdict(
         symptom=find_symptom(incident),
         cause=best.cause,
@@ -77,15 +84,15 @@ def _healthy(incident: Incident) -> Verdict:
 
 def _abstain(incident: Incident) -> Verdict:
     divergence = incident.divergence
-    if recorder_was_off(incident) and not view_logs(incident):
+    said = speak_from_logs(incident) if divergence is None else None
+    if recorder_was_off(incident) and said is None:
         summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
         return _inconclusive(incident, summary, how_to_record(incident))
-    view = view_logs(incident) if divergence is None else None
-    if view is not None:
-        verdict = _inconclusive(incident, state_logs(view, incident), wanted_after_logs(incident))
-        events = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.ahead, *view.waiting)[:8])
-        said = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, events)
-        return replace(verdict, suspects=odd_in_logs(view, incident), findings=(said,))
+    if said is not None:
+        verdict = _inconclusive(incident, said.summary, said.wanted)
+        cited = tuple(cite_event(event) for event in said.events)
+        finding = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, cited)
+        return replace(verdict, suspects=said.suspects, findings=(finding,))
     if divergence is None:
         seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
         return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))

@@ -1,12 +1,47 @@
 """The strongest honest statement where only logs speak: who timed out where, who had not come, who said nothing."""
 
-from forkpoint.log_progress import LogView, RankProgress
+import re
+from dataclasses import dataclass
+
+from forkpoint.judge.failures_in_logs import state_failures, told_failures, wanted_after_failures
+from forkpoint.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import LogKind
+from forkpoint.model.log import LogEvent, LogKind, Work
 from forkpoint.model.ranks import name_ranks
 
 LATE = 2
 """A watchdog that fires after twice the timeout or more was held up itself: it looks every tenth of a second."""
+_DEFAULTS_MS = (600_000, 1_800_000)
+"""Of NCCL groups since torch 2.2, and before it."""
+_CITED = 8
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What logs alone carry."""
+
+    summary: str
+    suspects: tuple[int, ...]
+    events: tuple[LogEvent, ...]
+    wanted: tuple[str, ...]
+
+
+def speak_from_logs(incident: Incident) -> Statement | None:
+    """None: no log tells of a timeout or of another failure."""
+    view = view_logs(incident)
+    if view is not None:
+        told = (*view.behind, *view.other, *view.ahead, *view.waiting, *view.elsewhere)[:_CITED]
+        wanted = wanted_after_logs(incident, view.waiting[0].work)
+        return Statement(state_logs(view, incident), odd_in_logs(view, incident), tuple(p.event for p in told), wanted)
+    unnamed = unnamed_timeouts(incident)
+    if unnamed:
+        wanted = wanted_after_logs(incident, unnamed[0].work)
+        return Statement(state_unnamed(unnamed), (), unnamed[:_CITED], wanted)
+    failures = told_failures(incident)
+    if failures and not incident.timeline.traces:
+        return Statement(state_failures(incident), (), failures[:_CITED], wanted_after_failures(incident))
+    return None
 
 
 def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
@@ -18,15 +53,41 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
 
 
 def state_logs(view: LogView, incident: Incident) -> str:
-    said = [_state_waiting(view), *_state_behind(view), *_state_others(view), *_state_ahead(view), *_state_kind(view)]
+    said = [
+        _state_waiting(view),
+        *_state_behind(view),
+        *_state_others(view),
+        *_state_ahead(view),
+        *_state_hosts(view),
+        *_state_kind(view),
+        *_state_timeouts(view),
+        *_state_spread(view),
+    ]
     silent = _silent(view, incident)
     if silent:
         said.append(f"{name_ranks(silent)} said nothing of it, which is no guilt")
     return "; ".join(said)
 
 
-def wanted_after_logs(incident: Incident) -> tuple[str, ...]:
-    wanted = ["the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS"]
+def state_unnamed(events: tuple[LogEvent, ...]) -> str:
+    """Old releases print a rank's number within the group, and not which group."""
+    told = [
+        f"{f'number {e.group.group_rank} of its group' if e.group else 'a rank'} in {_name_op(e.work)}"
+        for e in events[:4]
+        if e.work
+    ]
+    works = [e.work for e in events if e.work]
+    said = [
+        f"timeouts of {', '.join(told)} (after {_seconds(works[0].timeout_ms)} s)",
+        *_state_late(max(works, key=lambda w: w.ran_ms or 0)),
+        *_state_uncompared([w.seq for w in works if w.seq is not None]),
+    ]
+    return "; ".join(said)
+
+
+def wanted_after_logs(incident: Incident, work: Work | None) -> tuple[str, ...]:
+    """What the logs themselves ask for first."""
+    wanted: list[str] = []
     if any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
         wanted.append(
             "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -34,6 +95,14 @@ def wanted_after_logs(incident: Incident) -> tuple[str, ...]:
         )
     if any(e.kind is LogKind.REPEATED or e.repeated > 1 for e in incident.capture.events):
         wanted.append("export RAY_DEDUP_LOGS=0   # Ray left out lines of other ranks")
+    if work is not None and work.seq == 1:
+        wanted.append("export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET   # start-up: who does not come")
+    wanted.append("the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS")
+    if work is not None and work.timeout_ms in _DEFAULTS_MS:
+        wanted.append(
+            f"{_seconds(work.timeout_ms)} s is torch's default: if you set another, it did not reach this group (new_group has "
+            "its own); longer is rarely the fix"
+        )
     return (*wanted, "py-spy dump --pid PID on every rank while it hangs")
 
 
@@ -41,10 +110,16 @@ def _state_waiting(view: LogView) -> str:
     first = view.waiting[0]
     work = first.work
     assert work is not None  # a waiting rank timed out in something
-    size = f" of {work.numel_in} elements" if work.numel_in is not None else ""
-    place = f" seq {view.seq}" if view.seq is not None else ""
-    group = f" in {view.desc or f'group {view.group}'}" if view.group is not None else ""
-    return f"{_names(view.waiting)} timed out in {work.op}{size}{place}{group} (timeout {work.timeout_ms / 1000:g} s)"
+    group = f" in {_name_group(view.group, view.desc)}" if view.group is not None else ""
+    inside = first.event.group
+    numbered = (
+        f", number {inside.group_rank} of that group"
+        if group and inside and len(view.waiting) == 1 and inside.group_rank != first.rank
+        else ""
+    )
+    return (
+        f"{_names(view.waiting)} timed out in {_name_op(work)}{group}{numbered} (timeout {_seconds(work.timeout_ms)} s)"
+    )
 
 
 def _state_behind(view: LogView) -> list[str]:
@@ -53,31 +128,80 @@ def _state_behind(view: LogView) -> list[str]:
 
 
 def _state_others(view: LogView) -> list[str]:
+    alike = _other_sizes(view)
     elsewhere = [
-        f"rank {p.rank} timed out in {p.work.op}" for p in view.elsewhere[:3] if p.work and view.group is not None
+        f"rank {p.rank} timed out in {p.work.op}"
+        for p in view.elsewhere
+        if p.work and view.group is not None and p not in alike
     ]
-    return [*elsewhere, *_state_calls(view)]
+    return [*elsewhere[:3], *_state_calls(view), *_state_if_one_group(view, alike)]
 
 
 def _state_calls(view: LogView) -> list[str]:
     if view.group is None and view.elsewhere:
-        return ["the lines do not name their groups, so sequence numbers of different ranks must not be compared"]
+        works = [p.work for p in (*view.waiting, *view.elsewhere) if p.work]
+        return _state_uncompared([work.seq for work in works if work.seq is not None])
     calls = [f"rank {p.rank} {p.work.op} of {p.work.numel_in} elements" for p in view.other[:3] if p.work]
-    return [f"at the same place {', '.join(calls)}: the calls differ"] if calls else []
+    if not calls:
+        return []
+    return [f"at the same place {', '.join(calls)}: the calls differ, and a longer timeout only delays that"]
+
+
+def _state_uncompared(seqs: list[int]) -> list[str]:
+    if len(set(seqs)) < 2:
+        return []
+    said = "no line names its group, so these numbers must not be compared"
+    high, low = max(seqs), min(seqs)
+    ratio = near_ratio(high, low)
+    if ratio is None:
+        return [said]
+    return [f"{said}: {high} to {low} is nearly {ratio[0]} to {ratio[1]}, rather two groups than a lag"]
+
+
+def _other_sizes(view: LogView) -> list[RankProgress]:
+    """Same number, same op, another size, but nothing proves that it is one operation."""
+    work = view.waiting[0].work
+    return [
+        p
+        for p in view.elsewhere
+        if p.work and work and p.work.op == work.op and p.work.seq == work.seq and p.work.numel_in != work.numel_in
+        if p.group == view.group or None in (p.group, view.group)
+    ]
+
+
+def _state_if_one_group(view: LogView, alike: list[RankProgress]) -> list[str]:
+    work = view.waiting[0].work
+    if not alike or work is None or view.seq is None:
+        return []
+    sizes = ", ".join(f"{p.work.numel_in} on rank {p.rank}" for p in alike[:3] if p.work)
+    unless = " and no batch of messages" if work.op == "COALESCED" else ""
+    differ = f"at seq {view.seq} the sizes differ ({work.numel_in} on {_names(view.waiting)}, {sizes})"
+    return [f"{differ}: a mismatch if these lines are of one group{unless}"]
 
 
 def _state_ahead(view: LogView) -> list[str]:
+    if view.seq is None or not view.ahead:
+        return []
     told = [
-        f"rank {p.rank} is already in {p.work.op} of {p.work.numel_in} elements seq {p.work.seq}"
+        f"rank {p.rank} is already in {_name_op(p.work)}, {p.work.seq - view.seq} past it"
         for p in view.ahead[:3]
-        if p.work
+        if p.work and p.work.seq is not None
     ]
-    enqueued = {p.counters.enqueued for p in (*view.waiting, *view.ahead) if p.counters}
-    if view.seq is not None and len(enqueued) == 1 and min(enqueued) > view.seq:
-        told.append(
-            f"all had enqueued up to {min(enqueued)}: the hosts ran on, so it broke on the GPU's side or earlier"
-        )
+    usual = view.waiting[0].work
+    if len(view.ahead) == 1 and view.ahead[0].work and usual and view.ahead[0].work.op != usual.op:
+        told.append(f"look for a branch that only rank {view.ahead[0].rank} takes")
     return told
+
+
+def _state_hosts(view: LogView) -> list[str]:
+    """Hosts that issued the same further calls did not part there; of one rank alone that says nothing."""
+    counted = [p for p in (*view.waiting, *view.ahead) if p.counters]
+    enqueued = {p.counters.enqueued for p in counted if p.counters}
+    if view.seq is None or len(counted) < 2 or len(enqueued) != 1 or min(enqueued) <= view.seq:
+        return []
+    last = min(enqueued)
+    ran = f"all that say had enqueued up to {last}, {last - view.seq} calls on"
+    return [f"{ran}: their hosts ran alike, so it broke on the GPU's side or a call earlier"]
 
 
 def _state_kind(view: LogView) -> list[str]:
@@ -87,15 +211,63 @@ def _state_kind(view: LogView) -> list[str]:
     if view.seq == 1:
         said.append("it is the first op of its group, so this is a start-up problem")
     elif work.numel_in == 1:
-        said.append("one element is a barrier or a flag: look for the rank that is still saving, loading or evaluating")
-    if work.ran_ms is not None and work.ran_ms >= LATE * work.timeout_ms:
-        said.append(f"the watchdog fired after {work.ran_ms / 1000:g} s: it was held up itself")
-    return said
+        said.append(
+            "one element is a barrier or a flag: before the network look for a rank that still saves, loads, evaluates or "
+            "generates, or that had no batch left"
+        )
+    return [*said, *_state_late(work)]
+
+
+def _state_late(work: Work) -> list[str]:
+    if work.ran_ms is None or work.ran_ms < LATE * work.timeout_ms:
+        return []
+    times = round(work.ran_ms / work.timeout_ms)
+    return [
+        f"the watchdog fired after {work.ran_ms / 1000:.0f} s, {times} times the timeout: it or its host was held up"
+    ]
+
+
+def _state_timeouts(view: LogView) -> list[str]:
+    """Where groups have different ones: setting it for one does not set it for the others."""
+    known = {
+        _name_group(p.group, p.desc): p.work.timeout_ms
+        for p in (*view.waiting, *view.elsewhere)
+        if p.work and p.group is not None
+    }
+    if len(set(known.values())) < 2:
+        return []
+    told = ", ".join(f"{name} {_seconds(ms)} s" for name, ms in list(known.items())[:4])
+    return [f"groups have timeouts of their own: {told}"]
+
+
+def _state_spread(view: LogView) -> list[str]:
+    """Ranks that give up minutes apart are also restarted apart."""
+    times = [clock for p in view.waiting if p.event.time and (clock := _CLOCK.search(p.event.time))]
+    days = {clock.string[: clock.start()] for clock in times}
+    if len(times) < len(view.waiting) or len(days) != 1:
+        return []
+    seconds = [int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]) for clock in times]
+    minutes = (max(seconds) - min(seconds)) // 60
+    return [f"they gave up {minutes} min apart by their own clocks"] if minutes else []
 
 
 def _silent(view: LogView, incident: Incident) -> tuple[int, ...]:
     spoke = {p.rank for p in (*view.waiting, *view.behind, *view.other, *view.ahead, *view.elsewhere)}
     return tuple(r for r in incident.timeline.world if r not in spoke)
+
+
+def _name_op(work: Work) -> str:
+    size = f" of {work.numel_in} elements" if work.numel_in is not None else ""
+    return f"{work.op}{size}{f' seq {work.seq}' if work.seq is not None else ''}"
+
+
+def _name_group(name: str | None, desc: str | None) -> str:
+    return desc or f"group {name}"
+
+
+def _seconds(ms: int) -> str:
+    """Without the six digits to which `g` rounds."""
+    return f"{ms / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 def _names(progress: tuple[RankProgress, ...]) -> str:

@@ -13,6 +13,8 @@ class Kind(StrEnum):
     NCCL = "nccl"
     VARIABLE = "variable"
     LINE = "line"
+    KNOWN = "known"
+    """Problems that others met and solved: what their logs showed, and what it was there."""
 
 
 NUMBERED = frozenset({Kind.XID, Kind.SXID})
@@ -59,3 +61,33 @@ class Mark:
     patterns: tuple[str, ...]
     """Regular expressions whose repetitions are all bounded, so that no line can make them slow. A named group points
     to another entry: `(?P<xid>\\d{1,3})` to that Xid, `(?P<name>...)` to the entry of that name."""
+
+
+class Place(StrEnum):
+    """Where in a log a clue stands."""
+
+    KIND = "kind"
+    """What the line says, as a verdict's evidence names it: `watchdog-timeout`."""
+    PATTERN = "pattern"
+    """Which line it is: `ib-completion`."""
+    OP = "op"
+    SEQ = "seq"
+    NUMEL = "numel"
+    FRAME = "frame"
+    """Part of `file function` in a stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One line of a log that has all of these; of the words of a place, any."""
+
+    words: tuple[tuple[Place, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A problem that others met. A log that shows every clue, and none of the others, looks like theirs: no proof."""
+
+    entry: Entry
+    shows: tuple[Clue, ...]
+    unless: tuple[Clue, ...]

@@ -1,16 +1,17 @@
 """The only reader of `entries/`. One file per kind, read when that kind is asked for.
 
 A file has a table `[sources]` (key -> reference) and an array `[[entry]]`. An entry with a table `names` (number ->
-name) stands for several numbers that share their text; `titles` then gives some of them a title of their own.
+name) stands for several numbers that share their text; `titles` then gives some of them a title of their own. `text` and
+`regex` recognise a pasted line; `shows` and `unless` a whole log.
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from forkpoint.kb.entry import NUMBERED, Entry, Kind, Mark
+from forkpoint.kb.entry import NUMBERED, Clue, Entry, Kind, Known, Mark, Place
 
 Row = dict[str, Any]
 
@@ -23,11 +24,12 @@ FILES = {
     Kind.NCCL: "nccl.toml",
     Kind.VARIABLE: "variables.toml",
     Kind.LINE: "lines.toml",
+    Kind.KNOWN: "known.toml",
 }
 
 _KEYS = {
     *("code", "names", "titles", "title", "means", "not", "do", "facts", "aliases", "see", "sources"),
-    *("text", "regex"),
+    *("text", "regex", "shows", "unless"),
 }
 
 
@@ -45,6 +47,16 @@ def marks(kind: Kind) -> tuple[Mark, ...]:
         for entry, row in _read(kind)
         if "text" in row or "regex" in row
     )
+
+
+@cache
+def known() -> tuple[Known, ...]:
+    """Problems that others met, with what their logs showed."""
+    return tuple(Known(entry, _clues(row["shows"]), _clues(row.get("unless", ()))) for entry, row in _read(Kind.KNOWN))
+
+
+def _clues(rows: Iterable[dict[str, list[str]]]) -> tuple[Clue, ...]:
+    return tuple(Clue(tuple((Place(place), tuple(words)) for place, words in row.items())) for row in rows)
 
 
 @cache
