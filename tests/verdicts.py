@@ -14,8 +14,10 @@ from forkpoint.model.verdict import (
     Evidence,
     Finding,
     Fix,
+    Moment,
     Probe,
     Site,
+    Source,
     Symptom,
     Verdict,
 )
@@ -62,6 +64,32 @@ FINDING = Finding(
     fixes=(Fix("Call metric.compute() on every rank; only the logging belongs under the condition."),),
     next=("forkpoint diagnose DIR --source SRC",),
 )
+ISSUED = Moment(
+    when="2026-11-15T01:18:07Z",
+    until=None,
+    bound=False,
+    utc="2026-11-15T01:18:07Z",
+    clock="UTC",
+    source=Source.RECORDER,
+    kind="issued",
+    ranks=(0,),
+    host="node-1",
+    says="issued all_reduce [2], default_pg seq 16",
+    evidence=ENTRY,
+)
+TIMED_OUT = Moment(
+    when="1115 01:18:27",
+    until="1115 01:18:28",
+    bound=False,
+    utc="2026-11-15T01:18:27Z",
+    clock="UTC",
+    source=Source.LOG,
+    kind="watchdog-timeout",
+    ranks=(1, 2, 3),
+    host=None,
+    says="timed out in ALLREDUCE seq 16 after 20.1 s",
+    evidence=WATCHDOG,
+)
 FOUND = Verdict(
     symptom=Symptom.WATCHDOG_TIMEOUT,
     cause=Cause.DIVERGENT_PATH,
@@ -74,6 +102,7 @@ FOUND = Verdict(
     findings=(FINDING, replace(FINDING, detector="host_stall", cause=Cause.HOST_STALL, confidence=0.2)),
     sites=(Site("train.py", 15, "log_progress", "is_main_process()", "true on rank 0 only", 1),),
     next=FINDING.next,
+    moments=(ISSUED, TIMED_OUT),
 )
 HEALTHY = Verdict(
     symptom=Symptom.NONE,
@@ -123,6 +152,7 @@ def crowded(ranks: int) -> Verdict:
         findings=(finding, *others),
         sites=(Site("s" * 200, 1, "f" * 200, "c" * 200, "w" * 200, 0),) * 9,
         next=("command " * 60,) * 9,
+        moments=(replace(ISSUED, ranks=tuple(range(0, ranks, 3)), says="says " * 100),) * 200,
     )
 
 
@@ -178,6 +208,20 @@ _FINDINGS = st.builds(
     fixes=_tuples(st.builds(Fix, _TEXT, _MAYBE_TEXT)),
     next=_tuples(_TEXT),
 )
+_MOMENTS = st.builds(
+    Moment,
+    when=_MAYBE_TEXT,
+    until=_MAYBE_TEXT,
+    bound=st.booleans(),
+    utc=_MAYBE_TEXT,
+    clock=_TEXT,
+    source=st.sampled_from(Source),
+    kind=_TEXT,
+    ranks=_RANKS,
+    host=_MAYBE_TEXT,
+    says=_TEXT,
+    evidence=st.builds(Evidence, _TEXT, st.none() | _COUNT, _TEXT, _TEXT),
+)
 VERDICTS = st.builds(
     Verdict,
     symptom=st.none() | st.sampled_from(Symptom),
@@ -191,4 +235,5 @@ VERDICTS = st.builds(
     findings=_tuples(_FINDINGS),
     sites=_tuples(st.builds(Site, _TEXT, st.integers(1, 10**6), _TEXT, _MAYBE_TEXT, _MAYBE_TEXT, st.none() | _COUNT)),
     next=_tuples(_TEXT),
+    moments=_tuples(_MOMENTS, 10),
 )

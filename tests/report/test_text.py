@@ -9,7 +9,7 @@ from rich.console import Console
 import verdicts
 from forkpoint.model.divergence import Cohort, Role
 from forkpoint.model.op import Frame
-from forkpoint.model.verdict import Verdict
+from forkpoint.model.verdict import Source, Verdict
 from forkpoint.report.text import SCREEN_LINES, render_text
 
 
@@ -40,6 +40,8 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
         "          belongs under the condition.",
         "          probe: print the rank before the call, at train.py:15",
         "possibly  host-stall 0.20 rank 0",
+        "timeline  01:18:07Z rank 0 issued all_reduce [2], default_pg seq 16",
+        "          01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
         "evidence  E1 rank 0, nccl_trace_rank_0 entry 15: all_reduce [2] Float was issued",
         "          from metrics.py:15",
         "          E2 rank 1, log_rank_1.txt line 15: watchdog: ALLREDUCE seq 16 of 71178",
@@ -64,6 +66,36 @@ def test_an_inconclusive_verdict_accuses_nobody_and_says_what_is_next() -> None:
 
     assert "who       no rank can be singled out" in text
     assert "next      TORCH_FR_BUFFER_SIZE=2000" in text
+
+
+def test_the_timeline_takes_five_lines_and_tells_of_suspects_and_machines_first() -> None:
+    echo = replace(verdicts.TIMED_OUT, kind="dumped", says="began to write the dump")
+    fault = replace(
+        verdicts.ISSUED, source=Source.KERNEL, kind="xid", ranks=(), says="Xid 79", utc="2026-11-15T01:18:09Z"
+    )
+    text = lines(replace(verdicts.FOUND, moments=(verdicts.ISSUED, fault, *[verdicts.TIMED_OUT] * 3, *[echo] * 9)))
+    start = next(n for n, line in enumerate(text) if line.startswith("timeline"))
+
+    assert [line[10:] for line in text[start : start + 5]] == [
+        "01:18:07Z rank 0 issued all_reduce [2], default_pg seq 16",
+        "01:18:09Z node-1: Xid 79",
+        "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
+        "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
+        "10 more: --json",
+    ]
+
+
+def test_a_moment_on_another_clock_or_only_bounded_says_so() -> None:
+    apart = replace(verdicts.TIMED_OUT, utc=None, clock="rank 3: local time", bound=True, ranks=(3,))
+
+    text = lines(replace(verdicts.FOUND, moments=(verdicts.ISSUED, apart)), 200)
+
+    assert "          by 1115 01:18:27, own clock, rank 3 timed out in ALLREDUCE seq 16 after 20.1 s" in text
+
+
+@pytest.mark.parametrize("moments", [(verdicts.ISSUED,), (verdicts.ISSUED,) * 2])
+def test_few_moments_of_one_source_are_no_timeline(moments) -> None:
+    assert not any(line.startswith("timeline") for line in lines(replace(verdicts.FOUND, moments=moments)))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -2,7 +2,7 @@
 
 from forkpoint.cohorts import frontier_op
 from forkpoint.ingest.machine import place_of_bus
-from forkpoint.model.capture import LiveStack
+from forkpoint.model.capture import LiveStack, Remark
 from forkpoint.model.divergence import Cohort, Divergence, Role
 from forkpoint.model.frames import is_user_code, short_name, user_place
 from forkpoint.model.incident import Incident
@@ -38,8 +38,13 @@ def cite_remarks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, 
     for remark in incident.capture.remarks:
         place = place_of_bus(incident.capture.places, remark.host, remark.bus_id)
         if place is not None and place.rank in ranks:
-            cited.append(Evidence(remark.file, place.rank, f"line {remark.line}", f"{remark.host}: {remark.says}"))
+            cited.append(cite_remark(remark, place.rank))
     return tuple(cited)
+
+
+def cite_remark(remark: Remark, rank: int | None) -> Evidence:
+    says = f"{remark.host}: {remark.says}" if remark.host else remark.says
+    return Evidence(remark.file, rank, f"line {remark.line}", says)
 
 
 def live_stack(rank: int, incident: Incident) -> LiveStack | None:

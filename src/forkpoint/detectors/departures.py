@@ -1,17 +1,20 @@
 """How a rank that left no dump came to leave: what its own log says last."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from forkpoint.detectors.cite import events_of, has_log, live_stack
+from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults, find_memory_kills
+from forkpoint.model.capture import Remark
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
-    r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|Connection (?:closed|reset|refused)"
+    r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|communicator was aborted"
+    r"|Connection (?:closed|reset|refused)"
     r"|across all ranks|between collectives|inconsistent"
     r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
 )
@@ -20,6 +23,9 @@ _VICTIM = re.compile(
 _CLOSED = re.compile(r"Connection (?:closed|reset)")
 _SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT)
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
+
+
+_OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
 
 
 class Departure(StrEnum):
@@ -31,6 +37,8 @@ class Departure(StrEnum):
     """Its program ended in order while the others went on."""
     WENT_SILENT = "went silent"
     """Its log says nothing of the failure that the others report."""
+    GPU_FAILED = "gpu failed"
+    """The kernel tells of a fault of its GPU, and it left no dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +46,24 @@ class Departed:
     rank: int
     how: Departure
     event: LogEvent | None
+    """Its own words."""
+    fault: GpuFault | None = None
+    kill: Remark | None = None
+    """The kernel's word that it was killed for memory."""
+    silent: bool = False
+    """It would have spoken if it had lived."""
 
 
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
     """Ranks whose own words say how they left. Ranks that dumped or report the timeout themselves stayed."""
     tells = _silence_tells(incident)
+    faults, kills = find_gpu_faults(incident), find_memory_kills(incident)
+    heard = [rank for rank in incident.timeline.world if has_log(rank, incident)]
     found = [
-        _departed(rank, incident, silence_tells=tells) for rank in incident.timeline.world if has_log(rank, incident)
+        _by_gpu(rank, incident, faults[rank], silence_tells=tells)
+        if rank in faults
+        else _departed(rank, incident, kills.get(rank), silence_tells=tells)
+        for rank in heard
     ]
     return tuple(d for d in found if d)
 
@@ -62,24 +81,52 @@ def is_connecting(incident: Incident) -> bool:
     return bool(began - ended)
 
 
+def cuda_errors(rank: int, incident: Incident) -> list[LogEvent]:
+    """Calls to its GPU that failed, memory that was merely used up aside."""
+    return [e for e in events_of(rank, incident, LogKind.CUDA_ERROR, LogKind.EXCEPTION) if _OF_CUDA.search(e.text)]
+
+
 def is_victim_text(text: str) -> bool:
     return bool(_VICTIM.search(text))
 
 
-def _departed(rank: int, incident: Incident, *, silence_tells: bool) -> Departed | None:
+def _by_gpu(rank: int, incident: Incident, fault: GpuFault, *, silence_tells: bool) -> Departed | None:
+    """A fault of its GPU explains an end that the rank itself shows. What it raised in its own code stays its own, and so
+    does a kill from outside.
+    """
+    own = _departed(rank, incident, None, silence_tells=silence_tells)
+    failed = cuda_errors(rank, incident)
+    if failed:
+        return Departed(rank, Departure.GPU_FAILED, failed[0], fault)
+    crashed = own is not None and own.event is not None and own.event.kind is LogKind.CRASHED
+    if own is not None and (crashed or own.how is Departure.WENT_SILENT):
+        return replace(own, how=Departure.GPU_FAILED, fault=fault)
+    if own is None and fault.timely and not _is_alive(rank, incident):
+        return Departed(rank, Departure.GPU_FAILED, None, fault)
+    return own
+
+
+def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tells: bool) -> Departed | None:
     killed = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
     raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
     if killed:
-        return Departed(rank, Departure.KILLED, killed[0])
+        return Departed(rank, Departure.KILLED, killed[0], kill=kill)
     if raised:
         return Departed(rank, Departure.RAISED, raised[0])
-    alive = events_of(rank, incident, LogKind.DUMPED, *FAILURES) or live_stack(rank, incident)
-    if alive or rank in incident.timeline.traces:
+    if _is_alive(rank, incident):
         return None
     left = events_of(rank, incident, LogKind.LEFT)
     if left:
         return Departed(rank, Departure.LEFT, left[0])
-    return Departed(rank, Departure.WENT_SILENT, None) if silence_tells else None
+    if kill is not None:
+        return Departed(rank, Departure.KILLED, None, kill=kill)
+    return Departed(rank, Departure.WENT_SILENT, None, silent=True) if silence_tells else None
+
+
+def _is_alive(rank: int, incident: Incident) -> bool:
+    """It wrote a dump or a stack, or speaks of the failure."""
+    spoke = events_of(rank, incident, LogKind.DUMPED, *FAILURES)
+    return bool(spoke) or rank in incident.timeline.traces or live_stack(rank, incident) is not None
 
 
 def _silence_tells(incident: Incident) -> bool:

@@ -3,14 +3,16 @@
 What it looks like
     All members issued the same op, none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
     and some have not: the streams of those that have not are held by earlier work. Without them no rank can be named.
-    Or one rank does not come, and its stack is in a wait for its own GPU.
+    Or one rank does not come, and its stack is in a wait for its own GPU. The kernel of its node may tell of a fault of
+    that GPU (an Xid) at that time: then the rank is named, and the error.
 
 Why it happens
     A kernel that does not end, a fault of one GPU, a stream waiting for an event that is never recorded.
 
 What rules it out
     A member that did not come (host-stall), different calls (divergent-path), a network error in the logs or the op
-    running on every rank (transport), a member that came later than the timeout (straggler).
+    running on every rank (transport), a member that came later than the timeout (straggler). An Xid of another time, on
+    another GPU, or that only follows another event is a note. An Xid alone never takes a node out.
 
 Fix
     Find the kernel before the op on the rank that has not started (cuda-gdb, compute-sanitizer); check its GPU.
@@ -20,9 +22,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.align.groups import SYNCHRONISING
-from forkpoint.detectors.cite import cite_divergence, cite_stack, describe_slot, group_of, has_log, live_stack
-from forkpoint.detectors.confidence import STRONG, WEAK
+from forkpoint.detectors.cite import (
+    cite_divergence,
+    cite_event,
+    cite_remark,
+    cite_stack,
+    describe_slot,
+    group_of,
+    has_log,
+    live_stack,
+)
+from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG, WEAK
+from forkpoint.detectors.departures import cuda_errors
 from forkpoint.detectors.lateness import late_ranks
+from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults
 from forkpoint.detectors.network import network_events
 from forkpoint.detectors.stalls import waits_for_gpu
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -48,11 +61,19 @@ def find(incident: Incident) -> Iterator[Finding]:
 def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     """A rank that does not come because its host waits for its own GPU, with all its ops done."""
     stacks = [live_stack(r, incident) for r in divergence.odd]
-    if not stacks or divergence.shift or not all(s is not None and waits_for_gpu(s.stack) for s in stacks):
+    if not stacks or divergence.shift:
         return
-    told = f"{name_ranks(divergence.odd)} never issued {describe_slot(divergence)}: the host waits for its own GPU"
-    finding = _finding(divergence, divergence.odd, told, STRONG, incident)
-    yield replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
+    faults = _faults(divergence.odd, incident)
+    never = f"{name_ranks(divergence.odd)} never issued {describe_slot(divergence)}"
+    if all(s is not None and waits_for_gpu(s.stack) for s in stacks):
+        finding = _finding(divergence, divergence.odd, f"{never}: the host waits for its own GPU", STRONG, incident)
+        finding = replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
+        yield _with_faults(finding, faults, failed=True)
+    elif len(faults) == len(divergence.odd) and all(cuda_errors(r, incident) for r in divergence.odd):
+        finding = _finding(divergence, divergence.odd, f"{never}: its calls to the GPU fail", STRONG, incident)
+        failed = [cite_event(cuda_errors(r, incident)[0]) for r in divergence.odd[:4]]
+        finding = replace(finding, evidence=(*failed, *finding.evidence))
+        yield _with_faults(finding, faults, failed=True)
 
 
 def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
@@ -65,13 +86,40 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     heard = all(has_log(r, incident) for r in divergence.sides[0])
     if not held and (timed or not heard or _has_root(divergence)):
         return  # running everywhere; no logs that would tell of the network; roots that may differ and are not recorded
-    told = (
-        f"{name_ranks(held)} never started it: earlier work holds the GPU"
-        if held
-        else "start times were not recorded, so no rank can be named"
+    alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
+    if held:
+        summary = f"{alike}; {name_ranks(held)} never started it: earlier work holds the GPU"
+        yield _with_faults(_finding(divergence, held, summary, STRONG, incident), _faults(held, incident), failed=True)
+        return
+    faults = [fault for fault in _faults(divergence.sides[0], incident) if fault.timely]
+    named = tuple(fault.rank for fault in faults)
+    if named and 2 * len(named) < len(divergence.sides[0]):
+        finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a fault there", LIKELY, incident)
+        yield _with_faults(finding, faults, failed=all(cuda_errors(r, incident) for r in named))
+        return
+    summary = f"{alike}; start times were not recorded, so no rank can be named"
+    yield _finding(divergence, (), summary, WEAK, incident)
+
+
+def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:
+    found = find_gpu_faults(incident)
+    return [found[rank] for rank in sorted(ranks) if rank in found]
+
+
+def _with_faults(finding: Finding, faults: list[GpuFault], *, failed: bool) -> Finding:
+    """The finding with what the kernel says of its suspects' GPUs. `failed`: the ranks themselves show it too."""
+    if not faults:
+        return finding
+    action = faults[0].action(failed=failed and len(faults) == len(finding.suspects))
+    timely = failed and all(fault.timely for fault in faults)
+    return replace(
+        finding,
+        confidence=DECIDED if timely else finding.confidence,
+        summary=f"{finding.summary}; {faults[0].told}",
+        action=action,
+        evidence=(*(cite_remark(fault.remark, fault.rank) for fault in faults[:4]), *finding.evidence),
+        fixes=(Fix(f"forkpoint explain xid{faults[0].remark.xid}: what this error means and who acts on it"),),
     )
-    summary = f"all members issued {describe_slot(divergence)} alike and it does not finish; {told}"
-    yield _finding(divergence, held, summary, STRONG if held else WEAK, incident)
 
 
 def _finding(

@@ -18,9 +18,10 @@ Fix
 import re
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_event, cite_stack
-from forkpoint.detectors.confidence import LIKELY, WEAK
+from forkpoint.detectors.cite import cite_event, cite_remark, cite_stack
+from forkpoint.detectors.confidence import LIKELY, STRONG, WEAK
 from forkpoint.detectors.departures import is_connecting
+from forkpoint.detectors.machine_words import find_unanswering
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
@@ -44,15 +45,21 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     missing = _missing(events, incident) if events else tuple(s.rank for s in elsewhere)
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
+    unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
+    supported = bool(named) and len(unanswering) == len(named)
     told = f"{name_ranks(named)} did not join" if named else "not all ranks joined"
     yield Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
         suspects=named,
-        confidence=LIKELY if named else WEAK,
+        confidence=STRONG if supported else LIKELY if named else WEAK,
         summary=f"the job never came together: {told}, and no collective was done",
         action=Action.INVESTIGATE,
-        evidence=(*(cite_event(e) for e in events[:4]), *(cite_stack(s) for s in (*elsewhere[:2], *waiting[:2]))),
+        evidence=(
+            *(cite_event(e) for e in events[:4]),
+            *(cite_stack(s) for s in (*elsewhere[:2], *waiting[:2])),
+            *(cite_remark(remark, rank) for rank, remark in list(unanswering.items())[:2]),
+        ),
         divergence=_first_slot(named, incident),
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
@@ -73,10 +80,15 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     """Ranks that do not speak of any failure, if their number is just what the logs say is missing."""
     spoke = {e.rank for e in incident.capture.events if e.kind in FAILURES}
     counts = [m for e in events if (m := _JOINED.search(e.text))]
-    world = range(int(counts[0][2])) if counts else incident.timeline.world
+    world = range(_size(events, incident)) if counts else incident.timeline.world
     silent = tuple(r for r in world if r not in spoke)
     expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
     return silent if len(silent) == expected else ()
+
+
+def _size(events: list[LogEvent], incident: Incident) -> int:
+    counts = [int(m[2]) for e in events if (m := _JOINED.search(e.text))]
+    return counts[0] if counts else len(incident.timeline.world)
 
 
 def _by_stack(incident: Incident) -> tuple[list[LiveStack], list[LiveStack]]:

@@ -2,25 +2,29 @@
 
 What it looks like
     Others wait for a rank that left no dump; its log ends in a signal or in "out of memory", or stops without a word
-    while the others report the failure.
+    while the others report the failure. The kernel of its node may say why: it killed the process for memory, or its
+    GPU failed (an Xid) while the rank's own log shows that it failed there.
 
 Why it happens
     The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process.
 
 What rules it out
     Its log ends in an exception of its own code (divergent-path). No log of it at all: then it is only not known. Its
-    log says that it dumped: the dump was not collected.
+    log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
+    only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
 
 Fix
-    Find who killed it (dmesg, scheduler, cgroup memory); retry, elsewhere if the node is at fault.
+    Find who killed it (dmesg, scheduler, cgroup memory); retry, elsewhere if the node is at fault. A node is given back
+    only where an Xid of hardware and the rank's own failure at that GPU agree.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.cohorts import cohorts_at
-from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
-from forkpoint.detectors.confidence import LIKELY, STRONG
+from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remark, describe_slot
+from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.detectors.machine_words import find_unanswering
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
@@ -28,7 +32,8 @@ from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
 NAME = "rank-lost"
-_LOST = (Departure.KILLED, Departure.WENT_SILENT)
+_SILENT = "its log stops without a word of the failure"
+_LOST = (Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -48,17 +53,17 @@ def find(incident: Incident) -> Iterator[Finding]:
         detector=NAME,
         cause=Cause.RANK_LOST,
         suspects=ranks,
-        confidence=STRONG if any(d.event for d in lost) else LIKELY,
+        confidence=min(_confidence(d, incident) for d in lost),
         summary=f"{name_ranks(ranks)} {_tell(lost[0])}{where}",
-        action=Action.REPLACE_OR_RETRY,
+        action=_action(lost),
         evidence=(
-            *(_cite(d, incident) for d in lost[:4]),
+            *(e for d in lost[:4] for e in _cite(d, incident)),
             *(cite_divergence(divergence, incident) if divergence else ()),
         ),
         divergence=divergence,
         probes=(Probe("dmesg -T | grep -i -E 'killed process|xid' on its node; the scheduler's record of its exit"),),
-        fixes=(Fix("give the process the memory it needs, or leave out the node that lost it"),),
-        next=(f"the last 50 lines of the log of rank {ranks[0]}, and dmesg of its node",),
+        fixes=(Fix(_fix(lost[0])),),
+        next=_wanted(lost[0]),
     )
 
 
@@ -78,15 +83,53 @@ def _last_slot(lost: tuple[int, ...], incident: Incident) -> Divergence | None:
 
 
 def _tell(lost: Departed) -> str:
-    return (
-        f"was lost ({lost.event.text})"
-        if lost.event
-        else "left no dump and its log stops without a word of the failure"
-    )
+    own = f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
+    if lost.fault:
+        return f"was lost: {lost.fault.told}, and {own}"
+    if lost.kill:
+        return f"was killed by the kernel of {lost.kill.host} for memory"
+    return f"was lost ({lost.event.text})" if lost.event else f"left no dump and {_SILENT}"
 
 
-def _cite(lost: Departed, incident: Incident) -> Evidence:
+def _confidence(lost: Departed, incident: Incident) -> float:
+    """Two independent kinds of evidence decide: the machine's word and the rank's own."""
+    own = lost.event is not None or lost.silent
+    if (lost.fault is not None and lost.fault.timely) or lost.kill is not None:
+        return DECIDED if own else STRONG
+    return STRONG if lost.event or lost.rank in find_unanswering(incident, len(incident.timeline.world)) else LIKELY
+
+
+def _action(lost: list[Departed]) -> Action:
+    wanted = {_action_of(d) for d in lost}
+    return wanted.pop() if len(wanted) == 1 else Action.INVESTIGATE
+
+
+def _action_of(lost: Departed) -> Action:
+    if lost.fault:
+        return lost.fault.action(failed=lost.event is not None or lost.silent)
+    return Action.INVESTIGATE if lost.kill else Action.REPLACE_OR_RETRY
+
+
+def _fix(lost: Departed) -> str:
+    if lost.fault:
+        return f"forkpoint explain xid{lost.fault.remark.xid}: what this error means and who acts on it"
+    if lost.kill:
+        return "give the process more host memory, or find what grew: loaders, pinned buffers, a checkpoint in memory"
+    return "give the process the memory it needs, or leave out the node that lost it"
+
+
+def _wanted(lost: Departed) -> tuple[str, ...]:
+    if lost.fault or lost.kill:
+        return ()  # the node has spoken
+    return (f"the last 50 lines of the log of rank {lost.rank}, and dmesg of its node",)
+
+
+def _cite(lost: Departed, incident: Incident) -> Iterator[Evidence]:
+    unanswering = find_unanswering(incident, len(incident.timeline.world))
+    remarks = (lost.fault.remark if lost.fault else None, lost.kill, unanswering.get(lost.rank))
+    yield from (cite_remark(remark, lost.rank) for remark in remarks if remark)
     if lost.event:
-        return cite_event(lost.event)
-    file = next((f for f, r in incident.capture.logs if r == lost.rank), "")
-    return Evidence(file, lost.rank, "end", "no word of the failure that other ranks report, and no dump")
+        yield cite_event(lost.event)
+    elif lost.silent:
+        file = next((f for f, r in incident.capture.logs if r == lost.rank), "")
+        yield Evidence(file, lost.rank, "end", "no word of the failure that other ranks report, and no dump")

@@ -5,7 +5,7 @@ import re
 
 from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.op import Stack
-from forkpoint.model.verdict import Coverage, Evidence, Finding, Fix, Probe, Site, Verdict
+from forkpoint.model.verdict import Coverage, Evidence, Finding, Fix, Moment, Probe, Site, Verdict
 
 SCHEMA = "forkpoint.verdict/1"
 
@@ -37,6 +37,7 @@ def _verdict(verdict: Verdict) -> Json:
         "coverage": _coverage(verdict.coverage),
         "findings": [_finding(finding, ids) for finding in verdict.findings],
         "evidence": [_evidence(evidence, number) for evidence, number in ids.items()],
+        "timeline": [_moment(moment) for moment in verdict.moments],
         "probes": [_probe(probe) for probe in verdict.probes],
         "fixes": [_fix(fix) for fix in verdict.fixes],
         "next": list(verdict.next),
@@ -111,6 +112,23 @@ def _evidence(evidence: Evidence, number: str) -> Json:
         "rank": evidence.rank,
         "where": evidence.where,
         "says": evidence.says,
+    }
+
+
+def _moment(moment: Moment) -> Json:
+    return {
+        "when": moment.when,
+        "until": moment.until,
+        "bound": moment.bound,
+        "utc": moment.utc,
+        "clock": moment.clock,
+        "source": moment.source,
+        "kind": moment.kind,
+        "ranks": list(moment.ranks),
+        "host": moment.host,
+        "says": moment.says,
+        "file": moment.evidence.file,
+        "where": moment.evidence.where,
     }
 
 

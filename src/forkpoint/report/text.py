@@ -10,7 +10,7 @@ from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.ranks import format_ranks, name_ranks
-from forkpoint.model.verdict import Cause, Coverage, Site, Verdict
+from forkpoint.model.verdict import NOT_DATED, Cause, Coverage, Moment, Site, Source, Verdict
 from forkpoint.report.escape import escape
 
 SCREEN_LINES = 40
@@ -18,12 +18,24 @@ SCREEN_LINES = 40
 _LABEL_WIDTH = 10
 _MAX_COHORTS = 3
 _MAX_EVIDENCE_LINES = 6
+_MAX_MOMENTS = 5
+_LEFT_TO_EVIDENCE = 3
+"""Lines: one piece of evidence, and how many more there are."""
+_FEW_MOMENTS = 3
+_FEW_SOURCES = 2
+"""Fewer moments of fewer sources are no timeline."""
 _MAX_SIZES = 2
 _MAX_RING = 6
 _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
 """Of one string: combining characters take no columns, so columns alone do not bound a string."""
 _ONLY_FOR_WRAPPING = Console()
+_SOURCES = (Source.KERNEL, Source.RECORDER, Source.LOG, Source.RAS, Source.STACK)
+"""The most telling first."""
+_ECHOES = frozenset(
+    {"dump-signal", "dumped", "dump taken", "leaving", "left", "network", "agent-stop", "agent-failure"}
+)
+"""Kinds of moments that mostly follow from another: told where there is room."""
 _CAUSE_STYLE = {Cause.HEALTHY: "bold green", Cause.INCONCLUSIVE: "bold yellow"}
 
 
@@ -41,8 +53,10 @@ def render_text(verdict: Verdict, width: int) -> Text:
         *_also(verdict, width),
     ]
     tail = [*_coverage(verdict.coverage, width), *_next(verdict, width)]
-    room = min(_MAX_EVIDENCE_LINES, SCREEN_LINES - len(head) - len(tail))
-    return Text("\n").join([*head, *_evidence(verdict, width, room), *tail])
+    free = SCREEN_LINES - len(head) - len(tail)
+    timeline = _timeline(verdict, width, min(_MAX_MOMENTS, free - _LEFT_TO_EVIDENCE))
+    room = min(_MAX_EVIDENCE_LINES, free - len(timeline))
+    return Text("\n").join([*head, *timeline, *_evidence(verdict, width, room), *tail])
 
 
 def _headline(verdict: Verdict, width: int) -> Text:
@@ -156,6 +170,34 @@ def _also(verdict: Verdict, width: int) -> list[Text]:
         for finding in others
     ]
     return _labelled("possibly", [", ".join(texts)] if texts else [], width)
+
+
+def _timeline(verdict: Verdict, width: int, room: int) -> list[Text]:
+    """The most telling moments, in order. What happened on a clock of its own comes last and says so."""
+    dated = [m for m in verdict.moments if m.clock != NOT_DATED and (m.utc or m.kind not in _ECHOES)]
+    sources = {moment.source for moment in dated}
+    if room < 1 or verdict.cause == Cause.HEALTHY or (len(dated) < _FEW_MOMENTS and len(sources) < _FEW_SOURCES):
+        return []
+    suspects = frozenset(verdict.suspects)
+    telling = sorted(range(len(dated)), key=lambda n: (*_how_telling(dated[n], suspects), n))
+    shown = sorted(telling[: room if len(verdict.moments) <= room else room - 1])
+    texts = [_describe_moment(dated[n]) for n in shown]
+    hidden = len(verdict.moments) - len(shown)
+    return _labelled("timeline", [*texts, *([f"{hidden} more: --json"] if hidden else [])], width)
+
+
+def _how_telling(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int]:
+    """The least comes first."""
+    others = suspects.isdisjoint(moment.ranks) and moment.source != Source.KERNEL
+    return moment.kind in _ECHOES, others, _SOURCES.index(moment.source)
+
+
+def _describe_moment(moment: Moment) -> str:
+    printed = (moment.when or "").rpartition("T")[2]
+    when = moment.utc[11:] if moment.utc else f"{printed}, own clock,"
+    by = "by " if moment.bound else ""
+    who = f"{name_ranks(moment.ranks, max_ranges=2)} " if moment.ranks else f"{moment.host}: " if moment.host else ""
+    return f"{by}{when} {who}{moment.says}"
 
 
 def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
