@@ -1,0 +1,102 @@
+"""The nouns of user code: modules, classes and functions, as parsed."""
+
+import ast
+from dataclasses import dataclass, field
+
+Assignment = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.withitem
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    path: str
+    name: str
+    """Dotted, as far as packages reach up from the file."""
+    text: str
+    tree: ast.Module
+    imports: dict[str, str] = field(default_factory=dict)
+    """Local name -> dotted name. `import a.b` binds `a`; a relative import is resolved."""
+    stars: list[str] = field(default_factory=list)
+    """Modules of which everything is imported."""
+    functions: dict[str, "Function"] = field(default_factory=dict)
+    """By qualified name, the module's own top-level code as `<module>`."""
+    classes: dict[str, "Class"] = field(default_factory=dict)
+    lines: list[bytes] = field(default_factory=list)
+    """As the parser counts them: columns are bytes."""
+
+    @property
+    def top(self) -> "Function":
+        return self.functions["<module>"]
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        """As written, on one line."""
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        lines = self.lines[first : last + 1]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    module: Module
+    name: str
+    node: ast.ClassDef
+    methods: dict[str, "Function"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNodes:
+    """Nodes of a function's own body in the order of source, nested functions and classes not included.
+
+    Lambdas and comprehensions are part of the function they stand in.
+    """
+
+    calls: tuple[ast.Call, ...]
+    assignments: tuple[Assignment, ...]
+    returns: tuple[ast.Return, ...]
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    module: Module
+    name: str
+    """`Trainer.fit`, `main`, `outer.inner`, `<module>`."""
+    node: FunctionNode
+    owner: Class | None
+    """The class it is a method of."""
+    outer: "Function | None"
+    """The function it stands in."""
+    params: tuple[str, ...]
+    """In the order of positional arguments, then keyword-only ones; `self` included."""
+    own: "OwnNodes"
+
+    @property
+    def calls(self) -> tuple[ast.Call, ...]:
+        return self.own.calls
+
+    @property
+    def short(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def line(self) -> int:
+        return getattr(self.node, "lineno", 1)
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        return self.node.body
+
+    def decorators(self) -> list[ast.expr]:
+        return [] if isinstance(self.node, ast.Module) else self.node.decorator_list
+
+
+def spelled(expr: ast.expr) -> str | None:
+    """`self.model.loss`: a name with its attributes, as a key. None for anything else."""
+    if isinstance(expr, ast.Name):
+        return expr.id
+    if isinstance(expr, ast.Attribute):
+        base = spelled(expr.value)
+        return f"{base}.{expr.attr}" if base else None
+    return None

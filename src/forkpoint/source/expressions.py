@@ -1,0 +1,386 @@
+"""Expression -> Value: whether it can differ by rank."""
+
+import ast
+from dataclasses import replace
+from typing import Protocol
+
+from forkpoint.source.apis import Api, Origin, Source, Strength, known_apis
+from forkpoint.source.code import Function, spelled
+from forkpoint.source.communicates import Communication
+from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
+from forkpoint.source.syntax import (
+    all_arguments,
+    bound_names,
+    is_mask,
+    is_minus_one,
+    last_word,
+    receiver_fits,
+    shortened,
+)
+from forkpoint.source.value import (
+    EQUAL,
+    MADE_EQUAL,
+    NO_REASONS,
+    UNKNOWN,
+    Reason,
+    Reasons,
+    Value,
+    decided_by,
+    differing,
+    join,
+    strongest,
+)
+from forkpoint.source.words import (
+    is_agreement_word,
+    is_data_word,
+    is_loader_word,
+    is_local_attribute,
+    is_rank_word,
+    is_world_word,
+)
+
+_PURE = frozenset({
+    "int", "float", "bool", "str", "abs", "min", "max", "sum", "any", "all", "round", "list", "tuple", "enumerate",
+    "zip", "reversed", "dict", "repr", "divmod", "pow", "iter", "next", "map", "filter", "tqdm", "trange", "deepcopy",
+    "copy", "hash",
+})  # fmt: skip
+_MEASURES = frozenset({"numel", "size", "shape", "ndim", "nelement", "dim", "keys", "values", "items"})
+_NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
+_MUTATES = frozenset({"append", "extend", "add", "update", "insert", "pop", "remove", "setdefault", "discard", "put"})
+
+
+class Scope(Protocol):
+    """What an expression needs to know from around it."""
+
+    function: Function
+    env: dict[str, Value]
+    context: Value
+    """The decisions under which this code runs."""
+
+    def attribute(self, expr: ast.Attribute) -> Value | None: ...
+    def name(self, name: str) -> Value: ...
+    def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None: ...
+    def test(self, node: ast.expr, value: Value) -> None: ...
+    def passed(self, arguments: dict[ast.expr, Value]) -> None: ...
+    def yielded(self, value: Value) -> None: ...
+
+
+class Expressions:
+    def __init__(self, scope: Scope, resolver: Resolver, communication: Communication) -> None:
+        self._scope = scope
+        self._resolver = resolver
+        self._communication = communication
+        self._apis = known_apis()
+
+    def value(self, node: ast.expr | None) -> Value:
+        match node:
+            case None | ast.Constant():
+                return EQUAL
+            case ast.Name():
+                return self._name(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.IfExp():
+                test = self.value(node.test)
+                self._scope.test(node.test, test)
+                return decided_by(join(self.value(node.body), self.value(node.orelse)), test)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return self._comprehension(node)
+            case ast.NamedExpr():
+                value = self.value(node.value)
+                self._scope.env[node.target.id] = value
+                return value
+            case ast.Lambda():
+                return UNKNOWN
+            case ast.Yield() | ast.YieldFrom():
+                self._scope.yielded(self.value(node.value))
+                return UNKNOWN
+            case ast.Tuple():
+                parts = tuple(self.value(e) for e in node.elts)
+                return replace(join(*parts), parts=parts)
+            case ast.Set():
+                inner = join(*(self.value(e) for e in node.elts))
+                return replace(inner, extent=strongest(inner.extent | {self._unordered(node)}))
+            case _:
+                return join(*(self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)))
+
+    def _reason(self, origin: Origin, strength: Strength, node: ast.expr, text: str) -> Reason:
+        module = self._scope.function.module
+        return Reason(origin, strength, module.path, node.lineno, shortened(module.source(node)), text)
+
+    def _of_source(self, source: Source, node: ast.expr) -> Reason:
+        return self._reason(source.origin, source.strength, node, source.text)
+
+    def _unordered(self, node: ast.expr) -> Reason:
+        return self._reason(Origin.ORDER, Strength.LIKELY, node, "the order of a set is not the same in every process")
+
+    def _rank(self, node: ast.expr) -> Value:
+        return differing(self._reason(Origin.RANK, Strength.CERTAIN, node, "it is this rank's own number or place"))
+
+    def _name(self, node: ast.Name) -> Value:
+        if is_world_word(node.id):
+            return EQUAL
+        value = self._scope.name(node.id)
+        if value.equal or value.content:
+            return value
+        if is_rank_word(node.id):
+            return join(value, self._rank(node))
+        if is_loader_word(node.id):
+            return join(value, self._loaded(node))
+        if node.id in self._scope.function.params and is_data_word(node.id):
+            return replace(value, content=self._data(node))
+        return value
+
+    def _loaded(self, node: ast.expr) -> Value:
+        extent = self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have different numbers of batches")
+        return Value(extent=frozenset({extent}))
+
+    def _data(self, node: ast.expr) -> Reasons:
+        return frozenset({self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, "it is this rank's own data")})
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        if is_world_word(node.attr):
+            return EQUAL
+        known = self._scope.attribute(node)
+        if known is not None and (known.equal or known.content or known.params):
+            return known
+        if is_rank_word(node.attr):
+            return self._rank(node)
+        if is_local_attribute(node.attr):
+            return Value(self._data(node))
+        if node.attr in _MEASURES:
+            return self._measured(node, self.value(node.value))
+        if is_loader_word(node.attr):
+            return self._loaded(node)
+        if known is not None:
+            return known
+        base = self.value(node.value)
+        # A field of an object that differs need not differ: only data carries over.
+        carried = frozenset(r for r in base.content if r.origin is Origin.LOCAL_DATA)
+        return Value(carried, equal=base.equal, made=base.made, unless_equal=base.unless_equal)
+
+    def _measured(self, node: ast.expr, base: Value) -> Value:
+        """A length or shape: of local data it may differ, of what was selected or collected locally it does."""
+        weak = frozenset(
+            self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "it is a size of this rank's own data")
+            for r in base.content
+            if r.origin is Origin.LOCAL_DATA
+        )
+        extent = without_order(base.extent)
+        return replace(base.presence, content=extent or weak, extent=extent)
+
+    def _compare(self, node: ast.Compare) -> Value:
+        operands = [self.value(e) for e in (node.left, *node.comparators)]
+        if any(is_minus_one(e) for e in node.comparators):
+            # `LOCAL_RANK != -1`: whether there are ranks at all.
+            return EQUAL
+        if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+            # Presence, not content.
+            return join(*(v.presence for v in operands))
+        if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+            # `"image" in batch`: which fields there are is rarely a matter of one rank.
+            return join(operands[0], *(self._measured(node, v) for v in operands[1:]))
+        return replace(join(*operands), parts=())
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        environment = self._environment(node.value, node.slice)
+        if environment is not None:
+            return environment
+        base, index = self.value(node.value), self.value(node.slice)
+        value = join(base, replace(index, extent=NO_REASONS))
+        if not isinstance(node.slice, ast.Slice):
+            value = replace(value, extent=NO_REASONS)
+        if is_mask(node.slice) and not value.equal:
+            reason = self._reason(
+                Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on the data"
+            )
+            return replace(value, extent=frozenset({reason}))
+        return value
+
+    def _environment(self, mapping: ast.expr, key: ast.expr) -> Value | None:
+        dotted = self._resolver.dotted(mapping, self._scope.function)
+        if dotted != "os.environ" or not isinstance(key, ast.Constant):
+            return None
+        source = next((s for s in self._apis.sources if key.value in s.environment), None)
+        return differing(self._of_source(source, key)) if source else EQUAL
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
+        extent: Reasons = NO_REASONS
+        content: list[Value] = []
+        kept = dict(self._scope.env)
+        for generator in node.generators:
+            iterated = self.value(generator.iter)
+            self._scope.env.update(dict.fromkeys(bound_names(generator.target), self.element(generator.iter, iterated)))
+            tests = [self.value(test) for test in generator.ifs]
+            extent |= iterated.extent.union(*(t.reasons for t in tests))
+            content.append(
+                iterated if not tests else replace(iterated, equal=iterated.equal and all(t.equal for t in tests))
+            )
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        inner = join(*(self.value(p) for p in parts))
+        self._scope.env.clear()
+        self._scope.env.update(kept)
+        if isinstance(node, ast.SetComp):
+            extent |= {self._unordered(node)}
+        equal = inner.equal and all(c.equal for c in content)
+        return replace(inner, extent=strongest(extent), equal=equal, parts=())
+
+    def element(self, iterable: ast.expr, iterated: Value) -> Value:
+        """One item of something iterated: what it holds, not how many there are."""
+        item = replace(iterated, extent=NO_REASONS, parts=())
+        if is_loader_word(last_word(iterable)) and not item.equal:
+            # The loader is the same everywhere; what it gives is not.
+            item = replace(item, content=strongest(item.content | self._data(iterable)))
+        if isinstance(iterable, ast.Call) and iterable.args and isinstance(iterable.func, ast.Name):
+            if iterable.func.id == "enumerate":
+                return replace(item, parts=(EQUAL, self.element(iterable.args[0], iterated)))
+            if iterable.func.id in {"tqdm", "iter", "list", "reversed", "islice"}:
+                return self.element(iterable.args[0], iterated)
+            if iterable.func.id == "zip":
+                return replace(item, parts=tuple(self.element(a, self.value(a)) for a in iterable.args))
+        return item
+
+    # calls
+
+    def _call(self, node: ast.Call) -> Value:
+        values = {a: self.value(a) for a in (*node.args, *(k.value for k in node.keywords))}
+        self._scope.passed(values)
+        source = self._source(node)
+        if source is not None:
+            return self._from_source(source, node, values)
+        api = self._communication.api(node, self._scope.function)
+        if api is not None:
+            return self._communicated(api, node)
+        self._mutate(node, values)
+        name = last_word(node.func)
+        returned = self._scope.returned(node, values)
+        if is_world_word(name):
+            return EQUAL
+        if returned is not None and (returned.equal or (returned.reasons and not self._agrees(node, name))):
+            return returned
+        if is_rank_word(name):
+            return self._rank(node)
+        if self._agrees(node, name):
+            return MADE_EQUAL
+        return returned if returned is not None else self._unknown(node, name, list(values.values()))
+
+    def _agrees(self, node: ast.Call, name: str) -> bool:
+        """It reduces or broadcasts something on its way, and is named for that: what it returns is not local any more."""
+        reach = self._communication.reach(node, self._scope.function)
+        return reach is not None and reach.api.made_equal != "" and is_agreement_word(name)
+
+    def _source(self, node: ast.Call) -> Source | None:
+        dotted = self._resolver.dotted(node.func, self._scope.function)
+        if dotted in {"os.environ.get", "os.getenv"} and node.args and isinstance(node.args[0], ast.Constant):
+            return next((s for s in self._apis.sources if node.args[0].value in s.environment), None)
+        if dotted is not None:
+            return next((s for s in self._apis.sources if dotted in s.calls), None)
+        if not isinstance(node.func, ast.Attribute):
+            return None
+        if node.func.attr == "acquire" and any(
+            isinstance(a, ast.Constant) and a.value is False for a in all_arguments(node)
+        ):
+            return next(s for s in self._apis.sources if s.origin is Origin.TIMING)
+        for source in self._apis.sources:
+            if node.func.attr in source.methods and receiver_fits(node.func.value, source.receiver):
+                return source
+        return None
+
+    def _from_source(self, source: Source, node: ast.Call, values: dict[ast.expr, Value]) -> Value:
+        base = [self.value(node.func.value)] if isinstance(node.func, ast.Attribute) else []
+        if self._resolver.dotted(node.func, self._scope.function) is not None:
+            base = []
+        about = join(*base, *values.values())
+        reason = self._of_source(source, node)
+        if not source.unless_equal:
+            order = source.origin is Origin.ORDER
+            return Value(NO_REASONS, frozenset({reason})) if order else differing(reason)
+        if about.equal:
+            return Value(equal=True, made=about.made)
+        if about.params and not about.content:
+            return Value(unless_equal=frozenset((p, reason) for p in about.params))
+        return Value(strongest(about.content | {reason}), about.extent, params=about.params)
+
+    def _communicated(self, api: Api, node: ast.Call) -> Value:
+        arguments = node.args[1:] if last_word(node.func) in RUNS_ITS_ARGUMENT else node.args
+        if isinstance(api.made_equal, int) and len(arguments) > api.made_equal:
+            self.make_equal(arguments[api.made_equal])
+            return MADE_EQUAL
+        if isinstance(api.made_equal, int):
+            for keyword in node.keywords:
+                if keyword.arg in {"tensor", "tensor_list", "object_list", "output_tensor", "tensors"}:
+                    self.make_equal(keyword.value)
+            return MADE_EQUAL
+        return MADE_EQUAL if api.made_equal == "result" else UNKNOWN
+
+    def make_equal(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._scope.env[target.id] = MADE_EQUAL
+        elif isinstance(target, ast.Attribute):
+            self._scope.env[spelled(target) or ""] = MADE_EQUAL
+        elif isinstance(target, ast.Subscript | ast.Starred):
+            self.make_equal(target.value)
+
+    def _mutate(self, node: ast.Call, values: dict[ast.expr, Value]) -> None:
+        """`xs.append(x)` under a decision that differs: how long the list is differs too."""
+        func = node.func
+        if isinstance(func, ast.Attribute) and func.attr in _MUTATES and isinstance(func.value, ast.Name):
+            name = func.value.id
+            if name in self._scope.env:
+                added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
+                decision = Value(self._scope.context.reasons)
+                self._scope.env[name] = decided_by(added, decision) if decision.content else added
+
+    def _unknown(self, node: ast.Call, name: str, arguments: list[Value]) -> Value:
+        dotted = self._resolver.dotted(node.func, self._scope.function)
+        if (dotted or "").startswith(_NUMERIC):
+            return join(*arguments)
+        if isinstance(node.func, ast.Attribute) and dotted is None:
+            return self._of_method(node.func, arguments)
+        known = self._builtin(node, name, join(*arguments))
+        return known if known is not None else _passed_on(join(*arguments), keep_equal=False)
+
+    def _of_method(self, func: ast.Attribute, arguments: list[Value]) -> Value:
+        base = self.value(func.value)
+        if func.attr in {"keys", "values", "items"}:
+            return base
+        if func.attr in _MEASURES:
+            return self._measured(func, base)
+        made = _passed_on(join(base, *arguments), keep_equal=True, extent=without_order(base.extent))
+        return replace(made, params=base.params, sizes=base.sizes, unless_equal=base.unless_equal)
+
+    def _builtin(self, node: ast.Call, name: str, value: Value) -> Value | None:
+        match name:
+            case "next" if node.args:
+                return self.element(node.args[0], value)
+            case "len":
+                return self._measured(node, value)
+            case "sorted":
+                return replace(value, extent=without_order(value.extent))
+            case "isinstance" | "hasattr" | "callable" | "type":
+                # Of what kind it is, not what it holds.
+                return Value(without_order(value.extent))
+            case "set" | "frozenset":
+                return replace(value, extent=strongest(value.extent | {self._unordered(node)}), equal=False, made=False)
+            case "range":
+                known = not without_order(value.reasons)
+                return replace(value, content=NO_REASONS, extent=without_order(value.reasons), equal=known, parts=())
+            case _:
+                return value if name in _PURE else None
+
+
+def without_order(reasons: Reasons) -> Reasons:
+    return frozenset(r for r in reasons if r.origin is not Origin.ORDER)
+
+
+def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:
+    """What an unknown call makes of its arguments: local data stays local; a rank's number may be used for anything."""
+    content = frozenset(r for r in value.content if r.origin is not Origin.RANK)
+    equal = value.equal and keep_equal
+    return Value(content, extent, equal, equal and value.made)

@@ -1,0 +1,193 @@
+"""Paths -> Program: all modules that could be read, and notes on those that could not."""
+
+import os
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from forkpoint.source.code import Class, Function, Module
+from forkpoint.source.parse import parse_module
+
+MAX_BYTES = 4_000_000
+"""Of one file. Larger ones are data or generated."""
+MAX_FILES = 50_000
+_SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    file: str
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    modules: dict[str, Module] = field(default_factory=dict)
+    """By path as given."""
+    notes: list[Note] = field(default_factory=list)
+    lines: int = 0
+    by_name: dict[str, Module] = field(default_factory=dict)
+    by_tail: dict[str, list[Module]] = field(default_factory=lambda: defaultdict(list))
+    """By the last part of the dotted name: for packages whose root is not known."""
+    methods: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
+    """Methods of all classes by their short name."""
+
+    @property
+    def files(self) -> int:
+        return len(self.modules)
+
+    def text(self, file: str) -> str:
+        return self.modules[file].text
+
+    def functions(self) -> Iterator[Function]:
+        for module in self.modules.values():
+            yield from module.functions.values()
+
+    def module_named(self, dotted: str) -> Module | None:
+        found = self.by_name.get(dotted)
+        if found is not None or not dotted:
+            return found
+        # The package's root may lie above what was given: `pkg.a.b` is then known as `a.b`, or the other way round.
+        tails = [m for m in self.by_tail.get(dotted.rpartition(".")[2], ()) if _same_end(m.name, dotted)]
+        return tails[0] if len(tails) == 1 else None
+
+    def module_at(self, filename: str) -> Module | None:
+        """The module whose path ends like `filename`: the job ran elsewhere."""
+        parts = PurePath(filename.replace("\\", "/")).parts
+        best: tuple[int, list[Module]] = (0, [])
+        for module in self.by_tail.get(_stem(parts), ()):
+            shared = _shared_end(PurePath(module.path).parts, parts)
+            if shared > best[0]:
+                best = (shared, [module])
+            elif shared == best[0]:
+                best[1].append(module)
+        return best[1][0] if len(best[1]) == 1 else None
+
+    def lookup(self, dotted: str) -> Function | Class | None:
+        """What a dotted name stands for, through re-exports."""
+        for _ in range(5):
+            owner, _, last = dotted.rpartition(".")
+            module = self.module_named(owner)
+            if module is None:
+                return self._member(owner, last) if owner else None
+            found = module.functions.get(last) or module.classes.get(last)
+            if found is not None:
+                return found
+            if last not in module.imports:
+                return self._starred(module, last)
+            dotted = module.imports[last]
+        return None
+
+    def _member(self, owner: str, last: str) -> Function | None:
+        """`pkg.mod.Class.method`."""
+        above, _, name = owner.rpartition(".")
+        module = self.module_named(above)
+        cls = module.classes.get(name) if module else None
+        return cls.methods.get(last) if cls else None
+
+    def _starred(self, module: Module, name: str) -> Function | Class | None:
+        for star in module.stars:
+            other = self.module_named(star)
+            if other is not None and other is not module:
+                found = other.functions.get(name) or other.classes.get(name)
+                if found is not None:
+                    return found
+        return None
+
+
+def read_program(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Program:
+    program = Program()
+    for file in _find(paths, program):
+        if progress is not None:
+            progress(file)
+        _add(file, program)
+    return program
+
+
+def _find(paths: Sequence[str], program: Program) -> Iterator[str]:
+    count = 0
+    for path in paths:
+        for file in find_files(path):
+            count += 1
+            if count > MAX_FILES:
+                program.notes.append(Note(path, f"more than {MAX_FILES} Python files: the rest was left out"))
+                return
+            yield file
+
+
+def find_files(path: str) -> Iterable[str]:
+    """The Python files below a folder, in a fixed order; a file is itself."""
+    if not Path(path).is_dir():
+        yield path
+        return
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED and not f.endswith(".egg-info"))
+        yield from (str(Path(folder) / file) for file in sorted(files) if file.endswith(".py"))
+
+
+def _add(file: str, program: Program) -> None:
+    if file in program.modules:
+        return
+    try:
+        size = Path(file).stat().st_size
+        if size > MAX_BYTES:
+            program.notes.append(Note(file, f"{size:,} bytes: too large to be hand-written, left out"))
+            return
+        with tokenize.open(file) as stream:
+            text = stream.read()
+        module = parse_module(file, _dotted(file), text)
+    except (OSError, SyntaxError, UnicodeError, ValueError, RecursionError, MemoryError) as error:
+        program.notes.append(Note(file, _explain(error)))
+        return
+    program.modules[file] = module
+    program.lines += text.count("\n") + 1
+    program.by_name.setdefault(module.name, module)
+    program.by_tail[module.name.rpartition(".")[2]].append(module)
+    for cls in module.classes.values():
+        for name, method in cls.methods.items():
+            program.methods[name].append(method)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        python2 = "Missing parentheses in call" in str(error) or "multiple exception types" in str(error)
+        hint = " (Python 2: convert it, or leave it out)" if python2 else ""
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return f"not parsed: {where}{error.msg}{hint}"
+    if isinstance(error, UnicodeError):
+        return f"not text in its declared encoding: {error.reason if isinstance(error, UnicodeDecodeError) else error}"
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"not parsed: {error}"
+
+
+def _dotted(file: str) -> str:
+    path = Path(file).absolute()
+    parts = [] if path.stem == "__init__" else [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts) or path.parent.name
+
+
+def _stem(parts: tuple[str, ...]) -> str:
+    if not parts:
+        return ""
+    stem = parts[-1].removesuffix(".py")
+    return parts[-2] if stem == "__init__" and len(parts) > 1 else stem
+
+
+def _shared_end(one: tuple[str, ...], two: tuple[str, ...]) -> int:
+    count = 0
+    for a, b in zip(reversed(one), reversed(two), strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _same_end(one: str, two: str) -> bool:
+    return one == two or one.endswith(f".{two}") or two.endswith(f".{one}")

@@ -1,0 +1,126 @@
+"""What is known of a value on all ranks: that it is equal, why it can differ, or nothing."""
+
+from dataclasses import dataclass, replace
+
+from forkpoint.source.apis import Origin, Strength
+
+_KEPT = 3
+"""Reasons per value: the strongest say enough, and sets that grow make every join slow."""
+_ORDER = {Strength.CERTAIN: 0, Strength.LIKELY: 1, Strength.POSSIBLE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a value can differ, and the place where it begins to."""
+
+    origin: Origin
+    strength: Strength
+    file: str
+    line: int
+    expression: str
+    text: str
+
+    @property
+    def key(self) -> tuple[int, str, int, str]:
+        return (_ORDER[self.strength], self.file, self.line, self.expression)
+
+
+Reasons = frozenset[Reason]
+NO_REASONS: Reasons = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    content: Reasons = NO_REASONS
+    extent: Reasons = NO_REASONS
+    """Its length, order or presence can differ."""
+    equal: bool = False
+    """A constant, or made equal by a collective. Without this and without reasons nothing is known."""
+    made: bool = False
+    """A collective made it equal."""
+    params: frozenset[str] = frozenset()
+    """It is what the caller passes for these parameters."""
+    sizes: frozenset[str] = frozenset()
+    """It is the length or presence of these parameters."""
+    unless_equal: frozenset[tuple[str, Reason]] = frozenset()
+    """Reasons that hold unless the parameter is equal on all ranks."""
+    parts: tuple["Value", ...] = ()
+    """Of a tuple: its elements."""
+
+    @property
+    def reasons(self) -> Reasons:
+        return self.content | self.extent
+
+    @property
+    def says_something(self) -> bool:
+        """It differs, or does so if a parameter does."""
+        return bool(self.content or self.extent or self.params or self.sizes or self.unless_equal)
+
+    @property
+    def presence(self) -> "Value":
+        """Whether and how much there is of it."""
+        return Value(self.extent, self.extent, self.equal, self.made, sizes=self.params | self.sizes)
+
+
+UNKNOWN = Value()
+EQUAL = Value(equal=True)
+MADE_EQUAL = Value(equal=True, made=True)
+
+
+def join(*values: Value) -> Value:
+    if not values:
+        return EQUAL
+    if len(values) == 1:
+        return values[0]
+    return Value(
+        strongest(frozenset().union(*(v.content for v in values))),
+        strongest(frozenset().union(*(v.extent for v in values))),
+        all(v.equal for v in values),
+        all(v.equal for v in values) and any(v.made for v in values),
+        frozenset().union(*(v.params for v in values)),
+        frozenset().union(*(v.sizes for v in values)),
+        frozenset().union(*(v.unless_equal for v in values)),
+        _join_parts(values),
+    )
+
+
+def _join_parts(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Tuples of the same length stay tuples."""
+    if not values[0].parts or any(len(v.parts) != len(values[0].parts) for v in values):
+        return ()
+    return tuple(join(*parts) for parts in zip(*(v.parts for v in values), strict=True))
+
+
+def strongest(reasons: Reasons) -> Reasons:
+    return reasons if len(reasons) <= _KEPT else frozenset(sorted(reasons, key=lambda r: r.key)[:_KEPT])
+
+
+def differing(reason: Reason) -> Value:
+    """Scalars: what differs is the value itself."""
+    return Value(content=frozenset({reason}))
+
+
+def decided_by(value: Value, decision: Value) -> Value:
+    """A value that was set, or not, as a decision went."""
+    if not decision.says_something:
+        return value
+    why = strongest(decision.reasons)
+    return replace(
+        value,
+        content=strongest(value.content | why),
+        extent=strongest(value.extent | why),
+        equal=False,
+        made=False,
+        params=value.params | decision.params,
+        sizes=value.sizes | decision.sizes,
+        unless_equal=value.unless_equal | decision.unless_equal,
+        parts=tuple(decided_by(part, decision) for part in value.parts),
+    )
+
+
+def is_stronger(reason: Reason, other: Strength) -> bool:
+    return _ORDER[reason.strength] < _ORDER[other]
+
+
+def strength_of(reasons: Reasons) -> Strength | None:
+    return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)

@@ -1,0 +1,76 @@
+"""Files that are no ordinary source: a clear note, never a crash, and the rest is read."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from forkpoint.source import read_program
+from forkpoint.source.analysis import analyse
+
+BAD = {
+    "a syntax error": b"def f(:\n",
+    "Python 2": b"print 'hello'\n",
+    "a wrong encoding": b"# coding: ascii\nname = '\xff'\n",
+    "an unknown encoding": b"# coding: klingon\n",
+    "NUL bytes": b"x = 1\0\n",
+    "a notebook under a wrong name": b'{"cells": [], "nbformat": 4,\n',
+    "very deep nesting": b"x = " + b"(" * 300 + b"1" + b")" * 300 + b"\n",
+    "deep calls": b"x = " + b"f(" * 95 + b"1" + b")" * 95 + b"\n",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_it_is_noted_and_the_rest_is_read(what: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_bytes(BAD[what])
+    (tmp_path / "good.py").write_text("import torch.distributed as dist\ndef f(x):\n    dist.all_reduce(x)\n")
+
+    program = read_program([str(tmp_path)])
+
+    assert [Path(note.file).name for note in program.notes] == ["bad.py"]
+    assert "None" not in program.notes[0].text
+    assert len(analyse(program).communication.reaches) == 1
+
+
+def test_a_function_of_ten_thousand_lines_is_read(tmp_path: Path) -> None:
+    body = "".join(f"    x = x + {n}\n    if x > {n}:\n        x = step(x)\n" for n in range(3500))
+    (tmp_path / "long.py").write_text(f"import torch.distributed as dist\ndef f(x):\n{body}    dist.all_reduce(x)\n")
+
+    analysis = analyse(read_program([str(tmp_path)]))
+    (function,) = [f for f in analysis.program.functions() if f.name == "f"]
+
+    assert len(analysis.differences.facts(function).tests) == 3500
+
+
+def test_an_elif_chain_of_a_thousand_arms_is_noted_or_read(tmp_path: Path) -> None:
+    arms = "".join(f"    elif x == {n}:\n        dist.barrier()\n" for n in range(1000))
+    (tmp_path / "chain.py").write_text(f"import torch.distributed as dist\ndef f(x):\n    if x:\n        pass\n{arms}")
+
+    program = read_program([str(tmp_path)])
+
+    assert program.notes or analyse(program).communication.reaches
+
+
+def test_a_link_to_nowhere_and_a_loop_of_links_do_not_stop_it(tmp_path: Path) -> None:
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nothing.py")
+    os.symlink(tmp_path, tmp_path / "again")
+    (tmp_path / "good.py").write_text("x = 1\n")
+
+    program = read_program([str(tmp_path)])
+
+    assert [Path(p).name for p in program.modules] == ["good.py"]
+    assert [Path(note.file).name for note in program.notes] == ["gone.py"]
+
+
+def test_a_module_is_found_by_the_end_of_the_path_it_had_where_the_job_ran(tmp_path: Path) -> None:
+    for name in ("a/train.py", "b/train.py", "b/util.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    program = read_program([str(tmp_path)])
+
+    found = program.module_at("/mnt/job/7/b/train.py")
+
+    assert found is not None
+    assert found.path.endswith("b/train.py")
+    assert program.module_at("/mnt/job/7/train.py") is None
+    assert program.module_at("/mnt/other.py") is None
