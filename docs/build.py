@@ -1,4 +1,4 @@
-"""Writes what documentation repeats from the program: docs/cli.md, docs/kb/, the example in README.md. `make docs`."""
+"""Writes what documentation repeats from the program: docs/cli.md, docs/kb/, docs/lint/, the example in README.md. `make docs`."""
 
 import contextlib
 import io
@@ -9,6 +9,8 @@ from pathlib import Path
 from forkpoint.cli import COMMANDS, main
 from forkpoint.kb.entry import Kind
 from forkpoint.kb.load import entries
+from forkpoint.lint.catalogue import all_rules
+from forkpoint.lint.render import markdown as lint_markdown
 from forkpoint.report.explain_markdown import render_index, render_page
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,22 @@ def render_kb() -> dict[str, str]:
     return {"index.md": render_index(known), **pages}
 
 
+def render_lint() -> dict[str, str]:
+    """Name -> text of every page in docs/lint/."""
+    rules = all_rules()
+    pages = {f"{rule.code}.md": lint_markdown.render_page(rule) for rule in rules}
+    return {"index.md": lint_markdown.render_index(rules), **pages}
+
+
+def write_pages(folder: Path, pages: dict[str, str]) -> None:
+    """A page whose subject is gone goes, too."""
+    folder.mkdir(exist_ok=True)
+    for old in set(folder.glob("*.md")) - {folder / name for name in pages}:
+        old.unlink()
+    for name, page in pages.items():
+        (folder / name).write_text(page)
+
+
 def _block(*args: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         main(args)
@@ -45,7 +63,7 @@ def _block(*args: str) -> str:
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "80"
     (ROOT / "docs" / "cli.md").write_text(render_cli())
-    for name, page in render_kb().items():
-        (ROOT / "docs" / "kb" / name).write_text(page)
+    write_pages(ROOT / "docs" / "kb", render_kb())
+    write_pages(ROOT / "docs" / "lint", render_lint())
     readme = ROOT / "README.md"
     readme.write_text(render_readme(readme.read_text()))

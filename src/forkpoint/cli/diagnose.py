@@ -5,6 +5,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
@@ -38,17 +39,17 @@ _MAX_PROBLEMS = 10
 
 
 def run(args: Namespace) -> int:
-    return exit_code(diagnose_paths(args.paths, args))
+    return exit_code(diagnose_paths(args.paths, args, args.source))
 
 
-def diagnose_paths(paths: Sequence[str], args: Namespace) -> "Verdict":
+def diagnose_paths(paths: Sequence[str], args: Namespace, source: Sequence[str] = ()) -> "Verdict":
     """Read, diagnose and print, as the output options say."""
     from forkpoint.ingest import read
     from forkpoint.pipeline import diagnose
 
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         capture = read(paths, progress)
-        verdict = diagnose(capture)
+        verdict = diagnose(capture, source)
     if not args.quiet:
         _print_problems(capture.problems)
     print_verdict(verdict, as_json=args.json, width=args.width)
@@ -89,7 +90,21 @@ def add_output_arguments(parser: ArgumentParser) -> None:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        type=_existing,
+        metavar="DIR",
+        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
+    )
     add_output_arguments(parser)
+
+
+def _existing(path: str) -> str:
+    if not Path(path).exists():
+        raise ArgumentTypeError(f"{path} does not exist")
+    return path
 
 
 def _width(text: str) -> int:

@@ -16,15 +16,16 @@ Say what a code or a log line means, what it does not mean, what to do, and
 where that is known from. Nothing is looked up outside this machine.
 
 CODE is a cause (divergent-path), an Xid (79, xid79), an SXid (sxid12028), a
-result of NCCL (ncclRemoteError), an environment variable (NCCL_TIMEOUT), or a
-line pasted from a log, in quotes, with whatever stands before it.
+result of NCCL (ncclRemoteError), an environment variable (NCCL_TIMEOUT), a rule
+of forkpoint lint, or a line pasted from a log, in quotes, with whatever stands
+before it.
 
 exit codes:
   0  found
   2  wrong usage, or nothing known; codes spelled alike are suggested
 """
 
-_KINDS = ("cause", "xid", "sxid", "nccl", "variable", "line")
+_KINDS = ("cause", "xid", "sxid", "nccl", "variable", "line", "known")
 _ALL = "all"
 _COMFORTABLE_WIDTH = 100
 _MAX_ECHO = 60
@@ -46,7 +47,8 @@ def _print_entries(query: str, *, as_json: bool) -> None:
 
     found = find(query)
     if not found:
-        raise UsageError(_unknown(query))
+        _print_rule(query, as_json=as_json)
+        return
     if as_json:
         from forkpoint.report.explain_json import render_entries as render_json
 
@@ -55,6 +57,17 @@ def _print_entries(query: str, *, as_json: bool) -> None:
         from forkpoint.report.explain_text import render_entries as render_text
 
         print(render_text(found, _width()))
+
+
+def _print_rule(query: str, *, as_json: bool) -> None:
+    """Rules of `forkpoint lint` document themselves; the knowledge base does not know them."""
+    from forkpoint.lint.catalogue import rule_named
+    from forkpoint.lint.render.rules_text import render_rule, render_rules_json
+
+    rule = rule_named(query.strip())
+    if rule is None:
+        raise UsageError(_unknown(query))
+    print(render_rules_json([rule]) if as_json else render_rule(rule))
 
 
 def _print_list(which: str, *, as_json: bool) -> None:
@@ -75,12 +88,15 @@ def _print_list(which: str, *, as_json: bool) -> None:
 
 def _unknown(query: str) -> str:
     from forkpoint.kb.lookup import suggest
+    from forkpoint.lint.catalogue import near_codes
 
     words = query.strip()
     shown = words if len(words) <= _MAX_ECHO else f"{words[:_MAX_ECHO]}..."
-    near = suggest(query)
+    near = (*suggest(query), *near_codes(words))
     hint = f"did you mean {', '.join(near)}?" if near else "no code is spelled like it."
-    return f"nothing known about {shown!r}; {hint} `forkpoint explain --list` names all"
+    return (
+        f"nothing known about {shown!r}; {hint} `forkpoint explain --list` names all, `forkpoint lint --list` the rules"
+    )
 
 
 def _width() -> int:
@@ -95,14 +111,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
         const=_ALL,
         choices=(_ALL, *_KINDS),
         metavar="KIND",
-        help=f"name what is known: {', '.join(_KINDS)}; without KIND, all",
+        help=f"name what is known: {', '.join(_KINDS)}; without KIND, all. Rules: forkpoint lint --list",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.explain/1)")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON (schema forkpoint.explain/1; of a rule, forkpoint.rules/1)"
+    )
 
 
 COMMAND = Command(
     name="explain",
-    help="say what a cause, Xid, NCCL error, variable or log line means",
+    help="say what a cause, Xid, NCCL error, variable, log line or lint rule means",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -1,0 +1,229 @@
+"""`forkpoint lint`: places in source that let ranks part."""
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.progress import Progress
+from forkpoint.errors import UnreadableInput, UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.lint import Options, Report
+    from forkpoint.lint.edits import Changes
+    from forkpoint.lint.render.text import Line
+    from forkpoint.source import Program
+
+_DESCRIPTION = """\
+Read Python source and name the places that let ranks part: where some issue a
+collective that others do not. Nothing in the source is executed.
+
+PATH is a file or a folder. Give the whole repository rather than one file: what
+a call does is decided elsewhere. `# forkpoint: ignore[code] reason` on a line
+ignores a violation; [tool.forkpoint.lint] in pyproject.toml configures the rest.
+
+exit codes:
+  0  nothing found
+  1  something found
+  2  wrong usage
+  3  nothing could be read
+"""
+
+_STDOUT = "-"
+_MIN_WIDTH = 40
+
+
+def run(args: Namespace) -> int:
+    if args.list:
+        _print_rules(as_json=args.json)
+        return 0
+    _check_usage(args)
+    options = _options(args)
+    with Progress(sys.stderr, quiet=args.quiet) as progress:
+        if args.fix or args.diff:
+            report = _repair(args, options, progress)
+        else:
+            from forkpoint.lint.run import lint_paths
+
+            report = lint_paths(args.paths, options, progress, use_cache=args.cache)
+    if not report.files:
+        first = f": {report.notes[0].file}: {report.notes[0].text}" if report.notes else ""
+        raise UnreadableInput(f"no Python source could be read in {', '.join(args.paths)}{first}")
+    _print_report(report, args)
+    return 1 if report.violations else 0
+
+
+def _check_usage(args: Namespace) -> None:
+    if not args.paths:
+        raise UsageError("give a file or a folder, or --list (see forkpoint lint --help)")
+    for path in args.paths:
+        if path == _STDOUT:
+            raise UsageError("lint reads files and folders, not standard input")
+        if not Path(path).exists():
+            raise UsageError(f"{path}: no such file or folder")
+    if args.sarif == _STDOUT and (args.json or args.github or args.diff):
+        raise UsageError("--sarif - prints in place of --json, --github and --diff; give it a file")
+
+
+def _options(args: Namespace) -> "Options":
+    """The configuration file's, with those of the command line on top."""
+    from dataclasses import replace
+
+    from forkpoint.lint.catalogue import unknown_code
+    from forkpoint.lint.config import read_config
+
+    select, ignore = _split(args.select), _split(args.ignore)
+    for wrong in filter(None, map(unknown_code, (*select, *ignore))):
+        raise UsageError(f"{wrong} (see forkpoint lint --list)")
+    options = read_config(args.paths[0])
+    return replace(
+        options,
+        select=select or options.select,
+        ignore=(*options.ignore, *ignore),
+        advisory=options.advisory if args.advisory is None else args.advisory,
+    )
+
+
+def _split(lists: Sequence[str]) -> tuple[str, ...]:
+    return tuple(code for codes in lists for part in codes.split(",") if (code := part.strip()))
+
+
+def _repair(args: Namespace, options: "Options", progress: Progress) -> "Report":
+    """What is left to report: after --fix what is found in the changed source, with --diff all there was."""
+    from forkpoint.lint import lint
+    from forkpoint.lint.edits import plan_changes
+
+    program = _read(args.paths, progress)
+    report = lint(program, options, progress)
+    planned = plan_changes(report, program)
+    if args.diff:
+        _print_diff(planned)
+        return report
+    _write(planned)
+    return lint(_read(args.paths, progress), options, progress) if planned.changes else report
+
+
+def _read(paths: Sequence[str], progress: Progress) -> "Program":
+    from forkpoint.lint.run import read_with_progress
+
+    return read_with_progress(paths, progress)
+
+
+def _print_diff(planned: "Changes") -> None:
+    from forkpoint.lint.diff import render_diff
+
+    # As bytes: a diff in another encoding than its file does not apply.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(b"".join(map(render_diff, planned.changes)))
+    _print_left(planned)
+
+
+def _write(planned: "Changes") -> None:
+    from forkpoint.lint.edits import write_change
+
+    for change in planned.changes:
+        try:
+            write_change(change)
+        except OSError as error:
+            raise UnreadableInput(f"{change.file}: cannot be written: {error.strerror}") from error
+        print(f"forkpoint: {escape(change.file)}: {change.edits} repaired", file=sys.stderr)
+    _print_left(planned)
+
+
+def _print_left(planned: "Changes") -> None:
+    for note in planned.notes:
+        print(f"forkpoint: {escape(note.file)}: {escape(note.text)}", file=sys.stderr)
+    if planned.left:
+        print(f"forkpoint: {planned.left} repairs overlap others; run it again for those", file=sys.stderr)
+
+
+def _print_report(report: "Report", args: Namespace) -> None:
+    if args.sarif is not None:
+        from forkpoint.lint.render.sarif import render_sarif
+
+        document = render_sarif(report)
+        if args.sarif == _STDOUT:
+            print(document)
+            return
+        _save(args.sarif, document)
+    if args.json:
+        from forkpoint.lint.render.json_report import render_json
+
+        print(render_json(report))
+    elif args.github:
+        from forkpoint.lint.render.github import render_annotations
+
+        _print_lines(render_annotations(report))
+    elif not args.diff:
+        _print_text(report)
+
+
+def _save(file: str, document: str) -> None:
+    try:
+        Path(file).write_text(f"{document}\n", encoding="ascii")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
+
+
+def _print_text(report: "Report") -> None:
+    from forkpoint.lint.render.text import render_text
+
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        _print_lines("".join(text for text, _ in line) for line in render_text(report, width))
+        return
+    _print_coloured(render_text(report, max(_MIN_WIDTH, shutil.get_terminal_size().columns)))
+
+
+def _print_coloured(lines: "Iterable[Line]") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    for line in lines:
+        console.print(Text.assemble(*line), soft_wrap=True, highlight=False)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _print_rules(*, as_json: bool) -> None:
+    from forkpoint.lint.catalogue import all_rules
+    from forkpoint.lint.render.rules_text import render_list, render_rules_json
+
+    print(render_rules_json(all_rules()) if as_json else render_list(all_rules()))
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="file or folder")
+    parser.add_argument("--list", action="store_true", help="name the rules; forkpoint explain CODE says more of one")
+    rules = parser.add_argument_group("rules")
+    rules.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, parted by commas")
+    rules.add_argument("--ignore", action="append", default=[], metavar="CODES", help="never these")
+    rules.add_argument("--advisory", action=BooleanOptionalAction, help="rules and places that are worth a look, too")
+    outputs = parser.add_argument_group("output").add_mutually_exclusive_group()
+    outputs.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lint/1)")
+    outputs.add_argument("--github", action="store_true", help="print annotations for a GitHub workflow")
+    outputs.add_argument(
+        "--diff", action="store_true", help="print safe repairs as a diff for git apply; write nothing"
+    )
+    parser.add_argument("--fix", action="store_true", help="make the safe repairs, then report what is left")
+    parser.add_argument("--sarif", metavar="FILE", help="also write SARIF 2.1.0; - prints it instead")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="neither use nor keep earlier answers")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+COMMAND = Command(
+    name="lint",
+    help="name the places in source that let ranks part",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

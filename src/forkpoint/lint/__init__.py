@@ -1,0 +1,70 @@
+"""Rules over a program's source -> what lets ranks part."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from forkpoint.lint import rules
+from forkpoint.lint.catalogue import IGNORE_RULES, IGNORE_WITHOUT_REASON, UNUSED_IGNORE
+from forkpoint.lint.ignores import Ignore, apply_ignores, read_ignores, unused, without_reason
+from forkpoint.lint.options import Options
+from forkpoint.lint.report import Report
+from forkpoint.lint.violation import Violation
+from forkpoint.source import Program
+from forkpoint.source.analysis import Analysis, analyse
+
+__all__ = ["Options", "Report", "lint"]
+
+Progress = Callable[[int, int, str], None]
+"""Called with what is done, the total, and what comes next."""
+
+
+def lint(program: Program, options: Options, progress: Progress | None = None) -> Report:
+    """Everything the chosen rules say about the files that were asked for."""
+    if progress is not None:
+        progress(0, 1, "which values can differ by rank")
+    found = list(_find(analyse(program), options, progress))
+    ignores, notes = read_ignores(program)
+    kept, used = apply_ignores(found, ignores)
+    kept += _about_ignores(ignores, used, options)
+    return Report(
+        violations=tuple(sorted(_wanted(kept, options), key=_place)),
+        notes=(*program.notes, *notes),
+        files=program.files,
+        lines=program.lines,
+    )
+
+
+def _find(analysis: Analysis, options: Options, progress: Progress | None) -> Iterator[Violation]:
+    """Each place once for each rule and message, whichever way led there."""
+    seen: set[tuple[str, str, int, int, str]] = set()
+    chosen = [rule for rule in rules.RULES if options.chooses(rule)]
+    for number, rule in enumerate(chosen):
+        if progress is not None:
+            progress(number, len(chosen), rule.code)
+        for violation in rule.find(analysis):
+            key = (violation.rule, violation.file, violation.line, violation.column, violation.message)
+            if key not in seen:
+                seen.add(key)
+                yield violation
+
+
+def _about_ignores(ignores: list[Ignore], used: set[tuple[Ignore, str]], options: Options) -> list[Violation]:
+    ran = {rule.code for rule in rules.RULES if options.chooses(rule)}
+    # Nothing can be written on an ignore's line to ignore what is said about it: an ignore of those is never of use.
+    ran.update(rule.code for rule in IGNORE_RULES)
+    said: list[Violation] = []
+    if options.chooses(IGNORE_WITHOUT_REASON):
+        said += without_reason(ignores)
+    if options.chooses(UNUSED_IGNORE):
+        said += unused(ignores, used, ran)
+    return said
+
+
+def _wanted(violations: Iterable[Violation], options: Options) -> Iterator[Violation]:
+    for violation in violations:
+        doubtful = violation.advisory and not options.shows_advisory(violation.rule)
+        if not doubtful and options.speaks_of(violation.file, violation.rule):
+            yield violation
+
+
+def _place(violation: Violation) -> tuple[str, int, int, str, str]:
+    return (violation.file, violation.line, violation.column, violation.rule, violation.message)

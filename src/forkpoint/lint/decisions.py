@@ -1,0 +1,188 @@
+"""Branches at which ranks that decide otherwise communicate otherwise."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind, Origin, Strength
+from forkpoint.source.branches import Arm, Branch, Step, skipped
+from forkpoint.source.code import Function
+from forkpoint.source.value import Reasons, strength_of
+from forkpoint.source.words import is_rank_word
+
+
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """Ranks that take one arm do these steps, the others do not."""
+
+    branch: Branch
+    steps: tuple[Step, ...]
+    at: ast.stmt | ast.expr
+    """The call that is left out, or the statement that leaves."""
+    leaves: str | None
+    """How those that do not are left out: `return`, `continue`, `break`; None: the steps stand in the other arm."""
+    reasons: Reasons
+
+    @property
+    def is_possible_only(self) -> bool:
+        return strength_of(self.reasons) is Strength.POSSIBLE
+
+    @property
+    def is_membership(self) -> bool:
+        """The condition may say just who belongs to the group that the steps name: it asks for the rank itself, not for
+        something computed from it.
+        """
+        asked = self.branch.function.module.source(self.branch.test)
+        plain = all(r.origin is Origin.RANK and (r.expression in asked or "is_" in asked) for r in self.reasons)
+        return plain and all(s.group for s in self.steps)
+
+
+def unequal_branches(analysis: Analysis) -> Iterator[Unequal]:
+    """One for each call that is left out, at the innermost branch that does it, and one for each exit."""
+    found: dict[ast.AST, Unequal] = {}
+    for unequal in _all_unequal(analysis):
+        found[unequal.at] = unequal
+    yield from found.values()
+
+
+def _all_unequal(analysis: Analysis) -> Iterator[Unequal]:
+    called_on_some = _called_on_some(analysis)
+    for function in analysis.communicating():
+        branches = list(analysis.ways.branches(function))
+        paired = set[ast.AST]() if function in called_on_some else _pairs(branches)
+        for branch in branches:
+            if branch.node in paired:
+                continue
+            # The order of a set says nothing about what is in it.
+            reasons = analysis.differences.test(branch.test, function).reasons
+            reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
+            if reasons:
+                yield from _compare(branch, reasons)
+
+
+def _called_on_some(analysis: Analysis) -> set[Function]:
+    """Functions of which some call stands under a condition on the rank, here or further up."""
+    found: set[Function] = set()
+    for function in analysis.communicating():
+        for call in function.calls:
+            callees = analysis.resolver.callees(call, function)
+            if callees.exact and analysis.communication.reach(call, function) and _is_guarded(call, function, analysis):
+                found.update(callees.functions)
+    pending = list(found)
+    while pending:
+        function = pending.pop()
+        for call in function.calls:
+            for callee in analysis.resolver.callees(call, function).functions:
+                if callee in analysis.communication.reaches and callee not in found:
+                    found.add(callee)
+                    pending.append(callee)
+    return found
+
+
+def _is_guarded(call: ast.Call, function: Function, analysis: Analysis) -> bool:
+    for test in analysis.ways.guards(call, function):
+        reasons = analysis.differences.test(test, function).reasons
+        if any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons):
+            return True
+    return False
+
+
+def _compare(branch: Branch, reasons: Reasons) -> Iterator[Unequal]:
+    for place, arm in enumerate(branch.arms):
+        if arm.leaves == "raise":
+            # A crash, not a hang: the launcher ends the others.
+            continue
+        others = [a for i, a in enumerate(branch.arms) if i != place and a.leaves != "raise"]
+        for way in sorted(arm.may_leave):
+            left_out = _left_out(branch, arm, others, way)
+            if left_out:
+                yield Unequal(branch, left_out, _exit(arm.statements, way) or branch.node, way, reasons)
+                return
+    missing = _only_in_one([arm for arm in branch.arms if arm.leaves != "raise"])
+    if missing:
+        yield Unequal(branch, missing, missing[0].call, None, reasons)
+
+
+def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[Step, ...]:
+    """What ranks that leave do not do, and ranks in every other arm do."""
+    if any(way in other.may_leave or other.leaves for other in others):
+        return ()
+    rest = skipped(branch, way)
+    theirs = (*others[0].steps, *rest) if others else rest
+    return (
+        ()
+        if _keys(arm.steps) == _keys(theirs)
+        else tuple(s for s in theirs if _counts(s) and s.key not in _keys(arm.steps))
+    )
+
+
+def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
+    """The first statement in it that leaves this way."""
+    kind = {"return": ast.Return, "continue": ast.Continue, "break": ast.Break}[way]
+    return next((n for s in block for n in ast.walk(s) if isinstance(n, kind)), None)
+
+
+def _only_in_one(arms: list[Arm]) -> tuple[Step, ...]:
+    keys = [_keys(arm.steps) for arm in arms]
+    if len(arms) < 2 or all(k == keys[0] for k in keys):
+        return ()
+    common = set(keys[0]).intersection(*keys[1:])
+    only = tuple(s for arm in arms for s in arm.steps if s.key not in common and _counts(s))
+    # The same communication under other names on each side: as many of the same kind.
+    kinds = [sorted(s.reach.api.op for s in arm.steps if _counts(s)) for arm in arms]
+    return () if all(k == kinds[0] for k in kinds) else only
+
+
+def _keys(steps: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(s.key for s in steps if _counts(s))
+
+
+def _counts(step: Step) -> bool:
+    """Start and end of the job are asked for under many conditions, which are nearly always equal; groups have a rule."""
+    return step.reach.api.kind in {Kind.COLLECTIVE, Kind.IMPLICIT} or step.reach.api.op == "new_group"
+
+
+def _pairs(branches: list[Branch]) -> set[ast.AST]:
+    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: each rank does it once."""
+    paired: set[ast.AST] = set()
+    open_ones: dict[tuple[tuple[str, ...], ...], tuple[Branch, bool]] = {}
+    for branch in branches:
+        steps = [s for arm in branch.arms for s in arm.steps]
+        first, *others = branch.arms
+        if not steps or any(arm.leaves for arm in branch.arms) or any(arm.steps for arm in others):
+            continue
+        side = _side(branch.test)
+        if side is None:
+            continue
+        keys = _keys(first.steps)
+        before = open_ones.get(keys)
+        if before is not None and before[1] is not side and before[0].function is branch.function:
+            paired |= {before[0].node, branch.node}
+            del open_ones[keys]
+        else:
+            open_ones[keys] = (branch, side)
+    return paired
+
+
+def _side(test: ast.expr) -> bool | None:
+    """True: the condition picks the first rank or the like; False: all but it; None: something else."""
+    match test:
+        case ast.UnaryOp(op=ast.Not()):
+            inner = _side(test.operand)
+            return None if inner is None else not inner
+        case ast.Compare(ops=[ast.Eq() | ast.In()]) if _is_rank(test.left):
+            return True
+        case ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.Gt()]) if _is_rank(test.left):
+            return False
+        case ast.BoolOp():
+            sides = {s for v in test.values if (s := _side(v)) is not None}
+            return sides.pop() if len(sides) == 1 else None
+        case _:
+            return True if _is_rank(test) else None
+
+
+def _is_rank(expr: ast.expr) -> bool:
+    inner = expr.func if isinstance(expr, ast.Call) else expr
+    name = inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else ""
+    return is_rank_word(name)

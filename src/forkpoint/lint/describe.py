@@ -1,0 +1,84 @@
+"""The words of violations: where the collective is, and why a condition can differ."""
+
+import ast
+
+from forkpoint.lint.violation import Related, Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind
+from forkpoint.source.branches import Branch, Step
+from forkpoint.source.code import Function
+from forkpoint.source.value import Reason, Reasons
+
+_MAX_CONDITION = 120
+
+
+def violation(  # noqa: PLR0913 a violation has that many parts, most of them by name
+    rule: str,
+    message: str,
+    function: Function,
+    node: ast.stmt | ast.expr | ast.ExceptHandler,
+    *,
+    condition: ast.expr | None = None,
+    reasons: Reasons = frozenset(),
+    related: tuple[Related, ...] = (),
+    advisory: bool = False,
+) -> Violation:
+    best = min(reasons, key=lambda r: r.key, default=None)
+    begins = (Related(best.file, best.line, f"`{best.expression}`: {best.text}"),) if best else ()
+    return Violation(
+        rule=rule,
+        file=function.module.path,
+        line=node.lineno,
+        end_line=head_end(node),
+        column=node.col_offset + 1,
+        function=function.name,
+        message=message,
+        condition=_short(function.module.source(condition)) if condition is not None else None,
+        why=why(best) if best else None,
+        related=(*related, *begins),
+        advisory=advisory,
+    )
+
+
+def head_end(node: ast.stmt | ast.expr | ast.ExceptHandler) -> int:
+    """The last line of a statement's head: the reader looks at the condition, not at all that hangs on it."""
+    head = getattr(node, "test", None) or getattr(node, "iter", None) or getattr(node, "subject", None)
+    if head is None and hasattr(node, "body"):
+        return node.lineno
+    return (head or node).end_lineno or node.lineno
+
+
+def why(reason: Reason) -> str:
+    return f"`{reason.expression}` (line {reason.line}): {reason.text}"
+
+
+def name_step(step: Step) -> str:
+    """`all_reduce`, or `log_progress(), which comes to all_reduce`."""
+    op = {"backward": "the backward pass", "forward": "the wrapped model's forward pass"}.get(
+        step.reach.api.op, step.reach.api.op
+    )
+    if step.reach.through is None:
+        return op
+    return f"{step.reach.through.short}(), which comes to {op}"
+
+
+def relate(step: Step, function: Function, analysis: Analysis) -> tuple[Related, ...]:
+    """The call, and the collective it comes to."""
+    here = Related(function.module.path, step.call.lineno, f"{name_step(step)} is called here")
+    path = analysis.communication.path(step.reach)
+    if not path:
+        return (here,)
+    last, call = path[-1]
+    return (here, Related(last.module.path, call.lineno, f"{step.reach.api.op} in {last.name}"))
+
+
+def branch_at(branch: Branch) -> Related:
+    return Related(branch.function.module.path, branch.node.lineno, "the branch")
+
+
+def is_message(step: Step) -> bool:
+    return step.reach.api.kind is Kind.P2P
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_CONDITION else f"{text[: _MAX_CONDITION - 3]}..."

@@ -1,0 +1,1 @@
+"""Report -> text, JSON, SARIF or annotations, and rules -> their documentation: one file per output."""

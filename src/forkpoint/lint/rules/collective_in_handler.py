@@ -1,0 +1,72 @@
+"""A collective in `except` or `finally`.
+
+Only the rank that failed runs the handler; the others are elsewhere. In `finally` the failing rank comes to the
+collective early, in the middle of what the others still do: it pairs with the wrong one, or hides the real error behind
+a timeout. Tearing the process group down in `finally` waits for ranks that are waiting for this one.
+
+Let the rank fail, and let the launcher end the others.
+
+Left alone: `finally` in which only local things are closed.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.rules.exception_swallowed import tries
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind
+
+CODE = "collective-in-handler"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for node in tries(function):
+            places: list[tuple[str, list[ast.stmt], ast.stmt | ast.ExceptHandler]]
+            places = [("except", h.body, h) for h in node.handlers]
+            if node.finalbody:
+                places.append(("finally", node.finalbody, node.finalbody[0]))
+            for word, body, at in places:
+                steps = [s for s in analysis.ways.steps(body, function) if s.reach.api.kind is not Kind.SETUP]
+                if steps:
+                    yield violation(
+                        CODE,
+                        f"{name_step(steps[0])} in `{word}`: a rank that fails comes to it while the others are elsewhere",
+                        function,
+                        at,
+                        related=relate(steps[0], function, analysis),
+                        advisory=False,
+                    )
+
+
+RULE = Rule(
+    code=CODE,
+    title="a collective in except or finally",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch.distributed as dist
+
+def main(train):
+    try:
+        train()
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def main(train, log):
+    try:
+        train()
+        dist.barrier()
+    finally:
+        log.close()
+    dist.destroy_process_group()
+""",
+)

@@ -1,0 +1,101 @@
+"""One collective per key of a dictionary that each rank fills for itself.
+
+A rank that saw no example of a class, ran no expert or took no measurement has one key less, and makes one call less.
+Sorting the keys does not help.
+
+Agree on the keys first (`all_gather_object` of the names), or reduce one tensor that has room for all of them.
+
+Where the dictionary starts empty in a module or an object and is filled as the job runs, this is on by default; for
+others it is advisory: most have the same keys on all ranks.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind
+from forkpoint.source.branches import Loop
+from forkpoint.source.code import Function, spelled
+from forkpoint.source.syntax import last_word
+
+CODE = "collective-per-key"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for loop in analysis.ways.loops(function):
+            steps = analysis.ways.steps(loop.body, function)
+            step = next((s for s in steps if s.reach.api.kind is Kind.COLLECTIVE), None)
+            if step is None or not _is_over_keys(loop):
+                continue
+            assert not isinstance(loop, ast.While)
+            if not analysis.differences.test(loop.iter, function).equal:
+                yield violation(
+                    CODE,
+                    f"{name_step(step)} once per key of a dictionary: ranks with other keys make other calls",
+                    function,
+                    loop,
+                    condition=loop.iter,
+                    related=relate(step, function, analysis),
+                    advisory=not _is_filled_as_it_runs(_mapping(loop.iter), function, analysis),
+                )
+
+
+def _is_over_keys(loop: Loop) -> bool:
+    return not isinstance(loop, ast.While) and _mapping(loop.iter) is not None
+
+
+def _mapping(head: ast.expr) -> ast.expr | None:
+    """`d` of `sorted(d.items())`."""
+    while isinstance(head, ast.Call) and last_word(head) in {"sorted", "list", "enumerate", "tuple"} and head.args:
+        head = head.args[0]
+    over = isinstance(head, ast.Call) and isinstance(head.func, ast.Attribute) and head.func.attr in {"items", "keys"}
+    return head.func.value if over and isinstance(head, ast.Call) and isinstance(head.func, ast.Attribute) else None
+
+
+def _is_filled_as_it_runs(mapping: ast.expr | None, function: Function, analysis: Analysis) -> bool:
+    """It starts empty in a module or an object, so its keys are what this rank happened to do."""
+    made: list[ast.expr] = []
+    if isinstance(mapping, ast.Name) and mapping.id not in function.params:
+        if mapping.id not in analysis.resolver.assigned(function):
+            made = analysis.resolver.assigned(function.module.top).get(mapping.id, [])
+    elif (
+        isinstance(mapping, ast.Attribute) and function.owner is not None and spelled(mapping) == f"self.{mapping.attr}"
+    ):
+        made = [value for value, _ in analysis.resolver.attributes(function.owner).get(mapping.attr, ())]
+    return any(_is_empty(value) for value in made)
+
+
+def _is_empty(value: ast.expr) -> bool:
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    return isinstance(value, ast.Call) and last_word(value) in {"defaultdict", "dict", "OrderedDict", "Counter"}
+
+
+RULE = Rule(
+    code=CODE,
+    title="one collective per key of a dictionary",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+from collections import defaultdict
+import torch.distributed as dist
+
+stats = defaultdict(float)
+
+def reduce_all():
+    for name, value in sorted(stats.items()):
+        dist.all_reduce(value)
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def reduce_all(stats, names):
+    for name in names:
+        dist.all_reduce(stats[name])
+""",
+)

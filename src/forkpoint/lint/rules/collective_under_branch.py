@@ -1,0 +1,69 @@
+"""A collective that stands on one side of a branch, where the condition can differ by rank.
+
+Ranks on that side wait in the collective for ranks that never come to it. A condition on `.item()`, a NaN check, a
+clock, free memory or an exception is as dangerous as one on the rank's number: it differs only on some day.
+
+Make the decision equal first (reduce or broadcast the flag), or move the collective out of the branch.
+
+Left alone: both sides communicate alike; the pair `if rank != 0: barrier()` ... `if rank == 0: barrier()`; a condition
+on the rank around a collective that names its own group, which may be just its members; a side that raises.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.lint.decisions import unequal_branches
+from forkpoint.lint.describe import branch_at, name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind
+
+CODE = "collective-under-branch"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for unequal in unequal_branches(analysis):
+        step = unequal.steps[0]
+        if unequal.leaves is not None or step.reach.through is not None or step.reach.api.kind is Kind.SETUP:
+            continue
+        function = unequal.branch.function
+        yield violation(
+            CODE,
+            f"{name_step(step)} on one side of a branch that ranks can take differently: the others never come to it",
+            function,
+            unequal.at,
+            condition=unequal.branch.test,
+            reasons=unequal.reasons,
+            related=(branch_at(unequal.branch), *relate(step, function, analysis)),
+            advisory=unequal.is_possible_only or unequal.is_membership,
+        )
+
+
+RULE = Rule(
+    code=CODE,
+    title="a collective on one side of a branch that can differ by rank",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch
+import torch.distributed as dist
+
+def clip(grads, limit):
+    norm = torch.stack([g.norm() for g in grads]).norm()
+    if torch.isfinite(norm):
+        dist.all_reduce(norm)
+    return norm
+""",
+    silent_in="""\
+import torch
+import torch.distributed as dist
+
+def clip(grads, limit):
+    norm = torch.stack([g.norm() for g in grads]).norm()
+    dist.all_reduce(norm)
+    if torch.isfinite(norm):
+        dist.all_reduce(norm)
+    return norm
+""",
+)

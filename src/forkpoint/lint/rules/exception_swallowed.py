@@ -1,0 +1,103 @@
+"""An exception that is caught and passed over, around code that communicates.
+
+Out of memory, a corrupt sample or a full disk happens on one rank. That rank skips the rest of the `try` block and goes
+on; the others wait in the collective that it skipped.
+
+Let it fail, or agree on what happened: catch it around the local part only, reduce a flag, and skip together.
+
+Left alone: a handler that raises or exits, and a `try` block whose collective comes first, with nothing before it that
+could fail on one rank alone.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.branches import Step, leaving
+from forkpoint.source.code import Function
+from forkpoint.source.exceptions import is_alike
+
+CODE = "exception-swallowed"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for node in tries(function):
+            steps = [s for s in analysis.ways.steps(node.body, function) if not _is_setup(s)]
+            if not steps:
+                continue
+            for handler in node.handlers:
+                if is_alike(handler) or _ends_rank(handler.body):
+                    continue
+                name = ast.unparse(handler.type) if handler.type is not None else "any exception"
+                yield violation(
+                    CODE,
+                    f"a rank that catches {name} here goes on without {name_step(steps[-1])}, and the others wait in it",
+                    function,
+                    handler,
+                    related=relate(steps[-1], function, analysis),
+                    advisory=not _can_fail_first(node, steps),
+                )
+
+
+def tries(function: Function) -> Iterator[ast.Try]:
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Try):
+            yield node
+        pending.extend(c for c in ast.iter_child_nodes(node) if isinstance(c, ast.stmt | ast.ExceptHandler))
+
+
+def _is_setup(step: Step) -> bool:
+    return step.reach.api.kind in {"setup", "teardown"}
+
+
+def _ends_rank(body: list[ast.stmt]) -> bool:
+    """It raises, exits or aborts, at least at its end."""
+    return leaving(body) == "raise" or any(isinstance(n, ast.Raise) for s in body for n in ast.walk(s))
+
+
+def _can_fail_first(node: ast.Try, steps: list[Step]) -> bool:
+    """Some call comes before the last collective in the block, so a rank can fail with collectives still to come."""
+    calls = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Call)]
+    last = steps[-1].call
+    inside = {id(n) for n in ast.walk(last)}
+    return steps[-1].reach.through is not None or any(c.lineno <= last.lineno and id(c) not in inside for c in calls)
+
+
+RULE = Rule(
+    code=CODE,
+    title="an exception is passed over around code that communicates",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch.distributed as dist
+
+def train(loader, model):
+    for batch in loader:
+        try:
+            loss = model(batch)
+            loss.backward()
+        except RuntimeError as error:
+            print("skipped", error)
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def train(loader, model):
+    for batch in loader:
+        try:
+            loss = model(batch)
+            loss.backward()
+        except RuntimeError as error:
+            print("stopped", error)
+            raise
+""",
+)

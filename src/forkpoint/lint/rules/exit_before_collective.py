@@ -1,0 +1,70 @@
+"""A `return`, `continue` or `break` that some ranks can take, before a collective that the others go on to.
+
+A batch that is skipped for a NaN, a loop that one rank leaves because its own metric stopped improving, an early
+return because this rank has nothing to do: the rank is gone when the others call the collective.
+
+Decide together: reduce the flag over all ranks before acting on it.
+
+Left alone: conditions that are equal on all ranks (constants, configuration, values that a collective made equal), an
+exit after which nothing communicates, and `raise`.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.lint.decisions import unequal_branches
+from forkpoint.lint.describe import branch_at, name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+
+CODE = "exit-before-collective"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for unequal in unequal_branches(analysis):
+        if unequal.leaves is None:
+            continue
+        step, function = unequal.steps[0], unequal.branch.function
+        yield violation(
+            CODE,
+            f"ranks can `{unequal.leaves}` here on their own, and the others go on to {name_step(step)}",
+            function,
+            unequal.at,
+            condition=unequal.branch.test,
+            reasons=unequal.reasons,
+            related=(branch_at(unequal.branch), *relate(step, function, analysis)),
+            advisory=unequal.is_possible_only or unequal.is_membership,
+        )
+
+
+RULE = Rule(
+    code=CODE,
+    title="some ranks can leave before a collective",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch
+import torch.distributed as dist
+
+def train(loader, model):
+    for batch in loader:
+        loss = model(batch)
+        if torch.isnan(loss):
+            continue
+        loss.backward()
+""",
+    silent_in="""\
+import torch
+import torch.distributed as dist
+
+def train(loader, model):
+    for batch in loader:
+        loss = model(batch)
+        bad = torch.isnan(loss).float()
+        dist.all_reduce(bad)
+        if bad > 0:
+            continue
+        loss.backward()
+""",
+)

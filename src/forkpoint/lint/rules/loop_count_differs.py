@@ -1,0 +1,81 @@
+"""A collective in a loop that can run a different number of times on each rank.
+
+A rank that runs out of batches, files or keys leaves the loop; the others wait in the next round. Uneven data is the
+most common form: the last batches of a sharded data set.
+
+Agree on the number of rounds (reduce the minimum or maximum, drop the last batch, `join` on uneven inputs).
+
+Left alone: `for batch in loader` around forward and backward passes only, which is every training loop (samplers
+usually make the lengths equal); loops over values that are equal on all ranks.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind, Origin, Strength
+from forkpoint.source.branches import Step
+from forkpoint.source.value import Reasons, strength_of
+
+CODE = "loop-count-differs"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for loop in analysis.ways.loops(function):
+            steps = analysis.ways.steps(loop.body, function)
+            step = next((s for s in steps if _is_explicit(s)), None)
+            if step is None:
+                continue
+            head = loop.test if isinstance(loop, ast.While) else loop.iter
+            value = analysis.differences.test(head, function)
+            reasons = value.reasons if isinstance(loop, ast.While) else value.extent
+            reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
+            if reasons:
+                yield violation(
+                    CODE,
+                    f"{name_step(step)} in a loop that ranks can run a different number of times",
+                    function,
+                    loop,
+                    condition=head,
+                    reasons=reasons,
+                    related=relate(step, function, analysis),
+                    advisory=_is_weak(reasons, step),
+                )
+
+
+def _is_explicit(step: Step) -> bool:
+    return step.reach.api.kind is Kind.COLLECTIVE
+
+
+def _is_weak(reasons: Reasons, step: Step) -> bool:
+    of_rank = all(r.origin is Origin.RANK for r in reasons) and step.group is not None
+    return strength_of(reasons) is Strength.POSSIBLE or of_rank
+
+
+RULE = Rule(
+    code=CODE,
+    title="a collective in a loop whose length can differ by rank",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch.distributed as dist
+
+def drain(queue, total):
+    while not queue.empty():
+        total += queue.get()
+        dist.all_reduce(total)
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def drain(rounds, queue, total):
+    for _ in range(rounds):
+        total += queue.get()
+        dist.all_reduce(total)
+""",
+)

@@ -1,0 +1,90 @@
+"""A part of the model that runs only where this rank's data asks for it.
+
+Under DDP, FSDP and ZeRO each part of the model communicates when it runs forward or backward. A vision tower that a
+text-only batch skips, an expert without tokens, a head without targets: that rank makes fewer calls than the others.
+
+Run the part on all ranks, with a dummy input whose result is multiplied by zero where there is nothing to do.
+
+Advisory: whether data differs in this respect, and how the model is wrapped, is not seen in source.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import last_word
+from forkpoint.source.words import is_data_word
+
+CODE = "module-skipped-by-data"
+_PARTS = ("visual", "vision_tower", "vision_model", "audio_tower", "image_encoder", "encoder", "projector", "expert",
+          "experts", "mask_head", "vision_encoder", "audio_encoder")  # fmt: skip
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.program.functions():
+        for node in _ifs(function):
+            if not _asks_for_data(node.test, function):
+                continue
+            part = next((p for s in node.body for p in _parts(s, function, analysis)), None)
+            other = any(True for s in node.orelse for _ in _parts(s, function, analysis))
+            if part is not None and not other:
+                yield violation(
+                    CODE,
+                    f"{last_word(part.func)} runs only for ranks whose data asks for it: under DDP, FSDP or ZeRO it communicates",
+                    function,
+                    part,
+                    condition=node.test,
+                    advisory=True,
+                )
+
+
+def _ifs(function: Function) -> Iterator[ast.If]:
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If):
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            pending.extend(c for c in ast.iter_child_nodes(node) if isinstance(c, ast.stmt | ast.ExceptHandler))
+
+
+def _asks_for_data(test: ast.expr, function: Function) -> bool:
+    """`pixel_values is None`, `mask.any()`, `len(tokens) > 0` of a parameter that holds data."""
+    names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return any(n in function.params and (is_data_word(n) or n.startswith(("pixel_", "image", "video"))) for n in names)
+
+
+def _parts(statement: ast.stmt, function: Function, analysis: Analysis) -> Iterator[ast.Call]:
+    for node in ast.walk(statement):
+        is_part = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PARTS
+        if is_part and isinstance(node, ast.Call) and analysis.resolver.dotted(node.func, function) is None:
+            yield node
+
+
+RULE = Rule(
+    code=CODE,
+    title="a part of the model runs only where the data asks for it",
+    find=_find,
+    advisory=True,
+    doc=str(__doc__),
+    found_in="""\
+def embed(model, input_ids, pixel_values=None):
+    x = model.embed(input_ids)
+    if pixel_values is not None:
+        x = x + model.visual(pixel_values)
+    return x
+""",
+    silent_in="""\
+def embed(model, input_ids, pixel_values=None):
+    x = model.embed(input_ids)
+    if pixel_values is not None:
+        x = x + model.visual(pixel_values)
+    else:
+        x = x + 0 * model.visual(model.blank).mean()
+    return x
+""",
+)

@@ -1,0 +1,79 @@
+"""One collective per element of something whose order or keys can differ by rank.
+
+A set of strings has another order in every process (hashes are seeded), a directory listing another one on every node.
+The ranks then reduce different things with each other: wrong numbers where sizes agree, a hang where they do not.
+
+Iterate over `sorted(...)`, and over keys that are the same on all ranks.
+
+Left alone: lists, `sorted(...)`, dictionaries whose keys nothing shows to differ.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Edit, Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind, Origin, Strength
+from forkpoint.source.branches import Loop
+from forkpoint.source.code import Function
+from forkpoint.source.value import strength_of
+
+CODE = "order-differs"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for loop in analysis.ways.loops(function):
+            steps = [s for s in analysis.ways.steps(loop.body, function) if s.reach.api.kind is not Kind.SETUP]
+            if isinstance(loop, ast.While) or not steps:
+                continue
+            extent = analysis.differences.test(loop.iter, function).extent
+            reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
+            if reasons:
+                found = violation(
+                    CODE,
+                    f"{name_step(steps[0])} once per element, in an order that is not the same on all ranks",
+                    function,
+                    loop,
+                    condition=loop.iter,
+                    reasons=reasons,
+                    related=relate(steps[0], function, analysis),
+                    advisory=strength_of(reasons) is Strength.POSSIBLE,
+                )
+                yield _with_edit(found, loop, function)
+
+
+def _with_edit(found: Violation, loop: Loop, function: Function) -> Violation:
+    head = loop.iter if not isinstance(loop, ast.While) else loop.test
+    if head.lineno != head.end_lineno:
+        return found
+    line = function.module.lines[head.lineno - 1]
+    text = line[: head.col_offset] + b"sorted(" + line[head.col_offset : head.end_col_offset] + b")"
+    changed = (text + line[head.end_col_offset :]).decode("utf-8", "replace")
+    return replace(found, edit=Edit("iterate in sorted order", head.lineno, head.lineno, f"{changed}\n"))
+
+
+RULE = Rule(
+    code=CODE,
+    title="a collective per element in an order that can differ by rank",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import torch.distributed as dist
+
+def reduce_all(stats):
+    for name in set(stats):
+        dist.all_reduce(stats[name])
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def reduce_all(stats):
+    for name in sorted(set(stats)):
+        dist.all_reduce(stats[name])
+""",
+)

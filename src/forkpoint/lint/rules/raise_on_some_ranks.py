@@ -1,0 +1,83 @@
+"""A check that only some ranks make, and that raises there.
+
+`if rank == 0: if exists(path): raise`: rank 0 ends, the others go on to the next collective and wait for it until the
+timeout. Their error hides the real one.
+
+Make the check on all ranks, or broadcast its outcome and raise everywhere.
+
+Left alone: checks that all ranks make, and those after which nothing communicates.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Kind, Origin, Strength
+from forkpoint.source.branches import Branch
+
+CODE = "raise-on-some-ranks"
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for branch in analysis.ways.branches(function):
+            step = next((s for s in branch.after if s.reach.api.kind is Kind.COLLECTIVE), None)
+            raised = _raised(branch)
+            if step is None or raised is None:
+                continue
+            reasons = analysis.differences.test(branch.test, function).reasons
+            reasons = frozenset(r for r in reasons if r.origin is Origin.RANK and r.strength is Strength.CERTAIN)
+            if reasons:
+                yield violation(
+                    CODE,
+                    f"only some ranks make this check and raise, and the others go on to {name_step(step)}",
+                    function,
+                    raised,
+                    condition=branch.test,
+                    reasons=reasons,
+                    related=relate(step, function, analysis),
+                )
+
+
+def _raised(branch: Branch) -> ast.Raise | None:
+    """A `raise` under a further condition: one that stands there alone is a plain refusal to run."""
+    for arm in branch.arms:
+        for statement in arm.statements:
+            if isinstance(statement, ast.If):
+                for inner in ast.walk(statement):
+                    if isinstance(inner, ast.Raise):
+                        return inner
+    return None
+
+
+RULE = Rule(
+    code=CODE,
+    title="a check that raises on some ranks only",
+    find=_find,
+    advisory=False,
+    doc=str(__doc__),
+    found_in="""\
+import os
+import torch.distributed as dist
+
+def save(path):
+    if dist.get_rank() == 0:
+        if os.path.exists(path):
+            raise FileExistsError(path)
+    dist.barrier()
+""",
+    silent_in="""\
+import os
+import torch.distributed as dist
+
+def save(path):
+    if os.path.exists(path):
+        raise FileExistsError(path)
+    if dist.get_rank() == 0:
+        os.makedirs(path)
+    dist.barrier()
+""",
+)

@@ -1,0 +1,68 @@
+"""A gather of tensors whose size each rank decides for itself.
+
+`all_gather`, `gather` and `all_reduce` need the same shape on all ranks. A batch padded to its own longest sequence, or
+what a mask selects, has another size on each: NCCL then hangs or mixes memory, gloo raises.
+
+Gather the sizes first and pad to the largest, or use `all_gather_object` for small things.
+
+Advisory: that a size is local is often only likely.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.lint.describe import violation
+from forkpoint.lint.rule import Rule
+from forkpoint.lint.violation import Violation
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Origin
+
+CODE = "shape-differs"
+_FIXED = frozenset({"all_gather", "all_gather_into_tensor", "gather", "all_reduce", "reduce_scatter_tensor",
+                    "gather_for_metrics", "reduce", "all_gather_tensor"})  # fmt: skip
+_PADDED = ("pad_across", "pad_to", "pad_tensor", "padded")
+
+
+def _find(analysis: Analysis) -> Iterator[Violation]:
+    for function in analysis.communicating():
+        for call in function.calls:
+            api = analysis.communication.api(call, function)
+            if api is None or api.op not in _FIXED:
+                continue
+            for argument in call.args[:2]:
+                text = function.module.source(argument)
+                extent = analysis.differences.argument(argument, function).extent
+                reasons = frozenset(r for r in extent if r.origin is Origin.LOCAL_DATA)
+                if reasons and not any(word in text for word in _PADDED):
+                    yield violation(
+                        CODE,
+                        f"{api.op} of a tensor whose size can differ by rank",
+                        function,
+                        call,
+                        condition=argument,
+                        reasons=reasons,
+                        advisory=True,
+                    )
+                    break
+
+
+RULE = Rule(
+    code=CODE,
+    title="a fixed-shape collective gets a tensor of local size",
+    find=_find,
+    advisory=True,
+    doc=str(__doc__),
+    found_in="""\
+import torch.distributed as dist
+
+def gather_kept(out, values, mask):
+    kept = values[mask.bool()]
+    dist.all_gather(out, kept)
+""",
+    silent_in="""\
+import torch.distributed as dist
+
+def gather_kept(out, values, mask):
+    kept = values * mask
+    dist.all_gather(out, kept)
+""",
+)

@@ -1,0 +1,30 @@
+"""Paths -> Report, from the cache where nothing has changed."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from forkpoint.lint import Options, Progress, Report, cache, lint
+from forkpoint.source import Program, read_program
+from forkpoint.source.program import find_files
+
+
+def lint_paths(paths: Sequence[str], options: Options, progress: Progress, *, use_cache: bool) -> Report:
+    files = _files(paths)
+    key = cache.key_of(paths, files, options) if use_cache else ""
+    known = cache.load(key) if use_cache else None
+    if known is not None:
+        return known
+    report = lint(read_with_progress(paths, progress), options, progress)
+    # A file that changed meanwhile would be remembered under the content it had before.
+    if use_cache and key == cache.key_of(paths, _files(paths), options):
+        cache.store(key, report)
+    return report
+
+
+def read_with_progress(paths: Sequence[str], progress: Progress) -> Program:
+    done, total = count(), len(_files(paths))
+    return read_program(paths, lambda file: progress(next(done), total, file))
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    return [file for path in paths for file in find_files(path)]
