@@ -8,10 +8,10 @@ RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs accept bench clean
+.PHONY: help demo test check format docs accept bench bench-lint clean
 
 help: ## list these targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
 demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo
@@ -38,6 +38,9 @@ accept: $(VENV)/.full ## rewrite cases/*/expected.json; read the diff before you
 bench: $(VENV)/.full ## compare with torchfrtrace; RANKS="64 256" ENTRIES="2000" to choose sizes
 	$(BIN)/python -m bench.run --ranks $(RANKS) --entries $(ENTRIES)
 	$(BIN)/python -m bench.logs --mb 512
+
+bench-lint: $(VENV)/.full ## the linter on real bugs and repositories: BUGS=bugs.json REPOS=folder; says how to get them
+	$(BIN)/python -m bench.lint $(if $(BUGS),--bugs "$(BUGS)") $(if $(REPOS),--repos "$(REPOS)")
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
