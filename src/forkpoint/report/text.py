@@ -48,7 +48,7 @@ def render_text(verdict: Verdict, width: int) -> Text:
         Text(),
         *_who(verdict, width),
         *_what(verdict, width),
-        *_where(verdict.sites, width),
+        *_where(verdict, width),
         *_do(verdict, width),
         *_also(verdict, width),
     ]
@@ -141,16 +141,18 @@ def _describe_frame(frame: Frame, width: int) -> str:
     return _short_path(frame.filename, width - cell_len(suffix)) + suffix
 
 
-def _where(sites: Sequence[Site], width: int) -> list[Text]:
-    texts: list[str] = []
-    for site in sites[:2]:
-        text = f"{_short_path(site.file, width // 2)}:{site.line} {site.function}"
-        if site.condition is not None:
-            text += f": {site.condition}"
-        if site.why is not None:
-            text += f" ({site.why})"
-        texts.append(text)
-    return _labelled("where", texts, width)
+def _where(verdict: Verdict, width: int) -> list[Text]:
+    """The first place, and on the second line why, or the next place where the summary has said why."""
+    texts = [_describe_site(site, width) for site in verdict.sites]
+    first = verdict.sites[0].why if verdict.sites else None
+    if first is not None and first not in verdict.summary:
+        texts.insert(1, f"  {first}")
+    return _labelled("where", texts[:2], width)
+
+
+def _describe_site(site: Site, width: int) -> str:
+    place = f"{_short_path(site.file, width // 2)}:{site.line} {site.function}"
+    return f"{place}: {site.condition}" if site.condition is not None else place
 
 
 def _do(verdict: Verdict, width: int) -> list[Text]:

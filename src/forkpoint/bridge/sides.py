@@ -1,0 +1,177 @@
+"""Who stood where at the fork: the usual ranks, the odd ones, and what both did just before."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forkpoint.align.slots import sequence
+from forkpoint.cohorts import frontier_op, issued
+from forkpoint.model.divergence import Cohort, Divergence, PartingKind
+from forkpoint.model.frames import user_frames
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import Op, Stack
+from forkpoint.model.trace import RankTrace, Track
+from forkpoint.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    ranks: tuple[int, ...]
+    cohort: int | None
+    """Its place among the divergence's cohorts."""
+    op: str | None
+    """What it issued in the slot; None: nothing."""
+    stack: Stack | None
+    """From where. Empty: from C++."""
+    live: Stack | None
+    """Where its main thread was when the job was looked at."""
+    raised: LogEvent | None
+    """What it raised, as its log says."""
+    recorded: bool
+    """It left a dump: calls that are not in it were not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    usual: Side
+    odd: Side
+    before: tuple[Stack | None, ...]
+    """What was called in the slots before, nearest first, while they still agreed."""
+    same_rank: bool = False
+    """The odd rank is compared with what it did itself before."""
+
+
+_LOOK_BACK = 64
+
+
+def find_sides(incident: Incident, verdict: Verdict) -> Sides | None:
+    divergence = verdict.divergence
+    if divergence is None or not divergence.cohorts:
+        return None
+    if divergence.channel is not None:
+        return find_message_sides(incident, divergence)
+    odd = _odd_cohort(divergence, verdict.suspects)
+    usual = _usual_cohort(divergence, odd)
+    if odd is None or usual is None:
+        return None
+    seq = divergence.seq if divergence.shift is not None else _first_apart(usual, odd, divergence, incident)
+    sides = [_side(c, seq, divergence, verdict, incident) for c in (usual, odd)]
+    return Sides(sides[0], sides[1], _before(sides, seq, divergence, incident))
+
+
+def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Incident) -> int | None:
+    """The first slot that the two sides came to from different lines, though the calls still fitted together."""
+    visible = divergence.first_visible_seq
+    tracks = [track_of(divergence.cohorts[c].ranks[0], divergence, incident) for c in (usual, odd)]
+    if visible is None or tracks[0] is None or tracks[1] is None or divergence.how is not PartingKind.METADATA:
+        return visible
+    one, other = (sequence(t, incident.timeline.tables) for t in tracks if t)
+    first = max(one.first, other.first)
+    stacks = [s.stack[first - s.first : visible - first + first - s.first] for s in (one, other)]
+    length = min(len(s) for s in stacks)
+    apart = np.flatnonzero(stacks[0][:length] != stacks[1][:length])
+    # Never alike: these ranks have call sites of their own.
+    return first + int(apart[0]) if apart.size and apart[0] > 0 else visible
+
+
+def _odd_cohort(divergence: Divergence, suspects: tuple[int, ...]) -> int | None:
+    odd = set(suspects or divergence.odd)
+    for place, cohort in enumerate(divergence.cohorts):
+        if odd & set(cohort.ranks):
+            return place
+    return len(divergence.cohorts) - 1 if len(divergence.cohorts) > 1 else None
+
+
+def _usual_cohort(divergence: Divergence, odd: int | None) -> int | None:
+    others = [i for i in range(len(divergence.cohorts)) if i != odd]
+    issuing = [i for i in others if divergence.cohorts[i].op is not None]
+    return next(iter(issuing or others), None)
+
+
+def _side(place: int, seq: int | None, divergence: Divergence, verdict: Verdict, incident: Incident) -> Side:
+    cohort = divergence.cohorts[place]
+    named = tuple(r for r in cohort.ranks if r in (verdict.suspects or divergence.odd)) or cohort.ranks
+    op, stack = _issued(cohort, named[0], seq, divergence, incident)
+    return Side(
+        ranks=named,
+        cohort=place,
+        op=op,
+        stack=stack,
+        live=live_of(named, incident),
+        raised=raised_by(named, incident),
+        recorded=any(r in incident.timeline.traces for r in named),
+    )
+
+
+def live_of(ranks: tuple[int, ...], incident: Incident) -> Stack | None:
+    return next((s.stack for s in incident.capture.stacks if s.rank in ranks), None)
+
+
+def raised_by(ranks: tuple[int, ...], incident: Incident) -> LogEvent | None:
+    said = [e for r in ranks for e in incident.said.get(r, ()) if e.stack and e.kind in _RAISED]
+    return said[0] if said else None
+
+
+_RAISED = frozenset({LogKind.EXCEPTION, LogKind.OUT_OF_MEMORY, LogKind.CUDA_ERROR})
+
+
+def _issued(
+    cohort: Cohort, rank: int, seq: int | None, divergence: Divergence, incident: Incident
+) -> tuple[str | None, Stack | None]:
+    track = track_of(rank, divergence, incident)
+    if track is not None and seq is not None and seq != divergence.first_visible_seq:
+        signature, stack = issued(track, seq, incident.timeline.tables)
+        if signature is not None:
+            return signature.op, stack
+    return cohort.op, cohort.stack
+
+
+def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | None:
+    if divergence.channel is not None:
+        return incident.timeline.of_channel(divergence.group, divergence.channel).end(rank)
+    group = next((g for g in incident.timeline.groups if g.group == divergence.group), None)
+    return group.track(rank) if group is not None else None
+
+
+def _before(sides: list[Side], seq: int | None, divergence: Divergence, incident: Incident) -> tuple[Stack | None, ...]:
+    """Of the usual side, or of the other where that holds nothing."""
+    if seq is None:
+        return ()
+    for side in sides:
+        track = track_of(side.ranks[0], divergence, incident)
+        if track is not None:
+            held = range(min(seq - 1, track.last_seq), max(track.first_seq, seq - _LOOK_BACK) - 1, -1)
+            found = tuple(issued(track, s, incident.timeline.tables)[1] for s in held)
+            if found:
+                return found
+    return ()
+
+
+def find_message_sides(incident: Incident, divergence: Divergence) -> Sides | None:
+    """Two ends of a channel run different code, so the odd end is compared with itself: after the message before the
+    fork it should have gone on to the next one, and went on to something else.
+    """
+    rank = next(iter(divergence.odd), None)
+    track = track_of(rank, divergence, incident) if rank is not None else None
+    if rank is None or track is None or divergence.seq is None:
+        return None
+    signature, stack = issued(track, min(divergence.seq - 1, track.last_seq), incident.timeline.tables)
+    after = _next_elsewhere(stack, frontier_op(track, divergence.seq), incident.timeline.traces[rank], incident)
+    if signature is None or after is None:
+        return None
+    cohorts = {rank in c.ranks: i for i, c in enumerate(divergence.cohorts)}
+    peers = tuple(r for r in divergence.channel or () if r != rank)
+    usual = Side(peers, cohorts.get(False), signature.op, stack, None, None, recorded=True)
+    odd = Side((rank,), cohorts.get(True), "a call", after, None, None, recorded=True)
+    return Sides(usual, odd, (stack,), same_rank=True)
+
+
+def _next_elsewhere(stack: Stack | None, until: Op | None, trace: RankTrace, incident: Incident) -> Stack | None:
+    """What the rank called next after the last call from the lines of `stack`, before the op `until`."""
+    stacks = [incident.timeline.tables.stacks.get(token) for token in trace.recent_stacks.tolist()]
+    records = trace.recent_records.tolist()
+    end = records.index(until.record_id) if until is not None and until.record_id in records else len(stacks)
+    lines = [user_frames(s) for s in stacks]
+    last = next((i for i in range(end - 1, -1, -1) if lines[i] == user_frames(stack)), None)
+    return next((s for s in stacks[last + 1 :] if s is not None), None) if last is not None else None

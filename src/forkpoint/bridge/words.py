@@ -1,0 +1,56 @@
+"""What happened at a fork, in one plain sentence."""
+
+import ast
+
+from forkpoint.bridge.fork import ForkKind
+from forkpoint.bridge.part import Parting
+from forkpoint.bridge.sides import Sides
+from forkpoint.model.ranks import name_ranks
+from forkpoint.source.branches import Step, leaving
+from forkpoint.source.code import Function
+from forkpoint.source.value import Reason, Reasons
+
+_MAX_CONDITION = 80
+_NAMES = {"backward": "the backward pass", "forward": "the forward pass"}
+
+
+def describe(kind: ForkKind, parting: Parting, reasons: Reasons, step: Step | None, sides: Sides) -> str:
+    odd, usual = name_ranks(sides.odd.ranks, 2), name_ranks(sides.usual.ranks, 2)
+    call = name_step(step) if step is not None else sides.usual.op or "the call in which the others wait"
+    condition = tell_condition(parting.choice.test, parting.function)
+    match kind:
+        case ForkKind.CAUGHT:
+            caught = tell_condition(getattr(parting.choice.node, "type", None), parting.function)
+            happened = f"{odd} caught {caught} here and went on without {call}"
+        case ForkKind.LOOP if sides.same_rank:
+            happened = f"the loop over {condition} ran a different number of rounds on {odd}"
+        case ForkKind.LOOP:
+            happened = f"the loop over {condition} ran a different number of rounds on {odd} than on {usual}"
+        case ForkKind.LEFT:
+            way = leaving(parting.odd.block) if parting.odd else None
+            happened = f"by {condition} {odd} took the `{way}`, and {usual} went on to {call}"
+        case _:
+            more = parting.odd is not None and bool(parting.odd.block)
+            happened = f"by {condition} {odd} {'went in here' if more else 'passed this by'}, and {usual} did not"
+    earlier = "in an earlier round " if parting.slip else ""
+    return f"{earlier}{happened}{because(reasons)}"
+
+
+def tell_condition(test: ast.expr | None, function: Function) -> str:
+    text = function.module.source(test) if test is not None else "any exception"
+    return f"`{text if len(text) <= _MAX_CONDITION else text[: _MAX_CONDITION - 3] + '...'}`"
+
+
+def because(reasons: Reasons) -> str:
+    best = min(reasons, key=lambda r: r.key, default=None)
+    return f"; {tell_reason(best)}" if best else ""
+
+
+def tell_reason(reason: Reason) -> str:
+    return f"`{reason.expression}` (line {reason.line}): {reason.text}"
+
+
+def name_step(step: Step) -> str:
+    """`all_reduce`, or `log_progress(), which comes to all_reduce`."""
+    op = _NAMES.get(step.reach.api.op, step.reach.api.op)
+    return op if step.reach.through is None else f"{step.reach.through.short}(), which comes to {op}"
