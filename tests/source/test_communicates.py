@@ -34,8 +34,8 @@ COMES_TO = {
         "all_reduce",
     ),
     "a method of what the only caller passes": (
-        "class M:\n    def compute(self):\n        dist.all_reduce(self.t)\ndef f(m):\n    m.compute()\n"
-        "def main():\n    f(M())",
+        ("class M:\n    def compute(self):\n        dist.all_reduce(self.t)\ndef f(m):\n    m.compute()\n"
+        "def main():\n    f(M())"),
         "all_reduce",
     ),
     "an inherited method": (
@@ -47,8 +47,8 @@ COMES_TO = {
         "barrier",
     ),
     "an object in an attribute": (
-        "class M:\n    def go(self):\n        dist.barrier()\nclass T:\n    def __init__(self):\n        self.m = M()\n"
-        "def f():\n    t = T()\n    t.m.go()",
+        ("class M:\n    def go(self):\n        dist.barrier()\nclass T:\n    def __init__(self):\n        self.m = M()\n"
+        "def f():\n    t = T()\n    t.m.go()"),
         "barrier",
     ),
     "a wrapped model": ("def f(net, x):\n    model = DDP(net)\n    return model(x)", "DistributedDataParallel"),

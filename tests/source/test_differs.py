@@ -16,13 +16,13 @@ DIFFERS = {
         Origin.RANK,
     ),
     "an attribute set in the constructor": (
-        "class T:\n    def __init__(self):\n        self.first = dist.get_rank() == 0\n"
-        "    def f(self):\n        if self.first:  # ?\n            pass",
+        ("class T:\n    def __init__(self):\n        self.first = dist.get_rank() == 0\n"
+        "    def f(self):\n        if self.first:  # ?\n            pass"),
         Origin.RANK,
     ),
     "a property": (
-        "class T:\n    @property\n    def first(self):\n        return dist.get_rank() == 0\n"
-        "    def f(self):\n        if self.first:  # ?\n            pass",
+        ("class T:\n    @property\n    def first(self):\n        return dist.get_rank() == 0\n"
+        "    def f(self):\n        if self.first:  # ?\n            pass"),
         Origin.RANK,
     ),
     "what is set on one side of a branch on the rank": (
@@ -38,8 +38,8 @@ DIFFERS = {
         Origin.RANK,
     ),
     "a result returned early on one rank": (
-        "def stop():\n    if dist.get_rank() == 0:\n        return True\n    return False\n"
-        "def f():\n    if stop():  # ?\n        pass",
+        ("def stop():\n    if dist.get_rank() == 0:\n        return True\n    return False\n"
+        "def f():\n    if stop():  # ?\n        pass"),
         Origin.RANK,
     ),
     "a NaN check": ("def f(x):\n    if torch.isnan(x):  # ?\n        pass", Origin.LOCAL_DATA),
@@ -51,8 +51,8 @@ DIFFERS = {
     "a lock that is not waited for": ("def f(lock):\n    if lock.acquire(blocking=False):  # ?\n        pass", Origin.TIMING),
     "a future": ("def f(future):\n    if future.done():  # ?\n        pass", Origin.TIMING),
     "a flag set in a handler": (
-        "def f(step):\n    ok = True\n    try:\n        step()\n    except RuntimeError:\n        ok = False\n"
-        "    if ok:  # ?\n        pass",
+        ("def f(step):\n    ok = True\n    try:\n        step()\n    except RuntimeError:\n        ok = False\n"
+        "    if ok:  # ?\n        pass"),
         Origin.EXCEPTION,
     ),
     "a list filled on one rank": (

@@ -22,6 +22,12 @@ _WRITERS = 6
 """Functions that are asked what they write to an attribute of some object, likewise."""
 
 
+_DEPTH = 16
+"""Functions that are walked because another one asks, one inside the other. What lies deeper is not known; walking it
+would exhaust the stack in programs whose call chains are long.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class Facts:
     """What one walk through a function found."""
@@ -52,13 +58,18 @@ class Differences:
         self._facts: dict[Function, Facts] = {}
         self._asking: set[tuple[int, str]] = set()
         self._writers: dict[str, list[Function]] | None = None
+        self._depth = 0
 
     def facts(self, function: Function) -> Facts:
         known = self._facts.get(function)
         if known is None:
+            if self._depth == _DEPTH:
+                return Facts()
             # A function that is asked for while it is walked (recursion) is not known yet.
             known = self._facts[function] = Facts()
+            self._depth += 1
             _Walk(function, known, self).run()
+            self._depth -= 1
         return known
 
     def test(self, node: ast.expr, function: Function) -> Value:

@@ -20,6 +20,8 @@ from forkpoint.source.syntax import (
 
 _DEPTH = 4
 """Steps from a name to the call that made its object. Longer chains are rare, and each step can be a guess."""
+_NESTED = 12
+"""Calls that are resolved because another one asks, one inside the other."""
 RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "partial", "wraps", "apply_async"})
 _COMMON = frozenset(dir(str) + dir(list) + dir(dict) + dir(set) + dir(bytes) + dir(int)) | {
     "run", "start", "stop", "close", "open", "read", "write", "save", "load", "step", "forward", "reset", "build",
@@ -47,6 +49,7 @@ class Resolver:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._callees: dict[ast.Call, Callees] = {}
+        self._nested = 0
         self._assigned: dict[Function, dict[str, list[ast.expr]]] = {}
         self._attributes: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}
         self._bases: dict[Class, tuple[Class | str, ...]] = {}
@@ -92,8 +95,12 @@ class Resolver:
     def callees(self, call: ast.Call, function: Function) -> Callees:
         known = self._callees.get(call)
         if known is None:
+            if self._nested == _NESTED:
+                return _NONE
             self._callees[call] = _NONE
+            self._nested += 1
             known = self._callees[call] = self._resolve(call, function)
+            self._nested -= 1
         return known
 
     def call_sites(self, function: Function) -> Iterator[tuple[ast.Call, Function]]:

@@ -67,7 +67,8 @@ def _can_fail_first(node: ast.Try, steps: list[Step]) -> bool:
     """Some call comes before the last collective in the block, so a rank can fail with collectives still to come."""
     calls = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Call)]
     last = steps[-1].call
-    inside = {id(n) for n in ast.walk(last)}
+    arguments = (*last.args, *(k.value for k in last.keywords))
+    inside = {id(last), *(id(n) for a in arguments for n in ast.walk(a))}
     return steps[-1].reach.through is not None or any(c.lineno <= last.lineno and id(c) not in inside for c in calls)
 
 
