@@ -10,8 +10,7 @@ from forkpoint.bridge import find_forks
 from forkpoint.bridge.fork import Fork
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Site, Verdict
-from forkpoint.source.analysis import analyse
-from forkpoint.source.program import read_program
+from forkpoint.source.analysis import Analysis
 
 _MAX_CONDITION = 120
 _MAX_NOTES = 3
@@ -19,19 +18,22 @@ _SURE = 0.4
 """Below this another place explains it nearly as well: both are shown as sites, and the summary names none."""
 
 
-def attach_sites(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Verdict:
-    program = read_program(source)
-    forks, notes = find_forks(incident, verdict, analyse(program))
-    unread = [f"{relative(n.file, source)}: {n.text}" for n in program.notes]
+def attach_sites(
+    incident: Incident, verdict: Verdict, analysis: Analysis, source: Sequence[str]
+) -> tuple[Verdict, tuple[Fork, ...]]:
+    """`source`: the folders or files that the program was read from."""
+    forks, notes = find_forks(incident, verdict, analysis)
+    unread = [f"{relative(n.file, source)}: {n.text}" for n in analysis.program.notes]
     notes = (*verdict.coverage.notes, *unread[:_MAX_NOTES], *notes[:_MAX_NOTES])
     found = sites(forks, source)
     told = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > _SURE else ""
-    return replace(
+    attached = replace(
         verdict,
         sites=found or verdict.sites,
         summary=f"{verdict.summary}{told}",
         coverage=replace(verdict.coverage, notes=notes),
     )
+    return attached, forks
 
 
 def sites(forks: tuple[Fork, ...], source: Sequence[str] = ()) -> tuple[Site, ...]:

@@ -6,12 +6,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.model.verdict import NOT_DATED, Cause, Coverage, Moment, Site, Source, Verdict
 from forkpoint.report.escape import escape
+from forkpoint.report.words import cited, describe_cohort, describe_slot, suspects_first
 
 SCREEN_LINES = 40
 
@@ -24,8 +24,6 @@ _LEFT_TO_EVIDENCE = 3
 _FEW_MOMENTS = 3
 _FEW_SOURCES = 2
 """Fewer moments of fewer sources are no timeline."""
-_MAX_SIZES = 2
-_MAX_RING = 6
 _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
 """Of one string: combining characters take no columns, so columns alone do not bound a string."""
@@ -81,16 +79,15 @@ def _what(verdict: Verdict, width: int) -> list[Text]:
     divergence = verdict.divergence
     if divergence is None:
         return []
-    # Suspects first: the reader looks for them, and only a few cohorts fit.
     suspects = frozenset(verdict.suspects)
-    cohorts = sorted(divergence.cohorts, key=lambda cohort: suspects.isdisjoint(cohort.ranks))
+    cohorts = suspects_first(verdict)
     shown, rest = cohorts[:_MAX_COHORTS], cohorts[_MAX_COHORTS:]
-    lines = _labelled("what", [_describe_slot(divergence)], width, max_lines=2)
+    lines = _labelled("what", [describe_slot(divergence)], width, max_lines=2)
     names = [_short_ranks(cohort.ranks, width // 3) for cohort in shown]
     column = max(map(len, names), default=0)
     for cohort, name in zip(shown, names, strict=True):
         style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
-        lines.append(_indented(f"{name:<{column}}  {cohort.role:<9}  {_describe_cohort(cohort)}", width, style))
+        lines.append(_indented(f"{name:<{column}}  {cohort.role:<9}  {describe_cohort(cohort)}", width, style))
         frames = _shown_frames(cohort.stack or ())[: 4 if len(shown) < _MAX_COHORTS else 3]
         lines += [_indented(_describe_frame(frame, width - _LABEL_WIDTH - 2), width, "dim", 2) for frame in frames]
     if rest:
@@ -102,38 +99,6 @@ def _what(verdict: Verdict, width: int) -> list[Text]:
 def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
     """User code; the innermost frame of all where there is none."""
     return user_frames(stack) or stack[:1]
-
-
-def _describe_slot(divergence: Divergence) -> str:
-    group = divergence.group
-    name = f"{group} (group {group.name}, {len(group.ranks)} ranks)"
-    kind = divergence.kind
-    if divergence.channel is not None:
-        kind = f"{kind} {divergence.channel[0]} -> {divergence.channel[1]}"
-    seq = "seq no longer recorded" if divergence.seq is None else f"seq {divergence.seq}"
-    later = ""
-    if divergence.first_visible_seq not in {None, divergence.seq}:
-        later += f", visible from seq {divergence.first_visible_seq}"
-    if divergence.hang_seq not in {None, divergence.seq}:
-        later += f", waiting in seq {divergence.hang_seq}"
-    if divergence.cycle:
-        ring = [*divergence.cycle[:_MAX_RING], *(["..."] if len(divergence.cycle) > _MAX_RING else [])]
-        later += f", waiting in a ring: {' -> '.join(map(str, [*ring, divergence.cycle[0]]))}"
-    return f"{name}, {kind} {seq}{later}"
-
-
-def _describe_cohort(cohort: Cohort) -> str:
-    words = [cohort.op or "nothing here;"]
-    if cohort.sizes:
-        words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]
-        hidden = len(cohort.sizes) - _MAX_SIZES
-        words += [f"+{hidden}"] if hidden > 0 else []
-    words += sorted(set(cohort.dtypes))[:2]
-    if cohort.state is not None:
-        words.append(f"({cohort.state})")
-    if cohort.where is not None:
-        words.append(cohort.where)
-    return " ".join(words)
 
 
 def _describe_frame(frame: Frame, width: int) -> str:
@@ -160,7 +125,7 @@ def _do(verdict: Verdict, width: int) -> list[Text]:
         return []
     titles = [fix.title + (" (patch: --json)" if fix.patch else "") for fix in verdict.fixes[:2]]
     texts = [f"{verdict.action}: {titles[0]}", *titles[1:]] if titles else [verdict.action]
-    texts += [f"probe: {p.title}" + (f", at {p.where}" if p.where else "") for p in verdict.probes[:1]]
+    texts += [f"probe: {p.title.rstrip('.')}" + (f", at {p.where}" if p.where else "") for p in verdict.probes[:1]]
     return _labelled("do", texts, width, max_lines=2)
 
 
@@ -204,11 +169,11 @@ def _describe_moment(moment: Moment) -> str:
 
 def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
     """As much as fits, numbered as in the JSON, what concerns a suspect first."""
-    numbered = sorted(enumerate(verdict.evidence, start=1), key=lambda item: item[1].rank not in verdict.suspects)
+    numbered = cited(verdict)
     lines: list[Text] = []
     for shown, (number, item) in enumerate(numbered):
         rank = "" if item.rank is None else f"rank {item.rank}, "
-        text = f"E{number} {rank}{item.file.rpartition('/')[2]} {item.where}: {item.says}"
+        text = f"{number} {rank}{item.file.rpartition('/')[2]} {item.where}: {item.says}"
         rows = _labelled("" if lines else "evidence", [text], width, max_lines=2)
         left = len(numbered) - shown
         if len(lines) + len(rows) + (1 if left > 1 else 0) > room:

@@ -1,20 +1,17 @@
-"""Which conditions, loops and results can differ by rank: one walk per function, in the order of its statements."""
+"""Which conditions, loops and results can differ by rank, over the whole program."""
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from forkpoint.source.apis import Origin, Strength
-from forkpoint.source.branches import leaving
-from forkpoint.source.code import Class, Function, spelled
+from forkpoint.source.code import Class, Function
 from forkpoint.source.communicates import Communication
-from forkpoint.source.exceptions import is_alike
-from forkpoint.source.expressions import Expressions
+from forkpoint.source.facts import Facts
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, is_property
-from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Reason, Value, decided_by, join
+from forkpoint.source.syntax import argument_for
+from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Value, join, settle
+from forkpoint.source.walk import Walk
 
 _CALLERS = 12
 """Call sites that are asked what they pass. A function with more is general, and its callers say little about one."""
@@ -28,49 +25,40 @@ would exhaust the stack in programs whose call chains are long.
 """
 
 
-@dataclass(slots=True, eq=False)
-class Facts:
-    """What one walk through a function found."""
-
-    tests: dict[ast.expr, Value] = field(default_factory=dict)
-    """Conditions, loop ranges and match subjects."""
-    arguments: dict[ast.expr, Value] = field(default_factory=dict)
-    """What calls pass."""
-    returned: list[Value] = field(default_factory=list)
-    yielded: list[Value] = field(default_factory=list)
-    made_equal: set[str] = field(default_factory=set)
-    """Parameters that a collective makes equal in place."""
-    written: dict[str, Value] = field(default_factory=dict)
-    """Attributes it sets, of whatever object, by name."""
-    writes: list[tuple[ast.Attribute, Value]] = field(default_factory=list)
-    """The same, one by one."""
-    exits: Value = UNKNOWN
-    """Decisions after which it had returned or not."""
+_NOTHING = Facts()
 
 
 class Differences:
-    """Every function is walked once, when it is first asked for."""
+    """Every function that communicates is walked, and every other one when it is first asked for."""
 
     def __init__(self, program: Program, resolver: Resolver, communication: Communication) -> None:
         self.resolver = resolver
         self.communication = communication
         self._program = program
         self._facts: dict[Function, Facts] = {}
+        self._before: dict[Function, Facts] = {}
+        self._walking: set[Function] = set()
         self._asking: set[tuple[int, str]] = set()
         self._writers: dict[str, list[Function]] | None = None
-        self._depth = 0
+        # Twice: what a function that is being walked, or lies too deep, would say, the first round has found out.
+        for _ in range(2):
+            self._before, self._facts = self._facts, {}
+            for function in program.functions():
+                if function in communication.reaches:
+                    self.facts(function)
 
     def facts(self, function: Function) -> Facts:
         known = self._facts.get(function)
-        if known is None:
-            if self._depth == _DEPTH:
-                return Facts()
-            # A function that is asked for while it is walked (recursion) is not known yet.
-            known = self._facts[function] = Facts()
-            self._depth += 1
-            _Walk(function, known, self).run()
-            self._depth -= 1
-        return known
+        if known is not None:
+            return known
+        if function in self._walking or len(self._walking) == _DEPTH:
+            return self._before.get(function, _NOTHING)
+        self._walking.add(function)
+        found = Facts()
+        Walk(function, found, self).run()
+        self._walking.discard(function)
+        self._facts[function] = found
+        return found
 
     def test(self, node: ast.expr, function: Function) -> Value:
         """A condition of this function, with what its callers pass."""
@@ -85,7 +73,7 @@ class Differences:
         if not asked:
             return value
         passed = {p: self.param(p, function) for p in asked}
-        return _settle(value, passed)
+        return settle(value, passed)
 
     def param(self, name: str, function: Function) -> Value:
         key = (id(function), name)
@@ -142,16 +130,6 @@ class Differences:
         return Value(frozenset().union(*(v.content for v in values)))
 
 
-def _settle(value: Value, passed: dict[str, Value]) -> Value:
-    parts = tuple(_settle(part, passed) for part in value.parts)
-    mine = Value(value.content, value.extent, value.equal, value.made)
-    theirs = [passed.get(p, UNKNOWN) for p in value.params]
-    theirs += [passed.get(p, UNKNOWN).presence for p in value.sizes]
-    local = {r for p, r in value.unless_equal if not passed.get(p, UNKNOWN).equal}
-    settled = join(mine, *theirs, Value(frozenset(local))) if theirs or local else mine
-    return replace(settled, parts=parts)
-
-
 def _foreign_writes(function: Function) -> set[str]:
     found: set[str] = set()
     for node in function.own.assignments:
@@ -163,251 +141,3 @@ def _foreign_writes(function: Function) -> set[str]:
                 if isinstance(t, ast.Attribute) and not (isinstance(t.value, ast.Name) and t.value.id == "self")
             }
     return found
-
-
-class _Walk:
-    """The scope of one function while it is read."""
-
-    def __init__(self, function: Function, facts: Facts, differences: Differences) -> None:
-        self.function = function
-        self.env: dict[str, Value] = {p: Value(params=frozenset({p})) for p in function.params}
-        self.context: Value = UNKNOWN
-        self._facts = facts
-        self._all = differences
-        self._values = Expressions(self, differences.resolver, differences.communication)
-
-    def run(self) -> None:
-        self._block(self.function.body)
-        for name in self.function.params:
-            if self.env[name].made:
-                self._facts.made_equal.add(name)
-
-    # what expressions ask
-
-    def name(self, name: str) -> Value:
-        if name in self.env:
-            return self.env[name]
-        outer = self.function.outer
-        if outer is not None:
-            return self._around(name, outer)
-        return UNKNOWN
-
-    def _around(self, name: str, outer: Function) -> Value:
-        """A variable of the function around this one: whatever is assigned to it there."""
-        values = self._all.resolver.assigned(outer).get(name, ())
-        found = [self._all.facts(outer).arguments.get(v) for v in values[:4]]
-        return join(*(v for v in found if v is not None)) if any(found) else UNKNOWN
-
-    def attribute(self, expr: ast.Attribute) -> Value | None:
-        known = self.env.get(spelled(expr) or "")
-        if known is not None:
-            return known
-        cls = self._all.resolver.class_of(expr.value, self.function)
-        if isinstance(cls, Class):
-            method = self._all.resolver.method(cls, expr.attr)
-            if method is not None:
-                return self._all.returned(method) if is_property(method) else UNKNOWN
-            known = self._all.attribute(cls, expr.attr)
-            foreign = self._all.foreign(expr.attr)
-            return join(known, foreign) if known is not None and foreign.content else (known or foreign or None)
-        return None
-
-    def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None:
-        callees = self._all.resolver.callees(call, self.function)
-        if not callees.exact or len(callees.functions) != 1:
-            return None
-        callee = callees.functions[0]
-        if callee is self.function or callee.short == "__init__":
-            return None
-        passed = {
-            p: arguments.get(argument, UNKNOWN)
-            for p in callee.params
-            if (argument := argument_for(p, call, callee)) is not None
-        }
-        result = _settle(self._all.returned(callee), {**dict.fromkeys(callee.params, EQUAL), **passed})
-        for name in self._all.facts(callee).made_equal:
-            argument = argument_for(name, call, callee)
-            if argument is not None:
-                self._values.make_equal(argument)
-        return result
-
-    def yielded(self, value: Value) -> None:
-        self._facts.yielded.append(value)
-
-    def passed(self, arguments: dict[ast.expr, Value]) -> None:
-        self._facts.arguments.update(arguments)
-
-    def test(self, node: ast.expr, value: Value) -> None:
-        before = self._facts.tests.get(node)
-        self._facts.tests[node] = value if before is None else join(before, value)
-
-    # statements
-
-    def _block(self, statements: Iterable[ast.stmt]) -> None:
-        for statement in statements:
-            self._statement(statement)
-
-    def _statement(self, node: ast.stmt) -> None:
-        match node:
-            case ast.Assign():
-                value = self._evaluated(node.value)
-                for target in node.targets:
-                    self._assign(target, value, node.value)
-            case ast.AnnAssign():
-                if node.value is not None:
-                    self._assign(node.target, self._evaluated(node.value), node.value)
-            case ast.AugAssign():
-                self._assign(
-                    node.target, join(self._evaluated(node.value), self._values.value(node.target)), node.value
-                )
-            case ast.Expr():
-                self._values.value(node.value)
-            case ast.Return():
-                value = self._values.value(node.value)
-                self._facts.returned.append(decided_by(value, join(self.context, self._facts.exits)))
-            case ast.If():
-                self._if(node)
-            case ast.While():
-                self._while(node)
-            case ast.For() | ast.AsyncFor():
-                self._for(node)
-            case ast.Try() | ast.TryStar():
-                self._try(node)
-            case ast.With() | ast.AsyncWith():
-                for item in node.items:
-                    value = self._values.value(item.context_expr)
-                    if item.optional_vars is not None:
-                        self._assign(item.optional_vars, value, item.context_expr)
-                self._block(node.body)
-            case ast.Match():
-                self._match(node)
-            case ast.Assert():
-                self.test(node.test, self._values.value(node.test))
-            case ast.Raise():
-                self._values.value(node.exc)
-            case ast.Delete():
-                pass
-            case _:
-                pass
-
-    def _evaluated(self, expr: ast.expr) -> Value:
-        value = self._values.value(expr)
-        self._facts.arguments[expr] = value
-        return value
-
-    def _assign(self, target: ast.expr, value: Value, source: ast.expr) -> None:
-        match target:
-            case ast.Name():
-                # A copy: what was assigned is told from what was there before, though it be equal.
-                self.env[target.id] = replace(value)
-            case ast.Tuple() | ast.List():
-                own = len(value.parts) == len(target.elts)
-                for place, part in enumerate(target.elts):
-                    self._assign(part, value.parts[place] if own else replace(value, parts=()), source)
-            case ast.Starred():
-                self._assign(target.value, value, source)
-            case ast.Attribute():
-                self.env[spelled(target) or ""] = value
-                written = decided_by(value, self.context)
-                self._facts.writes.append((target, written))
-                before = self._facts.written.get(target.attr)
-                self._facts.written[target.attr] = written if before is None else join(before, written)
-            case ast.Subscript():
-                if isinstance(target.value, ast.Name):
-                    before = self.env.get(target.value.id, UNKNOWN)
-                    key = self._values.value(target.slice)
-                    added = join(before, Value(value.content, equal=value.equal, params=value.params))
-                    under = Value(self.context.reasons | key.content)
-                    self.env[target.value.id] = decided_by(added, under) if under.content else added
-            case _:
-                pass
-
-    def _if(self, node: ast.If) -> None:
-        decision = self._values.value(node.test)
-        self.test(node.test, decision)
-        self._branch(decision, [node.body, node.orelse])
-
-    def _branch(self, decision: Value, arms: list[list[ast.stmt]]) -> None:
-        before, context = dict(self.env), self.context
-        self.context = join(context, decision) if decision.says_something else context
-        ends: list[dict[str, Value]] = []
-        for arm in arms:
-            self.env = dict(before)
-            self._block(arm)
-            if leaving(arm) is None:
-                ends.append(self.env)
-        self.context = context
-        if decision.says_something and any(leaving(arm) == "return" for arm in arms):
-            self._facts.exits = join(self._facts.exits, decision)
-        # Where all other arms leave, whoever comes here took the same one.
-        self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
-
-    def _while(self, node: ast.While) -> None:
-        for _ in range(2):
-            decision = self._values.value(node.test)
-            self.test(node.test, decision)
-            self._branch(decision, [node.body, []])
-        self._block(node.orelse)
-
-    def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        iterated = self._values.value(node.iter)
-        self.test(node.iter, iterated)
-        for _ in range(2):
-            self._assign(node.target, self._values.element(node.iter, iterated), node.target)
-            self._branch(Value(iterated.extent), [node.body, []])
-        self._block(node.orelse)
-
-    def _try(self, node: ast.Try | ast.TryStar) -> None:
-        self._block(node.body)
-        self._block(node.orelse)
-        tried = self.env
-        ends = [tried]
-        for handler in node.handlers:
-            # As if the body had run: only what a handler sets itself tells who was in it.
-            self.env = {**tried, **({handler.name: UNKNOWN} if handler.name else {})}
-            self._block(handler.body)
-            if leaving(handler.body) is None:
-                ends.append(self.env)
-        self.env = _merge(tried, ends, UNKNOWN) if len(ends) > 1 else tried
-        self._flags(node)
-        self._block(node.finalbody)
-
-    def _flags(self, node: ast.Try | ast.TryStar) -> None:
-        """`ok = False` in a handler tells who was in it."""
-        for handler in node.handlers:
-            for statement in () if is_alike(handler) else handler.body:
-                if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
-                    for target in statement.targets:
-                        if isinstance(target, ast.Name):
-                            self.env[target.id] = decided_by(self.env.get(target.id, EQUAL), self._caught(handler))
-
-    def _caught(self, handler: ast.ExceptHandler) -> Value:
-        name = ast.unparse(handler.type) if handler.type is not None else "exception"
-        text = f"{name} may be raised on this rank alone"
-        path = self.function.module.path
-        return Value(
-            frozenset({Reason(Origin.EXCEPTION, Strength.LIKELY, path, handler.lineno, f"except {name}", text)})
-        )
-
-    def _match(self, node: ast.Match) -> None:
-        decision = self._values.value(node.subject)
-        self.test(node.subject, decision)
-        self._branch(decision, [*(case.body for case in node.cases), []])
-
-
-def _merge(before: dict[str, Value], ends: list[dict[str, Value]], decision: Value) -> dict[str, Value]:
-    """After arms: what was set in one of them hangs on the decision. What one arm made equal stays so where the decision
-    is the same on all ranks: `if distributed: all_reduce(x)`.
-    """
-    merged: dict[str, Value] = {}
-    plain = not decision.says_something
-    for name in dict.fromkeys(n for end in ends for n in end):
-        values = [end.get(name, before.get(name, UNKNOWN)) for end in ends]
-        unchanged = all(v is values[0] for v in values) and values[0] is before.get(name)
-        if unchanged:
-            merged[name] = values[0]
-        elif plain and any(v.made for v in values):
-            merged[name] = MADE_EQUAL
-        else:
-            merged[name] = join(*values) if plain else decided_by(join(*values), decision)
-    return merged

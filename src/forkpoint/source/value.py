@@ -124,3 +124,14 @@ def is_stronger(reason: Reason, other: Strength) -> bool:
 
 def strength_of(reasons: Reasons) -> Strength | None:
     return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)
+
+
+def settle(value: Value, passed: dict[str, Value]) -> Value:
+    """Parameters replaced by what is passed for them."""
+    parts = tuple(settle(part, passed) for part in value.parts)
+    mine = Value(value.content, value.extent, value.equal, value.made)
+    theirs = [passed.get(p, UNKNOWN) for p in value.params]
+    theirs += [passed.get(p, UNKNOWN).presence for p in value.sizes]
+    local = {r for p, r in value.unless_equal if not passed.get(p, UNKNOWN).equal}
+    settled = join(mine, *theirs, Value(frozenset(local))) if theirs or local else mine
+    return replace(settled, parts=parts)

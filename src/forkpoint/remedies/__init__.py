@@ -1,0 +1,41 @@
+"""Forks -> the probes that would decide between them, and the fixes, as patches where that is honest.
+
+A probe is in `probes/`, a fix in `fixes/`, one per file with what it does in its docstring; both are listed by hand. A
+patch is made from the bytes of the file, applies with `git apply` in the source root, and leaves a file that parses.
+What cannot be offered so is offered in words. Each patch stands alone: apply one at a time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forkpoint.bridge.fork import Fork
+from forkpoint.model.divergence import Divergence
+from forkpoint.model.verdict import Cause, Fix, Probe, Verdict
+from forkpoint.remedies.fixes import offer_fixes
+from forkpoint.remedies.probes import offer_probes
+from forkpoint.remedies.scene import Scene
+from forkpoint.source.analysis import Analysis
+
+__all__ = ["attach_remedies", "remedies"]
+
+
+def attach_remedies(verdict: Verdict, forks: Sequence[Fork], analysis: Analysis, roots: Sequence[str]) -> Verdict:
+    """Patches go before the words of the finding that the verdict stands on. An undecided verdict gets none: a change to
+    a job that may be right is no help.
+    """
+    if verdict.cause is Cause.INCONCLUSIVE or not verdict.findings:
+        return verdict
+    probes, fixes = remedies(forks, verdict.divergence, analysis, roots)
+    best = verdict.findings[0]
+    best = replace(best, probes=(*probes, *best.probes), fixes=(*fixes, *best.fixes))
+    return replace(verdict, findings=(best, *verdict.findings[1:]))
+
+
+def remedies(
+    forks: Sequence[Fork], divergence: Divergence | None, analysis: Analysis, roots: Sequence[str]
+) -> tuple[tuple[Probe, ...], tuple[Fix, ...]]:
+    """`forks` best first; `roots` are the folders or files that the program was read from."""
+    if not forks:
+        return (), ()
+    scene = Scene(divergence, analysis, tuple(roots))
+    return offer_probes(forks, scene), offer_fixes(forks, scene)

@@ -1,0 +1,53 @@
+"""The small functions by which ranks agree, as the module that needs them would write them."""
+
+import ast
+from dataclasses import dataclass
+
+from forkpoint.bridge.fork import Fork
+from forkpoint.remedies.place import free_name, names_set_in
+from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.snippets import AGREE
+from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.code import Module
+
+_SAYS = {
+    "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),
+    "all_ranks": ("True on every rank only if it is on all.", "MIN", "bool"),
+    "fewest": ("The smallest of what the ranks pass, on every rank.", "MIN", "int"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    name: str
+    text: str
+    argument: str
+    """Behind the flag: `, group=self.tp`, or nothing."""
+
+
+def agreement(kind: str, module: Module, group: str) -> Agreement:
+    says, op, made = _SAYS[kind]
+    name = free_name(kind, module)
+    text = AGREE.format(
+        name=name,
+        says=says,
+        op=op,
+        made=made,
+        group="group" if group else "",
+        group_parameter=", group" if group else "",
+        group_argument=", group=group" if group else "",
+        **torch_names(module).fields,
+    )
+    return Agreement(name, text, f", {group}" if group else "")
+
+
+def group_at(fork: Fork, scene: Scene) -> str | None:
+    """How the group is called at the fork; empty for the default one, None where it has no name there."""
+    named = fork.step.group if fork.step else None
+    if named is None:
+        return "" if scene.in_default_group else None
+    if fork.step is None or fork.step.reach.through is not None:
+        return None
+    root = next((n.id for n in ast.walk(ast.parse(named)) if isinstance(n, ast.Name)), None)
+    later = [s for s in fork.function.body if s.lineno >= fork.node.lineno]
+    return None if root is None or root in names_set_in(later) else named

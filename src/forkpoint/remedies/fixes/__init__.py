@@ -1,0 +1,39 @@
+"""Fixes, one per file: a patch where the pattern is known and the change is safe, else words."""
+
+from collections.abc import Callable, Sequence
+
+from forkpoint.bridge.fork import Fork
+from forkpoint.model.verdict import Fix
+from forkpoint.remedies.fixes import (
+    agree_on_decision,
+    agree_on_root,
+    agree_on_rounds,
+    call_on_all_ranks,
+    in_words,
+    pad_before_gather,
+    raise_together,
+    sort_first,
+    work_in_background,
+)
+from forkpoint.remedies.scene import Scene
+
+FIXES: tuple[Callable[[Fork, Scene], Fix | None], ...] = (
+    call_on_all_ranks.offer,
+    agree_on_decision.offer,
+    agree_on_rounds.offer,
+    sort_first.offer,
+    raise_together.offer,
+    pad_before_gather.offer,
+    agree_on_root.offer,
+    work_in_background.offer,
+    in_words.offer,
+)
+"""For a fork, the first that fits."""
+_MOST = 3
+
+
+def offer_fixes(forks: Sequence[Fork], scene: Scene) -> tuple[Fix, ...]:
+    """For each fork that explains the divergence as well as the first one does; patches before words."""
+    equal = [fork for fork in forks if fork.confidence == forks[0].confidence][:_MOST]
+    found = [next(f for offer in FIXES if (f := offer(fork, scene))) for fork in equal]
+    return tuple(sorted(dict.fromkeys(found), key=lambda fix: fix.patch is None))

@@ -1,0 +1,73 @@
+"""Agree on a decision before any rank acts on it.
+
+The condition goes through an all_reduce of one flag. If the condition says that something is bad, missing or at its
+end, one rank is enough for all; if it says that something is there, or that all of something is done, all ranks must
+have it. Not for conditions that ask for the rank: those differ on purpose.
+"""
+
+import ast
+
+from forkpoint.bridge.fork import Fork, ForkKind
+from forkpoint.model.verdict import Fix
+from forkpoint.remedies.agree import agreement, group_at
+from forkpoint.remedies.edit import wrapping
+from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.together import asks_for_rank, come_together, is_about_order, leaves, matters
+from forkpoint.source.syntax import last_word
+
+_KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})
+_PRESENT = frozenset(
+    {"all", "exists", "isfile", "is_file", "isdir", "is_dir", "isfinite", "isinstance", "hasattr", "len"}
+)
+_FEW = frozenset({"any", "isnan", "isinf"})
+
+
+def offer(fork: Fork, scene: Scene) -> Fix | None:
+    node = fork.node
+    if fork.kind not in _KINDS or not isinstance(node, ast.If | ast.While):
+        return None
+    if asks_for_rank(node.test, fork.function, scene.analysis) or not come_together(
+        node, fork.function, scene.analysis
+    ):
+        return None
+    if fork.kind is ForkKind.SKIPPED and not (matters(fork, scene.analysis) or leaves(node)):
+        return None
+    # In which order calls are made is no matter of one group alone.
+    is_order = is_about_order(node, fork.function, scene.analysis)
+    group = "" if is_order else group_at(fork, scene)
+    if group is None:
+        return None
+    module = fork.function.module
+    of_all = _asks_for_all(node.test)
+    agreed = agreement("all_ranks" if of_all else "any_rank", module, group)
+    edits = wrapping(node.test, f"{agreed.name}(", f"{agreed.argument})")
+    patch = scene.patch(module, [definitions(module, [agreed.text]), *edits])
+    who = "only if all ranks do" if of_all else "if one rank does"
+    text, where = short(module.source(node.test)), scene.where(module, node)
+    title = f"Agree on `{text}` ({where}) before acting on it: all ranks take that way {who}. It costs one small all_reduce."
+    return Fix(title, patch) if patch else None
+
+
+def _asks_for_all(test: ast.expr) -> bool:
+    """The way it opens needs what it asks for, so no rank may take it for the sake of another."""
+    match test:
+        case ast.UnaryOp(op=ast.Not()):
+            word = last_word(test.operand)
+            return word in _FEW and not _is_about_values(test.operand)
+        case ast.Compare(ops=[ast.IsNot() | ast.In()]):
+            return True
+        case ast.Compare(left=ast.Call() as call, ops=[ast.Gt()]):
+            return last_word(call) == "len"
+        case ast.BoolOp(op=ast.And()):
+            return any(_asks_for_all(value) for value in test.values)
+        case ast.Call():
+            return last_word(test) in _PRESENT
+        case _:
+            return False
+
+
+def _is_about_values(expr: ast.expr) -> bool:
+    """`isfinite(x).any()`: the question behind it is whether numbers are good."""
+    words = {last_word(node) for node in ast.walk(expr) if isinstance(node, ast.Call)}
+    return bool(words & {"isnan", "isinf", "isfinite"})

@@ -1,0 +1,61 @@
+"""Go round a loop as often as the rank with the fewest rounds.
+
+A `range` is cut to the smallest length before the loop. Anything else is asked round by round whether all ranks have
+one more. Ranks with more leave out their last rounds.
+"""
+
+import ast
+
+from forkpoint.bridge.fork import Fork, ForkKind
+from forkpoint.model.verdict import Fix
+from forkpoint.remedies.agree import agreement, group_at
+from forkpoint.remedies.edit import wrapping
+from forkpoint.remedies.place import definitions, free_name, names_in, short
+from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.snippets import IN_STEP
+from forkpoint.remedies.together import come_together
+from forkpoint.source.syntax import last_word
+
+
+def offer(fork: Fork, scene: Scene) -> Fix | None:
+    loop = fork.node
+    if fork.kind is not ForkKind.LOOP or not isinstance(loop, ast.For):
+        return None
+    group = group_at(fork, scene)
+    if group is None or _is_over_keys(loop) or not come_together(loop, fork.function, scene.analysis):
+        return None
+    module = fork.function.module
+    length = _length(loop.iter)
+    if length is not None:
+        agreed = agreement("fewest", module, group)
+        texts, edits = [agreed.text], wrapping(length, f"{agreed.name}(", f"{agreed.argument})")
+    else:
+        agreed, name = agreement("all_ranks", module, group), free_name("in_step", module)
+        options = {"group_parameter": ", group" if group else "", "group_argument": ", group" if group else ""}
+        texts = [agreed.text, IN_STEP.format(name=name, agree=agreed.name, **options)]
+        edits = wrapping(loop.iter, f"{name}(", f"{agreed.argument})")
+    patch = scene.patch(module, [definitions(module, texts), *edits])
+    text, where = short(module.source(loop.iter)), scene.where(module, loop)
+    how = "before the loop" if length is not None else "in each round"
+    title = (
+        f"Agree {how} on how often to go through `{text}` ({where}): as often as the rank with the fewest rounds. "
+        "The others leave out their last ones."
+    )
+    return Fix(title, patch) if patch else None
+
+
+def _is_over_keys(loop: ast.For) -> bool:
+    """What it goes through says which: a round of one rank must not meet another one's round."""
+    keyed = isinstance(loop.iter, ast.Call) and last_word(loop.iter) in {"sorted", "keys", "items", "values", "set"}
+    picked = {
+        name for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Subscript) for name in names_in(n.slice)
+    }
+    counted = isinstance(loop.iter, ast.Call) and last_word(loop.iter) in {"range", "enumerate"}
+    return keyed or (not counted and bool(picked & names_in(loop.target)))
+
+
+def _length(iterated: ast.expr) -> ast.expr | None:
+    """`n` of `range(n)`."""
+    if isinstance(iterated, ast.Call) and last_word(iterated) == "range" and len(iterated.args) == 1:
+        return None if isinstance(iterated.args[0], ast.Starred) else iterated.args[0]
+    return None

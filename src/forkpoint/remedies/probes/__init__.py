@@ -1,0 +1,38 @@
+"""Probes, one per file: each turns a hang into a clear failure at a chosen place."""
+
+from collections.abc import Callable, Sequence
+
+from forkpoint.bridge.fork import Fork
+from forkpoint.model.verdict import Probe
+from forkpoint.remedies.probes import (
+    collective_reached,
+    exception_caught,
+    rank_held,
+    same_argument,
+    same_decision,
+    same_order,
+    same_rounds,
+)
+from forkpoint.remedies.scene import Scene
+
+PROBES: tuple[Callable[[Fork, Scene], Probe | None], ...] = (
+    same_decision.offer,
+    same_rounds.offer,
+    same_order.offer,
+    same_argument.offer,
+    exception_caught.offer,
+    rank_held.offer,
+)
+"""For a fork, the first that fits."""
+SECOND = collective_reached.offer
+"""Asks at the collective, not at the decision: it also tells if the fork is not the cause."""
+_MOST = 3
+
+
+def offer_probes(forks: Sequence[Fork], scene: Scene) -> tuple[Probe, ...]:
+    """Forks that explain the divergence equally well get one each; the second kind asks about the first of them."""
+    equal = [fork for fork in forks if fork.confidence == forks[0].confidence]
+    found = [next((p for offer in PROBES if (p := offer(fork, scene))), None) for fork in equal]
+    second = [SECOND(fork, scene) for fork in equal[:1]]
+    by_patch = {probe.patch: probe for probe in (*found[: _MOST - 1], *second, *found[_MOST - 1 :]) if probe}
+    return tuple(by_patch.values())[:_MOST]

@@ -1,0 +1,30 @@
+"""Do not go on after an exception that only some ranks see.
+
+One line at the top of the handler ends the rank that caught it, with the rank's number; Python shows the exception
+itself above it. The ranks that saw none do not come here.
+"""
+
+import ast
+
+from forkpoint.bridge.fork import Fork, ForkKind
+from forkpoint.model.verdict import Probe
+from forkpoint.remedies.place import line_before
+from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.code import spelled
+
+
+def offer(fork: Fork, scene: Scene) -> Probe | None:
+    handler = fork.node
+    if fork.kind is not ForkKind.CAUGHT or not isinstance(handler, ast.ExceptHandler):
+        return None
+    module = fork.function.module
+    where = scene.where(module, handler)
+    caught = spelled(handler.type) if handler.type else None
+    named = f"`{caught}`" if caught else "an exception"
+    dist = torch_names(module).dist_anywhere
+    says = f"caught {named} ({where}) and would go on without the others"
+    text = f'raise BaseException(f"forkpoint probe: rank {{{dist}.get_rank()}} {says}")  # forkpoint probe'
+    patch = scene.patch(module, [line_before(handler.body[0], text, module)])
+    title = f"End the rank that catches {named} at once, instead of letting it go on without the others."
+    return Probe(title, where, patch) if patch else None

@@ -1,0 +1,60 @@
+"""End a rank that stays in one call, with its stacks.
+
+The call goes through a watch that needs neither the other ranks nor the GIL. After ten seconds the rank that is held
+says so, prints where all its threads are, and ends: the failure is on the rank that it is about.
+"""
+
+import ast
+
+from forkpoint.bridge.fork import Fork, ForkKind
+from forkpoint.model.verdict import Probe
+from forkpoint.remedies.calls import handed_over
+from forkpoint.remedies.place import ancestors, definitions, short
+from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.snippets import WITHIN
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import last_word
+
+_DEPTH = 3
+
+
+def offer(fork: Fork, scene: Scene) -> Probe | None:
+    held = _held_call(fork.node, fork.function, scene.analysis, _DEPTH) if fork.kind is ForkKind.HELD else None
+    if held is None:
+        return None
+    call, function = held
+    module = function.module
+    where, text = scene.where(module, call), short(module.source(call))
+    what = f"`{text}` ({where})"
+    edits = handed_over(call, f"_forkpoint_within({what!r}", module)
+    patch = scene.patch(module, [definitions(module, [WITHIN]), *edits]) if edits else None
+    title = f"Give `{text}` ten seconds: a rank that stays in it longer prints its stacks and ends."
+    return Probe(title, where, patch) if patch else None
+
+
+def _held_call(node: ast.AST, function: Function, analysis: Analysis, depth: int) -> tuple[ast.Call, Function] | None:
+    """The call in which the rank is. Of a loop that polls each round is short: it is the call of its function."""
+    call = next((n for n in ast.walk(_head(node)) if isinstance(n, ast.Call)), None)
+    loops = any(isinstance(outer, ast.While | ast.For) for outer, _ in ancestors(node, function))
+    if call is not None and last_word(call) != "sleep" and not (loops and _polls(node, function)):
+        return None if analysis.communication.reach(call, function) else (call, function)
+    sites = list(analysis.resolver.call_sites(function))
+    return _held_call(sites[0][0], sites[0][1], analysis, depth - 1) if depth and len(sites) == 1 else None
+
+
+def _head(node: ast.AST) -> ast.AST:
+    """What of a statement is evaluated when it is come to."""
+    if isinstance(node, ast.With):
+        return node.items[0].context_expr
+    for name in ("test", "value"):
+        part = getattr(node, name, None)
+        if isinstance(node, ast.stmt) and isinstance(part, ast.expr):
+            return part
+    return node if isinstance(node, ast.expr) else ast.Pass()
+
+
+def _polls(node: ast.AST, function: Function) -> bool:
+    """The loop around it sleeps between its rounds."""
+    loop = next(outer for outer, _ in ancestors(node, function) if isinstance(outer, ast.While | ast.For))
+    return any(isinstance(n, ast.Call) and last_word(n) == "sleep" for n in ast.walk(loop))

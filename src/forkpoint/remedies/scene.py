@@ -1,0 +1,68 @@
+"""What every remedy looks at beside its fork, and how its edits become a patch."""
+
+import ast
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forkpoint.model.divergence import Divergence
+from forkpoint.remedies.edit import Edit, edited, normal_text
+from forkpoint.remedies.patch import unified
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.code import Module
+
+_DEFAULT = frozenset({"default_pg", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    divergence: Divergence | None
+    analysis: Analysis
+    roots: tuple[str, ...]
+    """The folders or files that were given as source."""
+
+    def name(self, module: Module) -> str:
+        """As it is called from the source root."""
+        for root in self.roots:
+            base = Path(root) if Path(root).is_dir() else Path(root).parent
+            relative = os.path.relpath(module.path, base)
+            if not relative.startswith(os.pardir):
+                return relative.replace(os.sep, "/")
+        return module.path
+
+    def where(self, module: Module, node: ast.stmt | ast.expr | ast.excepthandler) -> str:
+        return f"{self.name(module)}:{node.lineno}"
+
+    def patch(self, module: Module, edits: Sequence[Edit]) -> str | None:
+        """None where the file is not what was read, is not UTF-8, or would no longer parse."""
+        try:
+            before = Path(module.path).read_bytes()
+            if normal_text(before) != module.text.encode():
+                return None
+            after = edited(before, edits)
+            ast.parse(after)
+            return unified(self.name(module), before, after).decode()
+        except (OSError, SyntaxError, UnicodeError, ValueError):
+            return None
+
+    @property
+    def in_default_group(self) -> bool:
+        group = self.divergence.group if self.divergence else None
+        return group is None or group.desc in _DEFAULT or group.name in _DEFAULT
+
+    @property
+    def members(self) -> str | None:
+        """The argument that keeps a probe to the group in which ranks parted. None: the evidence does not tell it."""
+        if self.in_default_group or self.divergence is None:
+            return ""
+        group = self.divergence.group
+        return f", ranks={_written(tuple(sorted(group.ranks)))}" if group.declared else None
+
+
+def _written(ranks: tuple[int, ...]) -> str:
+    """`range(8, 16)`, `range(1, 512, 8)`, or one by one."""
+    if len(ranks) < 3:
+        return str(ranks)
+    regular = range(ranks[0], ranks[-1] + 1, ranks[1] - ranks[0])
+    return str(regular if tuple(regular) == ranks else ranks)

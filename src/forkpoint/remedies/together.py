@@ -1,0 +1,161 @@
+"""Do all ranks come to a place, the same number of times? Only there can they be compared, or agree."""
+
+import ast
+from collections.abc import Iterator
+
+from forkpoint.bridge.fork import Fork
+from forkpoint.remedies.place import ancestors
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import Strength
+from forkpoint.source.branches import Branch, leaving, skipped
+from forkpoint.source.code import Class, Function
+from forkpoint.source.syntax import last_word
+from forkpoint.source.value import Reasons, strength_of
+from forkpoint.source.words import is_rank_word
+
+_DEPTH = 6
+"""Callers above a function that are looked at. Further up stands the entry of the job, which all ranks run."""
+_NAMES = 3
+"""Steps from a condition to where its value is made."""
+
+
+def come_together(
+    node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
+) -> bool:
+    """False where source shows that some ranks may not come, `but_for` the branch that is under suspicion itself. True
+    says no more than that it shows nothing.
+    """
+    if not meet(node, function, analysis, but_for=but_for, depth=0) or _is_in_uneven_loop(node, function, analysis):
+        return False
+    sites = analysis.resolver.call_sites(function) if depth else ()
+    above = (s for s in sites if s[1] is not function)
+    return all(come_together(call, caller, analysis, but_for=but_for, depth=depth - 1) for call, caller in above)
+
+
+def meet(
+    node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
+) -> bool:
+    """As above, but some ranks may come more often than others: enough to ask, not to agree."""
+    if _is_under_difference(node, function, analysis, but_for) or parted_before(node, function, analysis, but_for):
+        return False
+    sites = analysis.resolver.call_sites(function) if depth else ()
+    above = (s for s in sites if s[1] is not function)
+    return all(meet(call, caller, analysis, but_for=but_for, depth=depth - 1) for call, caller in above)
+
+
+def asks_for_rank(test: ast.expr, function: Function, analysis: Analysis, depth: int = _NAMES) -> bool:
+    """`rank == 0`, `is_main_process()`, `self.enabled` with `self.enabled = rank == 0`: it differs on purpose."""
+    if depth == 0:
+        return False
+    match test:
+        case ast.UnaryOp():
+            return asks_for_rank(test.operand, function, analysis, depth)
+        case ast.BoolOp():
+            return any(asks_for_rank(value, function, analysis, depth) for value in test.values)
+        case ast.Compare():
+            return any(is_rank_word(last_word(side)) for side in (test.left, *test.comparators))
+        case ast.Name() | ast.Attribute() | ast.Call():
+            made = made_of(test, function, analysis)
+            return is_rank_word(last_word(test)) or any(asks_for_rank(e, f, analysis, depth - 1) for e, f in made)
+        case _:
+            return False
+
+
+def is_paired(fork: Fork, analysis: Analysis) -> bool:
+    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: the same call stands in another branch on the rank, so that
+    to differ at one of them is right.
+    """
+    key = fork.step.key if fork.step else None
+    return key is not None and any(
+        branch.node is not fork.node
+        and asks_for_rank(branch.test, fork.function, analysis)
+        and any(step.key == key for arm in branch.arms for step in arm.steps)
+        for branch in analysis.ways.branches(fork.function)
+    )
+
+
+def made_of(expr: ast.expr, function: Function, analysis: Analysis) -> Iterator[tuple[ast.expr, Function]]:
+    """What is assigned to a variable or attribute, or returned by a call."""
+    resolver = analysis.resolver
+    if isinstance(expr, ast.Name):
+        yield from ((value, function) for value in resolver.assigned(function).get(expr.id, ()))
+    elif isinstance(expr, ast.Attribute):
+        owner = resolver.class_of(expr.value, function)
+        yield from resolver.attributes(owner).get(expr.attr, ()) if isinstance(owner, Class) else ()
+    elif isinstance(expr, ast.Call):
+        for callee in resolver.callees(expr, function).functions:
+            yield from ((r.value, callee) for r in callee.own.returns if r.value is not None)
+
+
+def _is_under_difference(node: ast.AST, function: Function, analysis: Analysis, but_for: ast.AST | None) -> bool:
+    for outer, inner in ancestors(node, function):
+        if isinstance(outer, ast.ExceptHandler):
+            return True
+        decides = outer.test if isinstance(outer, ast.If | ast.While | ast.IfExp) else None
+        if decides is None or inner is decides or outer is but_for:
+            continue
+        if _counts(analysis.differences.test(decides, function).reasons):
+            return True
+    return False
+
+
+def _is_in_uneven_loop(node: ast.AST, function: Function, analysis: Analysis) -> bool:
+    return any(
+        isinstance(outer, ast.For | ast.AsyncFor)
+        and inner is not outer.iter
+        and _counts(analysis.differences.test(outer.iter, function).extent)
+        for outer, inner in ancestors(node, function)
+    )
+
+
+def parted_before(
+    node: ast.AST, function: Function, analysis: Analysis, but_for: ast.AST | None = None
+) -> Branch | None:
+    """The first branch above it, in the same function, after which not all ranks need come to it."""
+    around = {outer for outer, _ in ancestors(node, function)} | {node, but_for}
+    line = getattr(node, "lineno", 0)
+    return next(
+        (
+            branch
+            for branch in analysis.ways.branches(function)
+            if branch.node.lineno < line
+            and branch.node not in around
+            and _parts(branch)
+            and _counts(analysis.differences.test(branch.test, function).reasons)
+        ),
+        None,
+    )
+
+
+def is_about_order(node: ast.AST, function: Function, analysis: Analysis) -> bool:
+    """All arms of the branch make the same calls, in another order."""
+    branch = next((b for b in analysis.ways.branches(function) if b.node is node), None)
+    keys = [[step.key for step in arm.steps] for arm in branch.arms] if branch else [[]]
+    return bool(keys[0]) and all(sorted(k) == sorted(keys[0]) for k in keys) and any(k != keys[0] for k in keys)
+
+
+def matters(fork: Fork, analysis: Analysis) -> bool:
+    """Some communication depends on the branch: it stands in an arm, or an arm leaves before it."""
+    branch = next((b for b in analysis.ways.branches(fork.function) if b.node is fork.node), None)
+    if fork.step is not None or branch is None:
+        return fork.step is not None
+    return any(arm.steps or any(skipped(branch, way) for way in arm.may_leave) for arm in branch.arms)
+
+
+def leaves(node: ast.If | ast.While) -> bool:
+    """One of its arms ends with `return`, `continue` or `break`."""
+    return bool({leaving(node.body), leaving(node.orelse)} & {"return", "continue", "break"})
+
+
+def _parts(branch: Branch) -> bool:
+    """Its arms do not come to the same place with the same communication behind them. What members of a group do among
+    themselves holds up nobody else.
+    """
+    arms = [arm for arm in branch.arms if arm.leaves != "raise"]
+    return (
+        any(arm.may_leave for arm in arms) or len({tuple(s.key for s in arm.steps if not s.group) for arm in arms}) > 1
+    )
+
+
+def _counts(reasons: Reasons) -> bool:
+    return strength_of(reasons) in {Strength.CERTAIN, Strength.LIKELY}

@@ -1,0 +1,137 @@
+"""Runs jobs of several gloo ranks: torch is imported once, every rank is a fork of this process.
+
+    python ranks.py JOBS.json
+
+A job is a folder with a train.py. What each rank printed is in `log_rank_N.txt` beside it; exit codes of all jobs
+come out as JSON on standard output.
+"""
+
+import atexit
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.nn.parallel
+
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # what it imports late, it imports here
+
+AT_ONCE = 8
+"""Most of them wait most of the time."""
+
+
+@dataclass
+class Job:
+    folder: Path
+    world: int
+    limit: float
+    pg_timeout: int
+    own_hashes: bool
+    """Every rank has other hashes of strings, as processes have by default."""
+    must_end: bool
+    """If a rank has to be killed, try once more: torch itself now and then hangs when a model is freed at the end."""
+    began: float = 0.0
+    ranks: dict[int, int] = field(default_factory=dict)
+    """Process number -> rank."""
+    codes: dict[int, int] = field(default_factory=dict)
+
+
+def rank_main(job: Job, rank: int, port: int) -> int:
+    with (job.folder / f"log_rank_{rank}.txt").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(job.world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "BACKEND": "gloo",
+        "PG_TIMEOUT": str(job.pg_timeout),
+        "DUMP_DIR": str(job.folder),
+        "PYTHONHASHSEED": str(17 + rank),
+    }
+    os.chdir(job.folder)
+    if job.own_hashes:
+        os.execv(sys.executable, [sys.executable, "train.py"])
+    faulthandler.register(signal.SIGUSR1)
+    return run_script(job.folder)
+
+
+def run_script(folder: Path) -> int:
+    sys.path[0] = str(folder)
+    sys.argv = ["train.py"]
+    code = 1
+    try:
+        runpy.run_path("train.py", run_name="__main__")
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the top
+        traceback.print_exc()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(job: Job) -> Job:
+    job.began, job.ranks, job.codes = time.monotonic(), {}, {}
+    port = free_port()
+    for rank in range(job.world):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(rank_main(job, rank, port))
+        job.ranks[pid] = rank
+    return job
+
+
+def is_done(job: Job) -> bool:
+    """Reap whoever has ended; at the limit end the rest."""
+    for pid in [p for p, rank in job.ranks.items() if rank not in job.codes]:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended and time.monotonic() - job.began > job.limit:
+            os.kill(pid, signal.SIGUSR1)  # its stack goes to its log
+            time.sleep(0.2)
+            os.kill(pid, signal.SIGKILL)
+            ended, status = os.waitpid(pid, 0)
+        if ended:
+            job.codes[job.ranks[pid]] = os.waitstatus_to_exitcode(status)
+    return len(job.codes) == job.world
+
+
+def main() -> None:
+    waiting = [Job(**told | {"folder": Path(told["folder"])}) for told in json.loads(Path(sys.argv[1]).read_text())]
+    running: list[Job] = []
+    done: dict[str, list[int]] = {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            running.append(start(waiting.pop(0)))
+        for job in [j for j in running if is_done(j)]:
+            running.remove(job)
+            codes = [job.codes[rank] for rank in range(job.world)]
+            if job.must_end and min(codes) < 0:
+                job.must_end = False
+                waiting.append(job)
+                continue
+            done[str(job.folder)] = codes
+        time.sleep(0.02)
+    sys.stdout.write(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()
