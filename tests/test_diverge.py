@@ -1,10 +1,12 @@
 """Timeline -> Divergence: the earliest parting, and who stands where."""
 
 from forkpoint.align import align
+from forkpoint.align.slots import sequence
 from forkpoint.cohorts import find_partings
 from forkpoint.diverge import find_divergences
 from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence, PartingKind, Role
+from forkpoint.model.trace import BLOCK
 from small_jobs import SmallJob
 
 
@@ -210,3 +212,19 @@ def test_every_member_is_in_exactly_one_cohort() -> None:
     assert fork is not None
     assert sorted(r for c in fork.cohorts for r in c.ranks) == [0, 1, 2, 3, 4]
     assert {c.role for c in fork.cohorts} == {Role.WAITING, Role.BEHIND, Role.SILENT}
+
+
+def test_a_number_that_jumps_out_of_all_bounds_costs_nothing() -> None:
+    """As a broken or hostile dump may have it."""
+    job = SmallJob(2)
+    job.op()
+    job.op()
+    job.op(ranks=[0], collective_seq_id=2**62)
+    job.op(ranks=[1], name="all_gather")
+
+    timeline = align(job.capture())
+    track = timeline.groups[0].track(0)
+
+    assert track is not None
+    assert track.last_seq == 2**62
+    assert len(sequence(track, timeline.tables)) < 2 * BLOCK

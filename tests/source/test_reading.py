@@ -31,6 +31,14 @@ def test_it_is_noted_and_the_rest_is_read(what: str, tmp_path: Path) -> None:
     assert len(analyse(program).communication.reaches) == 1
 
 
+def test_a_notebook_is_noted_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "explore.ipynb").write_text('{"cells": []}')
+
+    (note,) = read_program([str(tmp_path)]).notes
+
+    assert "nbconvert" in note.text
+
+
 def test_a_function_of_ten_thousand_lines_is_read(tmp_path: Path) -> None:
     body = "".join(f"    x = x + {n}\n    if x > {n}:\n        x = step(x)\n" for n in range(3500))
     (tmp_path / "long.py").write_text(f"import torch.distributed as dist\ndef f(x):\n{body}    dist.all_reduce(x)\n")

@@ -31,13 +31,16 @@ class Sequence:
 
 def sequence(track: Track, tables: Tables) -> Sequence:
     blocks = [tables.blocks[key] for key in track.blocks]
-    seqs = np.concatenate([b.seqs for b in blocks]) - track.first_seq
-    size = track.last_seq - track.first_seq + 1
+    seqs = np.concatenate([b.seqs for b in blocks])
+    # A ring buffer holds neighbours. Where a broken file's numbers jump, what lies before the jump is left out.
+    first = max(track.first_seq, track.last_seq - 2 * len(seqs) - BLOCK)
+    kept = seqs >= first
+    at, size = seqs[kept] - first, track.last_seq - first + 1
     match, stack, epoch = np.zeros(size, np.uint64), np.zeros(size, np.uint64), np.zeros(size, np.int64)
-    match[seqs] = np.concatenate([b.match for b in blocks])
-    stack[seqs] = np.concatenate([b.stack for b in blocks])
-    epoch[seqs] = np.concatenate([b.epoch for b in blocks])
-    return Sequence(track.first_seq, match, stack, epoch)
+    match[at] = np.concatenate([b.match for b in blocks])[kept]
+    stack[at] = np.concatenate([b.stack for b in blocks])[kept]
+    epoch[at] = np.concatenate([b.epoch for b in blocks])[kept]
+    return Sequence(first, match, stack, epoch)
 
 
 def token_at(track: Track, seq: int, tables: Tables, column: Column = "match") -> int | None:

@@ -53,8 +53,12 @@ def _candidates(incident: Incident, verdict: Verdict, walk: Walk) -> Iterator[We
             chain = walk.places.chain(sides.odd.stack)
             if chain:
                 yield from find_argument(chain, sides.odd.cohort, walk)
-        case Cause.DIVERGENT_PATH | Cause.ORDER_INVERSION | Cause.RANK_LOST if sides is not None:
+        case Cause.DIVERGENT_PATH | Cause.ORDER_INVERSION if sides is not None:
             yield from _parted(verdict, sides, walk)
+        case Cause.RANK_LOST if sides is not None:
+            # A rank that is gone has left every loop: that alone tells nothing.
+            loops = ForkKind.LOOP
+            yield from (w for w in _parted(verdict, sides, walk) if w.fork.kind is not loops or w.fork.reasons)
         case Cause.DIVERGENT_PATH if verdict.divergence is not None:
             chains = {walk.places.chain(c.stack) for c in verdict.divergence.cohorts}
             if len(chains) == 1 and (chain := chains.pop()):

@@ -29,7 +29,7 @@ def attach_sites(
     told = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > _SURE else ""
     attached = replace(
         verdict,
-        sites=found or verdict.sites,
+        sites=found or tuple(_located(site, analysis, source) for site in verdict.sites),
         summary=f"{verdict.summary}{told}",
         coverage=replace(verdict.coverage, notes=notes),
     )
@@ -48,6 +48,13 @@ def sites(forks: tuple[Fork, ...], source: Sequence[str] = ()) -> tuple[Site, ..
         )
         for fork in forks
     )
+
+
+def _located(site: Site, analysis: Analysis, source: Sequence[str]) -> Site:
+    """A line of a stack, named as it lies under the source that was given."""
+    module = analysis.program.module_at(site.file)
+    fits = module is not None and site.line <= len(module.lines)
+    return replace(site, file=relative(module.path, source)) if module is not None and fits else site
 
 
 def relative(path: str, source: Sequence[str]) -> str:

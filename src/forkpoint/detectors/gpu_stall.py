@@ -84,8 +84,8 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
     held = _not_started(divergence, incident) if timed else ()
     heard = all(has_log(r, incident) for r in divergence.sides[0])
-    if not held and (timed or not heard or _has_root(divergence)):
-        return  # running everywhere; no logs that would tell of the network; roots that may differ and are not recorded
+    if not held and (timed or not heard or _has_root(divergence) or _has_splits(divergence)):
+        return  # running everywhere; no logs to tell of the network; roots or splits that may differ and are not recorded
     alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
     if held:
         summary = f"{alike}; {name_ranks(held)} never started it: earlier work holds the GPU"
@@ -151,6 +151,11 @@ def _is_on_cpu(divergence: Divergence, incident: Incident) -> bool:
 
 def _has_root(divergence: Divergence) -> bool:
     return any(c.op not in SYNCHRONISING for c in divergence.cohorts if c.op)
+
+
+def _has_splits(divergence: Divergence) -> bool:
+    """How an all_to_all is cut is not in the dump, only its whole size."""
+    return any(c.op is not None and c.op.startswith("all_to_all") for c in divergence.cohorts)
 
 
 def _not_started(divergence: Divergence, incident: Incident) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from forkpoint.source.parse import parse_module
 MAX_BYTES = 4_000_000
 """Of one file. Larger ones are data or generated."""
 MAX_FILES = 50_000
+NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
 
@@ -118,17 +119,20 @@ def _find(paths: Sequence[str], program: Program) -> Iterator[str]:
 
 
 def find_files(path: str) -> Iterable[str]:
-    """The Python files below a folder, in a fixed order; a file is itself."""
+    """The Python files and notebooks below a folder, in a fixed order; a file is itself."""
     if not Path(path).is_dir():
         yield path
         return
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(f for f in folders if f not in _SKIPPED and not f.endswith(".egg-info"))
-        yield from (str(Path(folder) / file) for file in sorted(files) if file.endswith(".py"))
+        yield from (str(Path(folder) / file) for file in sorted(files) if file.endswith((".py", NOTEBOOK)))
 
 
 def _add(file: str, program: Program) -> None:
     if file in program.modules:
+        return
+    if file.endswith(NOTEBOOK):
+        program.notes.append(Note(file, "a notebook is not read: jupyter nbconvert --to script makes a file that is"))
         return
     try:
         size = Path(file).stat().st_size
