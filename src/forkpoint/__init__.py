@@ -30,4 +30,12 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in {"Verdict", "diagnose"}:
+        _show_in_notebooks()
     return getattr(import_module(_HOME[name]), name)
+
+
+def _show_in_notebooks() -> None:
+    """A verdict as a cell's value is drawn. `model` may not know what renders it, so this door to it tells."""
+    verdict, notebook = import_module("forkpoint.model.verdict"), import_module("forkpoint.report.notebook")
+    verdict.Verdict._repr_html_ = notebook.render_snippet

@@ -22,6 +22,8 @@ def run(args: Namespace) -> int:
         sys.stdout.flush()
         print(f"\nThe evidence lies in {escape(folder)}. The same again:", file=sys.stderr)
         print(f"    forkpoint diagnose {escape(folder)}", file=sys.stderr)
+        if args.html:
+            print(f"\nThe same report for a browser: {escape(args.html)}", file=sys.stderr)
     return 0
 
 

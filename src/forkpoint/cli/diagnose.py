@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose_outputs import (
+    add_output_files,
+    check_outputs,
+    print_instead,
+    print_verdict_line,
+    write_outputs,
+)
 from forkpoint.cli.progress import Progress
+from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
@@ -39,20 +47,30 @@ _MAX_PROBLEMS = 10
 
 
 def run(args: Namespace) -> int:
-    return exit_code(diagnose_paths(args.paths, args, args.source))
+    if args.embed_source and not (args.html and args.source):
+        raise UsageError("--embed-source puts lines of --source DIR into --html FILE: give both")
+    return exit_code(diagnose_paths(args.paths, args, args.source, embed_source=args.embed_source))
 
 
-def diagnose_paths(paths: Sequence[str], args: Namespace, source: Sequence[str] = ()) -> "Verdict":
-    """Read, diagnose and print, as the output options say."""
+def diagnose_paths(
+    paths: Sequence[str], args: Namespace, source: Sequence[str] = (), *, embed_source: bool = False
+) -> "Verdict":
+    """Read, diagnose, print and write, as the output options say."""
     from forkpoint.ingest import read
     from forkpoint.pipeline import diagnose
 
+    check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         capture = read(paths, progress)
-        verdict = diagnose(capture, source)
+        verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
     if not args.quiet:
         _print_problems(capture.problems)
-    print_verdict(verdict, as_json=args.json, width=args.width)
+    try:
+        write_outputs(paths, capture, verdict, args)
+    finally:  # a file that cannot be written does not take the answer away
+        if not print_instead(verdict, args):
+            print_verdict(verdict, as_json=args.json, width=args.width)
+        print_verdict_line(verdict, args)
     return verdict
 
 
@@ -85,7 +103,10 @@ def add_output_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         help=f"columns of the report (at least {_MIN_WIDTH}; default: the terminal's)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress and no remarks on standard error; the VERDICT line stays"
+    )
+    add_output_files(parser)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -97,6 +118,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=_existing,
         metavar="DIR",
         help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
+    )
+    parser.add_argument(
+        "--embed-source",
+        action="store_true",
+        help="put lines of --source into the --html file, around sites and stacks and as patches; else it holds none",
     )
     add_output_arguments(parser)
 

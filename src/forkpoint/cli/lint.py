@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
+from forkpoint.cli.output_file import write_file
 from forkpoint.cli.progress import Progress
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
@@ -150,7 +151,7 @@ def _print_report(report: "Report", args: Namespace) -> None:
         if args.sarif == _STDOUT:
             print(document)
             return
-        _save(args.sarif, document)
+        write_file(args.sarif, [document, "\n"])
     if args.json:
         from forkpoint.lint.render.json_report import render_json
 
@@ -161,13 +162,6 @@ def _print_report(report: "Report", args: Namespace) -> None:
         _print_lines(render_annotations(report))
     elif not args.diff:
         _print_text(report)
-
-
-def _save(file: str, document: str) -> None:
-    try:
-        Path(file).write_text(f"{document}\n", encoding="ascii")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
 
 
 def _print_text(report: "Report") -> None:

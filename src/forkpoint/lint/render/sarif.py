@@ -1,39 +1,34 @@
 """Report -> SARIF 2.1.0, within what GitHub code scanning takes.
 
-Its limits: 25,000 results in a run, of which it keeps 5,000; 10 MB compressed; 1,000 locations in a result, of which it
-keeps 100; 255 characters of a rule's name and 1,024 of its descriptions.
+Its limits on a whole run: 25,000 results, of which it keeps 5,000; 10 MB compressed. Those on parts: report/sarif_parts.py.
 """
 
 import gzip
 import inspect
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
-from forkpoint import __version__
 from forkpoint.lint.catalogue import AnyRule, all_rules
 from forkpoint.lint.render.fingerprints import LineHashes
-from forkpoint.lint.render.json_report import valid_text
 from forkpoint.lint.render.markdown import render_rule
 from forkpoint.lint.report import Report
 from forkpoint.lint.violation import Related, Violation
+from forkpoint.report.sarif_parts import (
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    MAX_RELATED,
+    Row,
+    notification,
+    place,
+    plain,
+    render_run,
+)
 from forkpoint.source import Note
 
 MAX_RESULTS = 25_000
 MAX_KEPT = 5_000
 MAX_GZIP_BYTES = 10_000_000
-MAX_RELATED = 100
-MAX_NAME = 255
-MAX_DESCRIPTION = 1024
 MAX_NOTIFICATIONS = 100
 """No limit is stated for them; more than these nobody reads."""
-
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-
-Row = dict[str, Any]
 
 
 def render_sarif(report: Report) -> str:
@@ -51,16 +46,11 @@ def _document(report: Report, shown: Sequence[Violation]) -> str:
     rules = all_rules()
     index = {rule.code: number for number, rule in enumerate(rules)}
     hashes = LineHashes()
-    run = {
-        "tool": {"driver": {"name": "forkpoint", "version": __version__, "rules": [_rule(rule) for rule in rules]}},
-        "columnKind": "unicodeCodePoints",
-        "invocations": [
-            {"executionSuccessful": True, "toolExecutionNotifications": _notifications(report, len(shown))}
-        ],
-        "results": [_result(violation, index[violation.rule], hashes) for violation in shown],
-    }
-    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=1).replace("\x7f", "\\u007f")
+    return render_run(
+        rules=[_rule(rule) for rule in rules],
+        results=[_result(violation, index[violation.rule], hashes) for violation in shown],
+        notifications=_notifications(report, len(shown)),
+    )
 
 
 def _rule(rule: AnyRule) -> Row:
@@ -88,17 +78,15 @@ def _result(violation: Violation, rule_index: int, hashes: LineHashes) -> Row:
         "level": _level(advisory=violation.advisory),
         "message": {"text": _message(violation, related)},
         "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(violation.file)},
-                    "region": {
-                        "startLine": violation.line,
-                        "startColumn": violation.column,
-                        "endLine": max(violation.line, violation.end_line),
-                    },
+            place(
+                violation.file,
+                {
+                    "startLine": violation.line,
+                    "startColumn": violation.column,
+                    "endLine": max(violation.line, violation.end_line),
                 },
-                "logicalLocations": [{"fullyQualifiedName": violation.function}],
-            }
+                logicalLocations=[{"fullyQualifiedName": violation.function}],
+            )
         ],
     }
     if related:
@@ -110,60 +98,35 @@ def _result(violation: Violation, rule_index: int, hashes: LineHashes) -> Row:
 
 
 def _related(related: Related, number: int) -> Row:
-    return {
-        "id": number,
-        "physicalLocation": {
-            "artifactLocation": {"uri": _uri(related.file)},
-            "region": {"startLine": related.line},
-        },
-        "message": {"text": _plain(related.says)},
-    }
+    return place(related.file, {"startLine": related.line}, id=number, message={"text": plain(related.says)})
 
 
 def _message(violation: Violation, related: Sequence[Related]) -> str:
     """The first sentence stands alone in lists. `[text](1)` links to a related location."""
-    parts = [_plain(violation.message)]
+    parts = [plain(violation.message)]
     if violation.condition is not None:
-        parts.append(f"Decided by: {_plain(violation.condition)}")
+        parts.append(f"Decided by: {plain(violation.condition)}")
     if violation.why is not None:
-        parts.append(_plain(violation.why))
-    parts += [f"[{_plain(item.says) or 'see'}]({number})" for number, item in enumerate(related, 1)]
+        parts.append(plain(violation.why))
+    parts += [f"[{plain(item.says) or 'see'}]({number})" for number, item in enumerate(related, 1)]
     return "\n".join(parts)
-
-
-def _plain(text: str) -> str:
-    """Without what SARIF would take for a link."""
-    return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
 
 
 def _notifications(report: Report, shown: int) -> list[Row]:
     said: list[Row] = []
     found = len(report.violations)
     if shown < found:
-        said.append(_notification(f"{found - shown} of {found} results left out: code scanning takes no more"))
+        said.append(notification(f"{found - shown} of {found} results left out: code scanning takes no more"))
     if shown > MAX_KEPT:
-        said.append(_notification(f"GitHub code scanning keeps {MAX_KEPT} of these {shown} results"))
+        said.append(notification(f"GitHub code scanning keeps {MAX_KEPT} of these {shown} results"))
     if len(report.notes) > MAX_NOTIFICATIONS:
-        said.append(_notification(f"{len(report.notes) - MAX_NOTIFICATIONS} more notes than are listed here"))
+        said.append(notification(f"{len(report.notes) - MAX_NOTIFICATIONS} more notes than are listed here"))
     return said + [_note(note) for note in report.notes[:MAX_NOTIFICATIONS]]
 
 
-def _notification(text: str) -> Row:
-    return {"level": "warning", "message": {"text": text}}
-
-
 def _note(note: Note) -> Row:
-    place = {"physicalLocation": {"artifactLocation": {"uri": _uri(note.file)}}}
-    return {"level": "note", "message": {"text": _plain(note.text)}, "locations": [place]}
+    return {"level": "note", "message": {"text": plain(note.text)}, "locations": [place(note.file)]}
 
 
 def _level(*, advisory: bool) -> str:
     return "note" if advisory else "warning"
-
-
-def _uri(file: str) -> str:
-    """Relative to the current folder, which should be the repository's; absolute for what lies outside."""
-    path = Path(os.path.relpath(file))
-    if ".." in path.parts:
-        return Path(file).absolute().as_uri()
-    return quote(valid_text(path.as_posix()))

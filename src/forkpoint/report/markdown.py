@@ -1,0 +1,115 @@
+"""Verdict -> Markdown for tickets and chat: one heading, then who, where, what to do, on what evidence."""
+
+from forkpoint.model.ranks import format_ranks, name_ranks
+from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
+from forkpoint.report.markdown_text import cell, code, fenced, sentence
+from forkpoint.report.words import cited, describe_cohort, describe_slot, suspects_first
+
+MAX_LINES = 60
+"""A ticket is read on one page. The report holds to it; patches that would not fit are left to --json."""
+
+_MAX_COHORTS = 5
+_MAX_RANGES = 8
+_MAX_SITES = 3
+_MAX_REMEDIES = 2
+_MAX_EVIDENCE = 6
+_MAX_NOTES = 4
+_MAX_NEXT = 3
+_SUMMARY = 1200
+_SENTENCE = 400
+_PATCH = 8000
+"""Characters."""
+
+
+def render_markdown(verdict: Verdict) -> str:
+    """At most MAX_LINES lines, ending in a newline. Patches take what the rest leaves."""
+    head = [f"# forkpoint: {verdict.cause}", "", sentence(verdict.summary, _SUMMARY) or "-", "", _facts(verdict)]
+    head += [*_cohorts(verdict), *_sites(verdict)]
+    tail = [*_evidence(verdict), "", _coverage(verdict), *_next(verdict)]
+    remedies = _remedies(verdict, MAX_LINES - len(head) - len(tail))
+    return "\n".join([*head, *remedies, *tail]) + "\n"
+
+
+def _facts(verdict: Verdict) -> str:
+    facts = [f"confidence {verdict.confidence:.2f}", f"action **{verdict.action}**"]
+    if verdict.symptom is not None:
+        facts.append(f"symptom {verdict.symptom}")
+    if verdict.suspects:
+        facts.append(f"suspect: **{name_ranks(verdict.suspects, _MAX_RANGES)}** of {verdict.coverage.ranks}")
+    elif verdict.cause != Cause.HEALTHY:
+        facts.append("no rank can be singled out")
+    return ", ".join(facts)
+
+
+def _cohorts(verdict: Verdict) -> list[str]:
+    if verdict.divergence is None:
+        return []
+    suspects = frozenset(verdict.suspects)
+    cohorts = suspects_first(verdict)
+    rows = [
+        f"| {format_ranks(cohort.ranks, _MAX_RANGES)}{'' if suspects.isdisjoint(cohort.ranks) else ' (suspect)'} "
+        f"| {cohort.role} | {cell(describe_cohort(cohort))} |"
+        for cohort in cohorts[:_MAX_COHORTS]
+    ]
+    hidden = len(cohorts) - len(rows)
+    rows += [f"| {hidden} more cohorts | | |"] if hidden else []
+    where = sentence(describe_slot(verdict.divergence), _SENTENCE)
+    return ["", f"**What**: {where}", "", "| ranks | role | op |", "|---|---|---|", *rows]
+
+
+def _sites(verdict: Verdict) -> list[str]:
+    shown = [_site(site, verdict.summary) for site in verdict.sites[:_MAX_SITES]]
+    return ["", "**Where**", "", *shown] if shown else []
+
+
+def _site(site: Site, told: str) -> str:
+    decided = f": {code(site.condition)}" if site.condition else ""
+    why = f", {sentence(site.why, _SENTENCE)}" if site.why and site.why not in told else ""
+    return f"- {code(f'{site.file[-200:]}:{site.line}')} in {code(site.function)}{decided}{why}"
+
+
+def _remedies(verdict: Verdict, room: int) -> list[str]:
+    """What to do, each with its patch where that fits."""
+    if verdict.cause == Cause.HEALTHY:
+        return []
+    offered: list[tuple[str, Fix | Probe]] = [("Fix", fix) for fix in verdict.fixes[:_MAX_REMEDIES]]
+    offered += [("Probe", probe) for probe in verdict.probes[:1]]
+    room -= 2 * len(offered)
+    lines: list[str] = []
+    for label, remedy in offered:
+        patch = ["", *fenced(remedy.patch)] if remedy.patch else []
+        fits = len(patch) <= room and sum(map(len, patch)) <= _PATCH
+        left_out = "" if fits else f" (its patch has {len(patch) - 3} lines: --json)"
+        shown = [] if left_out else patch
+        room -= len(shown)
+        lines += ["", f"{_title(label, remedy)}{left_out}", *shown]
+    return lines
+
+
+def _title(label: str, remedy: Fix | Probe) -> str:
+    where = f" at {code(remedy.where)}" if isinstance(remedy, Probe) and remedy.where else ""
+    return f"**{label}**{where}: {sentence(remedy.title, _SENTENCE)}"
+
+
+def _evidence(verdict: Verdict) -> list[str]:
+    rows = [
+        f"- {number}{'' if item.rank is None else f' rank {item.rank}'}, {code(item.file.rpartition('/')[2])} "
+        f"{sentence(item.where, 80)}: {sentence(item.says, _SENTENCE)}"
+        for number, item in cited(verdict)
+    ]
+    hidden = len(rows) - _MAX_EVIDENCE
+    rows = [*rows[:_MAX_EVIDENCE], f"- {hidden} more: --json"] if hidden > 0 else rows
+    return ["", "**Evidence**", "", *rows] if rows else []
+
+
+def _coverage(verdict: Verdict) -> str:
+    coverage = verdict.coverage
+    counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
+    notes = [sentence(note, _SENTENCE) for note in coverage.notes[:_MAX_NOTES]]
+    hidden = len(coverage.notes) - len(notes)
+    return "; ".join([f"**Coverage**: {counts}", *notes, *([f"{hidden} more notes: --json"] if hidden else [])])
+
+
+def _next(verdict: Verdict) -> list[str]:
+    rows = [f"- {code(step)}" for step in verdict.next[:_MAX_NEXT]]
+    return ["", "**Next**", "", *rows] if rows else []

@@ -1,0 +1,58 @@
+"""Verdict -> a piece of HTML for notebooks: the sentence, who did what, and where. No script, no style sheet, no link."""
+
+from html import escape as escape_html
+
+from forkpoint.model.ranks import format_ranks, name_ranks
+from forkpoint.model.verdict import Site, Verdict
+from forkpoint.report.escape import escape
+from forkpoint.report.words import describe_cohort, describe_slot, suspects_first
+
+_MAX_COHORTS = 5
+_MAX_SITES = 3
+_MAX_RANGES = 8
+_MAX_CHARS = 1200
+
+
+def render_snippet(verdict: Verdict) -> str:
+    suspect = f", suspect: {name_ranks(verdict.suspects, _MAX_RANGES)}" if verdict.suspects else ""
+    facts = f"confidence {verdict.confidence:.2f}, action {verdict.action}{suspect}"
+    parts = [
+        f"<p><strong>{_text(verdict.cause)}</strong> ({_text(facts)})</p>",
+        f"<p>{_text(verdict.summary)}</p>",
+        *_cohorts(verdict),
+        *_sites(verdict.sites),
+    ]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _cohorts(verdict: Verdict) -> list[str]:
+    if verdict.divergence is None:
+        return []
+    cohorts = suspects_first(verdict)
+    rows = [
+        _row("td", format_ranks(cohort.ranks, _MAX_RANGES), cohort.role, describe_cohort(cohort))
+        for cohort in cohorts[:_MAX_COHORTS]
+    ]
+    hidden = len(cohorts) - len(rows)
+    rows += [_row("td", f"{hidden} more cohorts", "", "")] if hidden else []
+    caption = f"<caption>{_text(describe_slot(verdict.divergence))}</caption>"
+    return [f"<table>{caption}{_row('th', 'ranks', 'role', 'op')}{''.join(rows)}</table>"]
+
+
+def _row(tag: str, *cells: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_text(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _sites(sites: tuple[Site, ...]) -> list[str]:
+    shown = [f"<li><code>{_text(_describe_site(site))}</code></li>" for site in sites[:_MAX_SITES]]
+    return [f"<ul>{''.join(shown)}</ul>"] if shown else []
+
+
+def _describe_site(site: Site) -> str:
+    place = f"{site.file[-200:]}:{site.line} {site.function[:200]}"
+    return f"{place}: {site.condition}" if site.condition is not None else place
+
+
+def _text(text: str) -> str:
+    """Every string goes through here."""
+    return escape_html(escape(text[:_MAX_CHARS]))

@@ -1,0 +1,92 @@
+"""Verdict -> SARIF 2.1.0: the place in source that let ranks part, as GitHub code scanning shows it."""
+
+import hashlib
+
+from forkpoint.kb.entry import Kind
+from forkpoint.kb.load import entries
+from forkpoint.model.verdict import Cause, Site, Verdict
+from forkpoint.report.escape import escape
+from forkpoint.report.sarif_parts import MAX_DESCRIPTION, MAX_RELATED, Row, notification, place, plain, render_run
+
+_MAX_TEXT = 2000
+_MAX_PATH = 1000
+_SHOWN_DIRECTLY = 0.85
+"""The step of confidence from which on recorded facts show it: below, it is the best reading of them."""
+
+
+def render_sarif(verdict: Verdict) -> str:
+    """One ASCII document with one result. Without a site there is none: GitHub refuses a result without a place."""
+    healthy = verdict.cause == Cause.HEALTHY
+    results = [] if healthy or not verdict.sites else [_result(verdict)]
+    said = [] if healthy or results else [notification(f"{_text(verdict.summary)} No place in source is known.")]
+    return render_run([_rule(verdict.cause)], results, said)
+
+
+def _rule(cause: Cause) -> Row:
+    entry = next(entry for entry in entries(Kind.CAUSE) if entry.code == cause)
+    steps = "\n".join(f"- {step}" for step in entry.do)
+    return {
+        "id": cause,
+        "name": cause.title().replace("-", ""),
+        "shortDescription": {"text": entry.title[:MAX_DESCRIPTION]},
+        "fullDescription": {"text": entry.means[:MAX_DESCRIPTION]},
+        "help": {"text": f"{entry.means}\n\n{steps}", "markdown": f"{entry.means}\n\n{steps}"},
+        "properties": {"tags": ["correctness", "distributed"]},
+    }
+
+
+def _result(verdict: Verdict) -> Row:
+    first, *others = verdict.sites
+    related = others[:MAX_RELATED]
+    row: Row = {
+        "ruleId": verdict.cause,
+        "ruleIndex": 0,
+        "level": _level(verdict),
+        "message": {"text": _message(verdict, first, related)},
+        "locations": [_place(first, logicalLocations=[{"fullyQualifiedName": _text(first.function)}])],
+        "partialFingerprints": {"forkpointSite/v1": _fingerprint(verdict.cause, first)},
+        "properties": {"confidence": verdict.confidence, "action": verdict.action},
+    }
+    if related:
+        row["relatedLocations"] = [
+            _place(site, id=number, message={"text": plain(_text(_decision(site)))})
+            for number, site in enumerate(related, 1)
+        ]
+    return row
+
+
+def _level(verdict: Verdict) -> str:
+    if verdict.cause == Cause.INCONCLUSIVE:
+        return "note"
+    return "error" if verdict.confidence >= _SHOWN_DIRECTLY else "warning"
+
+
+def _message(verdict: Verdict, first: Site, related: list[Site]) -> str:
+    """The first sentence stands alone in lists. `[text](1)` links to a related location."""
+    parts = [plain(_text(verdict.summary))]
+    if first.condition is not None:
+        parts.append(f"Decided by: {plain(_text(first.condition))}")
+    if first.why is not None and first.why not in verdict.summary:
+        parts.append(plain(_text(first.why)))
+    parts += [f"[{plain(_text(_decision(site)))}]({number})" for number, site in enumerate(related, 1)]
+    return "\n".join(parts)
+
+
+def _decision(site: Site) -> str:
+    return site.condition or site.function or "see"
+
+
+def _place(site: Site, **more: object) -> Row:
+    return place(site.file[-_MAX_PATH:], {"startLine": site.line} if site.line > 0 else None, **more)
+
+
+def _fingerprint(cause: Cause, site: Site) -> str:
+    """Says that two incidents are the same one. Without the line, which moves; the file itself is not read: its name
+    comes from the evidence. GitHub's upload adds the hash of the line where it has the source.
+    """
+    parts = (cause, site.file.replace("\\", "/").rpartition("/")[2], site.function, site.condition or "")
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def _text(text: str) -> str:
+    return escape(text[:_MAX_TEXT])

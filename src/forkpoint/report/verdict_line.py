@@ -1,0 +1,43 @@
+r"""Verdict -> one line for programs that scrape logs.
+
+    VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95
+
+Read it with `PATTERN`. New fields are only added at the end; a line that a reader could misunderstand becomes `v2`.
+"""
+
+from forkpoint.model.ranks import format_ranks
+from forkpoint.model.verdict import Verdict
+
+PATTERN = (
+    r"^VERDICT v1 cause=(?P<cause>[a-z-]+) action=(?P<action>[a-z-]+) ranks=(?P<ranks>-|[0-9,-]+(?:\+[0-9]+)?)"
+    r" seq=(?P<seq>-|[0-9]+) confidence=(?P<confidence>[01]\.[0-9]{2})(?: |$)"
+)
+
+_MAX_RANGES = 200
+"""Some collectors of logs cut lines at 4 kB; a range of six-digit ranks takes 14."""
+
+
+def render_line(verdict: Verdict) -> str:
+    """Without a final newline. `-` where there is no rank or no seq; `+N` after the ranges: so many ranks more."""
+    seq = verdict.divergence.seq if verdict.divergence else None
+    fields = {
+        "cause": verdict.cause,
+        "action": verdict.action,
+        "ranks": _ranks(verdict.suspects),
+        "seq": "-" if seq is None else seq,
+        "confidence": f"{verdict.confidence:.2f}",
+    }
+    return " ".join(["VERDICT v1", *(f"{name}={value}" for name, value in fields.items())])
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    ranges = format_ranks(ranks).split(",")
+    if len(ranges) <= _MAX_RANGES:
+        return ",".join(ranges) or "-"
+    shown = ranges[:_MAX_RANGES]
+    return f"{','.join(shown)}+{len(ranks) - sum(map(_size, shown))}"
+
+
+def _size(ranks: str) -> int:
+    first, _, last = ranks.partition("-")
+    return int(last or first) - int(first) + 1

@@ -1,0 +1,63 @@
+"""A verdict as the value of a notebook's cell."""
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+
+import forkpoint
+import verdicts
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.notebook import render_snippet
+from report.hostile import STRINGS, hostile
+
+ALLOWED = {"div", "p", "strong", "table", "caption", "tr", "th", "td", "ul", "li", "code"}
+
+
+class Reader(HTMLParser):
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert attrs == []
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_verdict_shows_itself_through_the_public_door() -> None:
+    assert forkpoint.Verdict is Verdict
+
+    assert verdicts.FOUND._repr_html_() == render_snippet(verdicts.FOUND)
+
+
+def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:
+    text = Reader(render_snippet(verdicts.FOUND)).text
+
+    assert verdicts.FOUND.summary in text
+    assert "suspect: rank 0" in text
+    assert "1-3waitingall_reduce [71178] Float (scheduled)" in text
+    assert "train.py:15 log_progress: is_main_process()" in text
+
+
+@pytest.mark.parametrize("string", STRINGS, ids=lambda s: ascii(s[:20]))
+def test_a_hostile_string_stays_text(string: str) -> None:
+    document = render_snippet(hostile(string))
+
+    assert set(Reader(document).tags) <= ALLOWED
+    assert document.isprintable()
+    assert len(document) < 20_000
+
+
+@given(verdicts.VERDICTS)
+def test_any_verdict_gives_text_in_plain_tags(verdict: Verdict) -> None:
+    assert set(Reader(render_snippet(verdict)).tags) <= ALLOWED
+
+
+def test_many_cohorts_are_counted() -> None:
+    assert "2 more cohorts" in render_snippet(verdicts.crowded(1000))
