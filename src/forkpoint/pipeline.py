@@ -14,18 +14,41 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 
 
-def diagnose(capture: Capture, source: Sequence[str] = ()) -> Verdict:
-    """`source`: folders or files of the program that ran; without them sites are the lines of stacks alone."""
+def diagnose(
+    capture: Capture, source: Sequence[str] = (), *, picture: bool = False, embed_source: bool = False
+) -> Verdict:
+    """`source`: folders or files of the program that ran; without them sites are the lines of stacks alone.
+
+    `picture`: also what a page draws, with lines of the source in it where `embed_source` says so.
+    """
     timeline = align(capture)
     partings = find_partings(timeline)
     divergences = find_divergences(timeline, partings)
     incident = Incident.of(capture, timeline, divergences)
     verdict = judge(incident, detect(incident))
     verdict = replace(verdict, sites=find_bare_sites(incident, verdict))
-    return _with_source(incident, verdict, source) if source else verdict
+    verdict = _with_source(incident, verdict, source) if source else verdict
+    return _with_picture(incident, verdict, source if embed_source else ()) if picture else verdict
 
 
 def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Verdict:
-    from forkpoint.bridge.attach import attach_sites  # noqa: PLC0415 the reader of source costs start-up time
+    """Sites, probes and fixes. The reader of source costs start-up time, so it is imported here."""
+    from forkpoint.bridge.attach import attach_sites  # noqa: PLC0415 as said
+    from forkpoint.remedies import attach_remedies  # noqa: PLC0415 as said
+    from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
+    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
 
-    return attach_sites(incident, verdict, source)
+    analysis = analyse(read_program(source))
+    verdict, forks = attach_sites(incident, verdict, analysis, source)
+    return attach_remedies(verdict, forks, analysis, source)
+
+
+def _with_picture(incident: Incident, verdict: Verdict, quoted: Sequence[str]) -> Verdict:
+    """Most runs draw nothing, so this is imported here."""
+    from forkpoint.pictures import draw  # noqa: PLC0415 as said
+    from forkpoint.pictures.quotes import quote_source  # noqa: PLC0415 as said
+
+    drawn = draw(incident, verdict)
+    if quoted:
+        drawn = replace(drawn, embeds_source=True, quotes=quote_source(verdict, quoted))
+    return replace(verdict, picture=drawn)

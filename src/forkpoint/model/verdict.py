@@ -1,9 +1,10 @@
 """What forkpoint says at the end: a value from which every report is rendered."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from forkpoint.model.divergence import Divergence
+from forkpoint.model.picture import Picture
 
 
 class Cause(StrEnum):
@@ -165,6 +166,8 @@ class Verdict:
     next: tuple[str, ...] = ()
     moments: tuple[Moment, ...] = ()
     """One timeline over all evidence, clock by clock, that which most dumps share first."""
+    picture: Picture | None = field(default=None, compare=False, repr=False)
+    """What a page draws; only where one was asked for. It adds nothing that was judged."""
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -1,0 +1,136 @@
+"""The mesh in which ranks are laid out: from the process groups, else node x local rank, else a plain row.
+
+A family of groups is an axis when they have one size, do not overlap and cover the job. Meshes are laid out with strides
+(DeviceMesh, Megatron), so where groups of missing ranks are not known the stride of the others tells their place.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from forkpoint.model.picture import Axis, Words
+from forkpoint.model.timeline import GroupTimeline
+from forkpoint.pictures.places import Places
+
+_MAX_AXES = 4
+_MAX_FAMILIES = 12
+"""Candidates looked at together: a job has fewer kinds of groups, and their subsets stay below a thousand."""
+_UNNAMED = frozenset({"", "undefined"})
+_NUMBER = re.compile(r"[_-]?[0-9]{1,9}$")
+"""`tp_0`, `tp_1`: groups of one family that were numbered by hand."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mesh:
+    axes: tuple[Axis, ...]
+    position: Words
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    name: str
+    size: int
+    stride: int
+    """Distance between neighbours: the outermost axis has the largest."""
+    along: Words
+    """Per rank its place on this axis."""
+
+
+def find_mesh(world: tuple[int, ...], groups: Sequence[GroupTimeline], places: Places) -> Mesh:
+    return _from_groups(world, groups) or _from_hosts(world, places) or _row(world)
+
+
+def _from_groups(world: tuple[int, ...], groups: Sequence[GroupTimeline]) -> Mesh | None:
+    candidates = _candidates(world, groups)
+    for count in range(min(_MAX_AXES, len(candidates)), 0, -1):
+        for chosen in combinations(candidates, count):
+            mesh = _lay_out(world, chosen)
+            if mesh is not None:
+                return mesh
+    return None
+
+
+def _candidates(world: tuple[int, ...], groups: Sequence[GroupTimeline]) -> list[_Candidate]:
+    """Named families before unnamed ones, the innermost first."""
+    index = {rank: i for i, rank in enumerate(world)}
+    families: dict[tuple[str, int, int], set[tuple[int, ...]]] = {}
+    for ranks, desc in {(g.group.ranks, g.group.desc) for g in groups}:
+        if 1 < len(ranks) < len(world) and all(rank in index for rank in ranks):
+            members = tuple(index[rank] for rank in ranks)
+            name = "" if desc in _UNNAMED else _NUMBER.sub("", desc.removeprefix("mesh_"))
+            families.setdefault((name, len(members), members[1] - members[0]), set()).add(members)
+    found: list[_Candidate] = []
+    for (name, size, stride), family in sorted(
+        families.items(), key=lambda item: (not item[0][0], item[0][2], item[0])
+    ):
+        along = _along(family, size, stride, len(world))
+        if along is not None:
+            found.append(_Candidate(name or f"groups of {size}", size, stride, along))
+    return found[:_MAX_FAMILIES]
+
+
+def _along(family: set[tuple[int, ...]], size: int, stride: int, world: int) -> Words | None:
+    """Each rank's place within its group; None where this family is no axis."""
+    known = Counter(member for members in family for member in members)
+    if max(known.values()) > 1 or 2 * len(known) < world:
+        return None  # overlapping, or a few groups beside the mesh
+    along = np.full(world, -1, np.int32)
+    for members in family:
+        along[list(members)] = np.arange(size)
+    if len(known) == world:
+        return along
+    if len(family) < 2 or stride <= 0 or world % (stride * size):
+        return None  # one group shows no order
+    strided = (np.arange(world) // stride % size).astype(np.int32)
+    return strided if bool(((along == strided) | (along < 0)).all()) else None
+
+
+def _lay_out(world: tuple[int, ...], chosen: Iterable[_Candidate]) -> Mesh | None:
+    """None where two ranks would share a place. Axes that no group spells out are one more, outermost."""
+    ordered = sorted(chosen, key=lambda c: -c.stride)
+    sizes = [c.size for c in ordered]
+    replicas, rest = divmod(len(world), prod(sizes))
+    if rest or not replicas:
+        return None
+    places = np.ravel_multi_index([c.along for c in ordered], sizes)
+    taken = np.bincount(places, minlength=prod(sizes))
+    if (taken != replicas).any():
+        return None
+    axes = [Axis(c.name, c.size) for c in ordered]
+    position = np.column_stack([c.along for c in ordered])
+    if replicas > 1:
+        axes.insert(0, Axis("replica", replicas))
+        position = np.column_stack([_nth_of_its_kind(places), position])
+    return Mesh(tuple(axes), np.ascontiguousarray(position, np.int32))
+
+
+def _nth_of_its_kind(values: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Words:
+    """0 for the first of each value, 1 for the second, and so on."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    nth = np.arange(len(values)) - np.repeat(starts, np.diff(starts, append=len(values)))
+    found = np.zeros(len(values), np.int32)
+    found[order] = nth
+    return found
+
+
+def _from_hosts(world: tuple[int, ...], places: Places) -> Mesh | None:
+    """Only where every rank's host is known: a rank in no row would be lost from sight."""
+    if len(places.hosts) < 2 or bool((places.host < 0).any()):
+        return None
+    local = places.local.astype(np.int32)
+    taken = set(zip(places.host.tolist(), local.tolist(), strict=True))
+    if bool((local < 0).any()) or len(taken) < len(world):
+        local = _nth_of_its_kind(places.host.astype(np.intp))
+    axes = (Axis("node", len(places.hosts)), Axis("local rank", int(local.max()) + 1))
+    return Mesh(axes, np.column_stack([places.host, local]).astype(np.int32))
+
+
+def _row(world: tuple[int, ...]) -> Mesh:
+    return Mesh((Axis("rank", len(world)),), np.arange(len(world), dtype=np.int32).reshape(-1, 1))
