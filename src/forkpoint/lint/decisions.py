@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
@@ -38,12 +39,13 @@ class Unequal:
         return plain and all(s.group for s in self.steps)
 
 
-def unequal_branches(analysis: Analysis) -> Iterator[Unequal]:
-    """One for each call that is left out, at the innermost branch that does it, and one for each exit."""
-    found: dict[ast.AST, Unequal] = {}
-    for unequal in _all_unequal(analysis):
-        found[unequal.at] = unequal
-    yield from found.values()
+@lru_cache(maxsize=1)
+def unequal_branches(analysis: Analysis) -> tuple[Unequal, ...]:
+    """One for each call that is left out, at the innermost branch that does it, and one for each exit.
+
+    Several rules ask for the same analysis.
+    """
+    return tuple({unequal.at: unequal for unequal in _all_unequal(analysis)}.values())
 
 
 def _all_unequal(analysis: Analysis) -> Iterator[Unequal]:

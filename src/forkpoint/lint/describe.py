@@ -2,6 +2,7 @@
 
 import ast
 
+from forkpoint.lint.decisions import Unequal
 from forkpoint.lint.violation import Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
@@ -37,6 +38,21 @@ def violation(  # noqa: PLR0913 a violation has that many parts, most of them by
         why=why(best) if best else None,
         related=(*related, *begins),
         advisory=advisory,
+    )
+
+
+def unequal_violation(rule: str, message: str, unequal: Unequal, analysis: Analysis) -> Violation:
+    """At the call that is left out or the statement that leaves; what rests on weak reasons is advisory."""
+    function = unequal.branch.function
+    return violation(
+        rule,
+        message,
+        function,
+        unequal.at,
+        condition=unequal.branch.test,
+        reasons=unequal.reasons,
+        related=(branch_at(unequal.branch), *relate(unequal.steps[0], function, analysis)),
+        advisory=unequal.is_possible_only or unequal.is_membership,
     )
 
 

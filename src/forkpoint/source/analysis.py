@@ -11,7 +11,7 @@ from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
     program: Program
     resolver: Resolver

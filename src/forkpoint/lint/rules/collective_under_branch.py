@@ -12,7 +12,7 @@ on the rank around a collective that names its own group, which may be just its 
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import branch_at, name_step, relate, violation
+from forkpoint.lint.describe import name_step, unequal_violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
@@ -26,17 +26,10 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         step = unequal.steps[0]
         if unequal.leaves is not None or step.reach.through is not None or step.reach.api.kind is Kind.SETUP:
             continue
-        function = unequal.branch.function
-        yield violation(
-            CODE,
-            f"{name_step(step)} on one side of a branch that ranks can take differently: the others never come to it",
-            function,
-            unequal.at,
-            condition=unequal.branch.test,
-            reasons=unequal.reasons,
-            related=(branch_at(unequal.branch), *relate(step, function, analysis)),
-            advisory=unequal.is_possible_only or unequal.is_membership,
+        message = (
+            f"{name_step(step)} on one side of a branch that ranks can take differently: the others never come to it"
         )
+        yield unequal_violation(CODE, message, unequal, analysis)
 
 
 RULE = Rule(

@@ -12,7 +12,7 @@ exit after which nothing communicates, and `raise`.
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import branch_at, name_step, relate, violation
+from forkpoint.lint.describe import name_step, unequal_violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
@@ -24,17 +24,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
     for unequal in unequal_branches(analysis):
         if unequal.leaves is None:
             continue
-        step, function = unequal.steps[0], unequal.branch.function
-        yield violation(
-            CODE,
-            f"ranks can `{unequal.leaves}` here on their own, and the others go on to {name_step(step)}",
-            function,
-            unequal.at,
-            condition=unequal.branch.test,
-            reasons=unequal.reasons,
-            related=(branch_at(unequal.branch), *relate(step, function, analysis)),
-            advisory=unequal.is_possible_only or unequal.is_membership,
-        )
+        step = unequal.steps[0]
+        message = f"ranks can `{unequal.leaves}` here on their own, and the others go on to {name_step(step)}"
+        yield unequal_violation(CODE, message, unequal, analysis)
 
 
 RULE = Rule(
