@@ -107,6 +107,9 @@ def _by_gpu(rank: int, incident: Incident, fault: GpuFault, *, silence_tells: bo
 
 
 def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tells: bool) -> Departed | None:
+    if events_of(rank, incident, LogKind.SIZES_DIFFER):
+        # Its library refused what a peer sent and ended it: one of two that differ, and which of them is not known.
+        return None
     killed = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
     raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
     if killed:

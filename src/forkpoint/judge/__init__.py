@@ -10,7 +10,7 @@ from forkpoint.judge.from_logs import speak_from_logs
 from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES
+from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Verdict
 from forkpoint.moments import find_moments
@@ -93,6 +93,9 @@ def _abstain(incident: Incident) -> Verdict:
         cited = tuple(cite_event(event) for event in said.events)
         finding = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, cited)
         return replace(verdict, suspects=said.suspects, findings=(finding,))
+    refused = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER]
+    if divergence is None and refused:
+        return _refused(refused, incident)
     if divergence is None:
         seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
         return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))
@@ -100,6 +103,19 @@ def _abstain(incident: Incident) -> Verdict:
         verdict = _inconclusive(incident, _undecided_call(divergence), _wanted(incident))
         return replace(verdict, suspects=tuple(sorted(divergence.odd)), action=Action.FIX_CODE)
     return _inconclusive(incident, _undecided(divergence, incident), _wanted(incident))
+
+
+def _refused(events: list[LogEvent], incident: Incident) -> Verdict:
+    """It is the code, but the library that refuses is no more at fault than the peer that sent."""
+    who = name_ranks(tuple(sorted({e.rank for e in events if e.rank is not None}))) or "a rank"
+    summary = (
+        f"{who} got data of another size than it waited for, and its library refused it: two ranks brought different "
+        "sizes to one operation, by another path or with another tensor, and nothing shows which of them is at fault"
+    )
+    verdict = _inconclusive(incident, summary, _wanted(incident))
+    cited = tuple(cite_event(event) for event in events[:4])
+    finding = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.FIX_CODE, cited)
+    return replace(verdict, action=Action.FIX_CODE, findings=(finding,))
 
 
 def _undecided_call(divergence: Divergence) -> str:
