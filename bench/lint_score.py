@@ -75,6 +75,6 @@ def is_at_fault(bug: Bug, file: str, line: int) -> bool:
 
 
 def _identity(violation: Violation) -> tuple[str, str, str]:
-    """What stays the same when lines move: a message without its numbers, where there is no condition."""
-    said = violation.condition or re.sub(r"\d+", "0", violation.message)
+    """What stays the same when lines move: the condition, and the message without its numbers."""
+    said = f"{violation.condition}: {re.sub(r'[0-9]+', '0', violation.message)}"
     return violation.rule, violation.function, " ".join(said.split())

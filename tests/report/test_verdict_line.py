@@ -10,7 +10,7 @@ import verdicts
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.verdict_line import PATTERN, render_line
 
-README = Path(__file__).parents[2] / "README.md"
+OUTPUTS = Path(__file__).parents[2] / "docs" / "outputs.md"
 
 
 def unfold(ranks: str) -> set[int]:
@@ -63,4 +63,4 @@ def test_any_verdict_can_be_read_back_from_its_line(verdict: Verdict) -> None:
 
 
 def test_the_documented_pattern_is_the_tested_one() -> None:
-    assert PATTERN in README.read_text()
+    assert PATTERN in OUTPUTS.read_text()
