@@ -115,7 +115,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--source",
         action="append",
         default=[],
-        type=_existing,
+        type=existing,
         metavar="DIR",
         help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
     )
@@ -127,7 +127,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
-def _existing(path: str) -> str:
+def existing(path: str) -> str:
     if not Path(path).exists():
         raise ArgumentTypeError(f"{path} does not exist")
     return path

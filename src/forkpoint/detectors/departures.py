@@ -107,16 +107,15 @@ def _by_gpu(rank: int, incident: Incident, fault: GpuFault, *, silence_tells: bo
 
 
 def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tells: bool) -> Departed | None:
-    if events_of(rank, incident, LogKind.SIZES_DIFFER):
-        # Its library refused what a peer sent and ended it: one of two that differ, and which of them is not known.
-        return None
-    killed = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
+    # Whose library refused what a peer sent was ended by it: one of two that differ, and which is not known.
+    refused = events_of(rank, incident, LogKind.SIZES_DIFFER)
+    killed = [] if refused else events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
     raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
     if killed:
         return Departed(rank, Departure.KILLED, killed[0], kill=kill)
     if raised:
         return Departed(rank, Departure.RAISED, raised[0])
-    if _is_alive(rank, incident):
+    if refused or _is_alive(rank, incident):
         return None
     left = events_of(rank, incident, LogKind.LEFT)
     if left:

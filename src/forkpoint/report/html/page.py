@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 
+from forkpoint.report.html.live import Live, live_script, write_live
+
 _MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE)@@")
 _POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
 )
 
 
@@ -27,10 +29,10 @@ def read_page() -> Page:
     return Page((web / "page.html").read_text("utf-8"), (web / "page.css").read_text("utf-8"), script)
 
 
-def assemble(page: Page, title: str, verdict: str, picture: str) -> str:
-    """`title`, `verdict` and `picture` are put in as they are: already escaped."""
+def assemble(page: Page, title: str, verdict: str, picture: str, live: Live | None = None) -> str:
+    """`title`, `verdict` and `picture` are put in as they are: already escaped. `live`: only where it is served."""
     parts = {
-        "CSP": _POLICY.format(script=_hash(page.script), style=_hash(page.style)),
+        "CSP": write_policy(page.style, page.script, live=live is not None),
         "TITLE": title,
         "STYLE": page.style,
         "SCRIPT": page.script,
@@ -38,7 +40,18 @@ def assemble(page: Page, title: str, verdict: str, picture: str) -> str:
         "PICTURE": picture,
     }
     # In one pass: a mark inside what is put in stays text.
-    return _MARK.sub(lambda mark: parts[mark[1]], page.html)
+    return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
+
+
+def write_policy(style: str, *scripts: str, live: bool) -> str:
+    """Allows this style, these scripts, and a live page the stream of its own server."""
+    allowed = " ".join(f"'{_hash(script)}'" for script in ((*scripts, live_script()) if live else scripts))
+    return _POLICY.format(scripts=allowed or "'none'", style=_hash(style)) + ("; connect-src 'self'" if live else "")
+
+
+def _with_live(html: str, live: Live) -> str:
+    link = f'<a class="quiet" href="{live.home}">All incidents</a>\n' if live.home else ""
+    return html.replace("</header>", f"{link}</header>", 1).replace("</body>", f"{write_live(live)}</body>", 1)
 
 
 def _hash(text: str) -> str:

@@ -1,0 +1,84 @@
+"""`forkpoint serve`: the report in a browser, while evidence still arrives."""
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import existing
+from forkpoint.errors import UsageError
+
+_DESCRIPTION = """\
+Show the report of `diagnose --html` in a browser on this machine, and again
+when files come or change. Open the address that is printed: its token is
+needed once, then the browser holds it in a cookie. Ctrl-C ends it.
+
+With files of its own, DIR is one incident, with all that lies below it.
+Otherwise each of its folders is one, and a list shows them. Only 127.0.0.1
+answers, only to GET; nothing is changed. To look from another machine, forward
+the port under the same number: ssh -L PORT:127.0.0.1:PORT HOST
+
+Needs two more packages: pip install 'forkpoint[serve]'
+"""
+
+_MAX_PORT = 65535
+
+
+def run(args: Namespace) -> int:
+    if args.embed_source and not args.source:
+        raise UsageError("--embed-source shows lines of --source DIR: give it, too")
+    try:
+        from forkpoint.serve.server import bind
+        from forkpoint.serve.server import run as serve
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "forkpoint":
+            raise
+        raise UsageError(f"serve needs {package}: pip install 'forkpoint[serve]'") from error
+    bound = bind(args.port)
+    print(bound.url, flush=True)
+    print("forkpoint: open this address in a browser; Ctrl-C ends the server", file=sys.stderr)
+    try:
+        serve(bound, args.folder, args.source, embed_source=args.embed_source)
+    except KeyboardInterrupt:  # how it is meant to end
+        return 0
+    return 0
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", type=_folder, metavar="DIR", help="folder of an incident, or of several")
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="port to listen at (default: any that is free)"
+    )
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        type=existing,
+        metavar="DIR",
+        help="the program that ran, as in `diagnose` (repeatable; read, not run)",
+    )
+    parser.add_argument(
+        "--embed-source", action="store_true", help="show lines of --source, around sites and stacks and as patches"
+    )
+
+
+def _folder(path: str) -> str:
+    if not Path(path).is_dir():
+        raise ArgumentTypeError(f"{path} is no folder")
+    return path
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > _MAX_PORT:
+        raise ArgumentTypeError(f"must be a number from 0 to {_MAX_PORT}")
+    return int(text)
+
+
+COMMAND = Command(
+    name="serve",
+    help="show the report in a browser, and again when files come",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

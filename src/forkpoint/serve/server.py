@@ -1,0 +1,93 @@
+"""The server from its first socket to its end."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from forkpoint.errors import UsageError
+from forkpoint.serve.app import make_app
+from forkpoint.serve.diagnosis import Diagnoser
+from forkpoint.serve.guard import Guard
+from forkpoint.serve.watch import Watch
+
+_LOOPBACK = "127.0.0.1"
+_MAX_CONNECTIONS = 200
+_LAST_WORDS_S = 2
+"""For answers that are on their way when the server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A socket that listens, before anyone is answered."""
+
+    socket: socket.socket
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{_LOOPBACK}:{self.port}/?token={self.token}"
+
+
+def bind(port: int) -> Bound:
+    """0: any free port. Raises UsageError when the port is taken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_LOOPBACK, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"--port {port}: {error.strerror}; leave it out, and a free one is taken") from error
+    return Bound(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
+
+
+def run(bound: Bound, root: str, source: Sequence[str] = (), *, embed_source: bool = False) -> None:
+    """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended."""
+    asyncio.run(_serve(bound, Watch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
+
+
+async def _serve(bound: Bound, watch: Watch) -> None:
+    config = uvicorn.Config(
+        Guard(make_app(watch), bound.port, bound.token),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,  # nobody stands in front, so nobody may say who asks
+        server_header=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_LAST_WORDS_S,
+    )
+    watching = asyncio.create_task(watch.run())
+    server = _Server(config, watch, watching)
+    await server.serve(sockets=[bound.socket])
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching  # raises what made it end, if that was not us
+
+
+class _Server(uvicorn.Server):
+    """Serves as long as it watches: one that no longer looks would show old news for ever."""
+
+    def __init__(self, config: uvicorn.Config, watch: Watch, watching: "asyncio.Task[None]") -> None:
+        super().__init__(config)
+        self._watch, self._watching = watch, watching
+        watching.add_done_callback(self._leave)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Streams and workers first: uvicorn waits for the former, and a signal that it passes on may end us here."""
+        self._watching.cancel()
+        await self._watch.stop()
+        await super().shutdown(sockets)
+
+    def _leave(self, _: "asyncio.Task[None]") -> None:
+        self.should_exit = True

@@ -1,0 +1,148 @@
+"""Looks at the served folder again and again, has what changed diagnosed, and tells those who wait.
+
+Looking is enough: no file system tells of changes the same way, and network file systems do not tell at all.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from forkpoint.serve.diagnosis import Diagnosed, Failed
+from forkpoint.serve.folders import Folder, Folders, find_folders
+
+LIST = "list"
+"""The page that lists incidents, where a key of a folder is expected."""
+
+_EVERY_S = 1.0
+_PATIENCE_S = 10.0
+"""A log that grows all the time is never still; so often it is read all the same."""
+_SHARE = 10
+"""Looking at 100,000 files takes seconds: it gets no more than a tenth of the time."""
+_AT_ONCE = 2
+"""So that one large incident does not hold up the small ones, and memory is not shared by many."""
+
+Diagnose = Callable[[Folder, str, str | None], Awaitable[Diagnosed | Failed]]
+"""A folder, the address of its news and that of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An incident as readers see it."""
+
+    folder: Folder
+    result: Diagnosed | Failed | None
+    """None: being read for the first time."""
+    version: str
+    """Changes with what is shown."""
+
+
+class Settling:
+    """When may files that change be read? When two looks in a row find them the same, or after a while anyway."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, tuple[str, float]] = {}
+        """Of each folder, its state and when it was last still."""
+
+    def find_due(self, folders: Sequence[Folder], now: float) -> list[Folder]:
+        due: list[Folder] = []
+        looks: dict[str, tuple[str, float]] = {}
+        for folder in folders:
+            state, since = self._looks.get(folder.key, ("", now))
+            still = state == folder.state or now - since >= _PATIENCE_S
+            looks[folder.key] = (folder.state, now if still else since)
+            due += [folder] if still else []
+        self._looks = looks
+        return due
+
+
+class Watch:
+    def __init__(self, root: str, diagnose: Diagnose, every_s: float = _EVERY_S) -> None:
+        self.root = root
+        self.folders = Folders((), 0, alone=False)
+        self.closed = False
+        self._diagnose = diagnose
+        self._every_s = every_s
+        self._settling = Settling()
+        self._results: dict[str, Shown] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        first = True
+        while True:
+            begun = time.monotonic()
+            folders = await asyncio.to_thread(find_folders, self.root)
+            is_news = [f.key for f in folders.found] != [f.key for f in self.folders.found]
+            self.folders = folders
+            if is_news:
+                self._tell()
+            due = self._settling.find_due(folders.found, begun)
+            for folder in folders.found if first else due:
+                if self._is_old(folder):
+                    self._tasks[folder.key] = asyncio.create_task(self._renew(folder))
+            first = False
+            self._forget_what_is_gone()
+            await asyncio.sleep(max(self._every_s, _SHARE * (time.monotonic() - begun)))
+
+    async def stop(self) -> None:
+        """Streams end, workers are ended."""
+        self.closed = True
+        self._tell()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def shown(self) -> list[Shown]:
+        return [self._results.get(f.key) or Shown(f, None, "") for f in self.folders.found]
+
+    def version(self, page: str) -> str:
+        """Of the list, or of the incident with this key."""
+        if page == LIST:
+            return sha256(repr([(s.folder.key, s.version) for s in self.shown()]).encode()).hexdigest()[:32]
+        return next((s.version for s in self.shown() if s.folder.key == page), "gone")
+
+    async def news(self, timeout_s: float) -> None:
+        """Returns when anything has changed, or after that time."""
+        try:
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def _is_old(self, folder: Folder) -> bool:
+        """What is shown of it, while nobody is at work on that."""
+        task, known = self._tasks.get(folder.key), self._results.get(folder.key)
+        return (task is None or task.done()) and (known is None or known.version != self._version_of(folder))
+
+    async def _renew(self, folder: Folder) -> None:
+        version = self._version_of(folder)
+        home = None if self.folders.alone else "/"
+        async with self._at_once:
+            try:
+                result = await self._diagnose(folder, events_of(folder.key, version), home)
+            except OSError as error:  # no process or no memory is left for a worker
+                result = Failed(f"the diagnosis could not be started ({error.strerror})")
+        self._results[folder.key] = Shown(folder, result, version)
+        self._tell()
+
+    def _version_of(self, folder: Folder) -> str:
+        """The state before it is read: files that change meanwhile make it old at once. A page alone has no list."""
+        return f"{folder.state}{'-alone' if self.folders.alone else ''}"
+
+    def _forget_what_is_gone(self) -> None:
+        there = {folder.key for folder in self.folders.found}
+        for key in self._results.keys() - there:
+            del self._results[key]
+        self._tasks = {key: task for key, task in self._tasks.items() if key in there or not task.done()}
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def events_of(page: str, version: str) -> str:
+    """The address where a page of this version hears that there is a newer one."""
+    return f"/events?page={page}&seen={version}"
