@@ -8,15 +8,15 @@ RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs accept bench bench-lint clean
+.PHONY: help demo test check format docs accept accept-pictures bench bench-lint chromium clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
 demo: $(VENV)/.base ## set up and diagnose a recorded incident
-	$(BIN)/forkpoint demo
+	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
-test: check ## set up, check, and run every test
+test: check chromium ## set up, check, and run every test
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.full ## format, lint, types, layers
@@ -35,12 +35,22 @@ docs: $(VENV)/.base ## write docs/cli.md, docs/kb/ and the example in README.md
 accept: $(VENV)/.full ## rewrite cases/*/expected.json; read the diff before you keep it
 	$(BIN)/python tests/accept.py
 
+accept-pictures: $(VENV)/.full chromium ## draw tests/web/golden/*.png again; look at them before you keep them
+	PYTHONPATH=tests:. $(BIN)/python -m web.accept_pictures
+
 bench: $(VENV)/.full ## compare with torchfrtrace; RANKS="64 256" ENTRIES="2000" to choose sizes
 	$(BIN)/python -m bench.run --ranks $(RANKS) --entries $(ENTRIES)
 	$(BIN)/python -m bench.logs --mb 512
+	$(BIN)/python -m bench.page
+	$(BIN)/python -m bench.page_browser
 
 bench-lint: $(VENV)/.full ## the linter on real bugs and repositories: BUGS=bugs.json REPOS=folder; says how to get them
 	$(BIN)/python -m bench.lint $(if $(BUGS),--bugs "$(BUGS)") $(if $(REPOS),--repos "$(REPOS)")
+
+# The page is tested in Debian's browser. Without it those tests are skipped, and say so.
+chromium: ## the browser that tests of the page drive (apt)
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
+		|| echo "chromium cannot be installed here (as root: apt-get install chromium): tests of the page are skipped"
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,126 @@
+// The verdict in words: who left, where, why, what now, and how much of the job the evidence shows.
+
+function showAnswer(view) {
+  const verdict = view.verdict;
+  const { head, tail } = splitSummary(verdict);
+  document.getElementById("symptom").textContent = verdict.symptom && verdict.symptom !== "none" ? short(verdict.symptom.replaceAll("-", " ")) : "";
+  const title = make("h1", head.length > 160 ? "sentence lengthy" : "sentence", prose(head));
+  document.getElementById("answer").replaceChildren(
+    make("p", verdict.cause === "healthy" ? "cause fine" : "cause", capital(verdict.cause.replaceAll("-", " ")).replace("Gpu", "GPU")),
+    title,
+    tail ? make("p", "site-says", prose(tail)) : "",
+    facts(view),
+    confidence(verdict),
+    coverage(verdict),
+  );
+}
+
+/** The summary ends with what the first site says, where there is one: that is set apart, because it is long. */
+function splitSummary(verdict) {
+  const site = verdict.sites[0];
+  if (site && site.why) {
+    const tail = `${site.file}:${site.line}: ${site.why}`;
+    const at = verdict.summary.indexOf(tail);
+    if (at > 0) return { head: verdict.summary.slice(0, at).trim(), tail: verdict.summary.slice(at) };
+  }
+  return { head: verdict.summary, tail: "" };
+}
+
+function facts(view) {
+  const verdict = view.verdict;
+  return make(
+    "dl",
+    "facts",
+    fact("Who", who(view)),
+    fact("Where", where(verdict)),
+    fact("Why", why(verdict)),
+    fact("What now", whatNow(verdict)),
+  );
+}
+
+function fact(name, [main, ...rest]) {
+  const body = make("dd", "", make("strong", "", main));
+  rest.filter(Boolean).forEach((line) => body.append(make("span", "detail", typeof line === "string" ? prose(line) : line)));
+  return make("div", "", make("dt", "", name), body);
+}
+
+function who(view) {
+  const { suspects, cause } = view.verdict;
+  if (!suspects.count) return [cause === "healthy" ? "Nobody: all ranks agree" : "No rank can be named"];
+  const places = suspects
+    .take(3)
+    .map((rank) => view.indexOf.get(rank)).map((i) => (i === undefined ? "" : view.placeOf(i)));
+  const cohort = verdictCohort(view.verdict, suspects.first);
+  return [
+    capital(suspects.named()),
+    [...new Set(places.filter(Boolean))].join("; "),
+    standing(view, suspects.first, cohort),
+  ];
+}
+
+/** In what the first suspect was last seen. */
+function standing(view, rank, cohort) {
+  const state = STATES[view.job.state[view.indexOf.get(rank)]];
+  if (view.job.drawn && state.name === "lost") return state.says;
+  if (!cohort) return view.job.drawn ? state.says : "";
+  if (cohort.op !== null) return `${cohort.state ?? cohort.role} ${cohort.op} ${sizesText(cohort.sizes)}`;
+  return `${cohort.role}${cohort.where ? `: ${cohort.where}` : ""}`;
+}
+
+function sizesText(sizes) {
+  return sizes.map((size) => `[${size.join(", ")}]`).join(" ");
+}
+
+function verdictCohort(verdict, rank) {
+  return verdict.divergence?.cohorts.find((cohort) => cohort.ranks.has(rank));
+}
+
+function where(verdict) {
+  const site = verdict.sites[0];
+  const code = site ? make("code", "", `${fileName(site.file)}:${site.line} ${site.function}`) : null;
+  const divergence = verdict.divergence;
+  if (!divergence) return site ? [`${fileName(site.file)}:${site.line}`, `in ${site.function}`] : ["No divergence was found"];
+  const group = divergence.group.desc || divergence.group.name;
+  const place = divergence.channel
+    ? `Message ${divergence.seq} of ${divergence.channel.join(" → ")} in ${group}`
+    : `${group}, seq ${divergence.seq}`;
+  const began = divergence.hang_seq !== divergence.seq ? `it hangs at seq ${divergence.hang_seq}` : "";
+  return [place, began, code];
+}
+
+function why(verdict) {
+  const site = verdict.sites.find((one) => one.condition) ?? verdict.sites[0];
+  const condition = site?.condition ? make("code", "condition", site.condition) : null;
+  return [CAUSES[verdict.cause] ?? verdict.cause, condition ? make("span", "", "by ", condition) : null];
+}
+
+function whatNow(verdict) {
+  const step = verdict.fixes[0]?.title ?? verdict.next[0] ?? verdict.probes[0]?.title ?? "";
+  const jump = make("a", "", "findings and fixes");
+  jump.href = "#findings";
+  return [ACTIONS[verdict.action] ?? verdict.action, step ? capital(step) : "", verdict.findings.length ? jump : null];
+}
+
+function confidence(verdict) {
+  const percent = Math.round(verdict.confidence * 100);
+  const meter = make("meter", "");
+  meter.min = 0;
+  meter.max = 100;
+  meter.value = percent;
+  const line = make("p", "confidence", `Confidence ${percent} %`, meter);
+  const cited = verdict.findings[0]?.evidence ?? [];
+  if (cited.length) line.append(make("span", "detail", "rests on ", evidenceLinks(cited)));
+  return line;
+}
+
+function coverage(verdict) {
+  const { ranks, dumps, logs, stacks, notes } = verdict.coverage;
+  const list = make("ul", "coverage");
+  for (const [name, count] of [["dumps", dumps], ["logs", logs], ["stacks", stacks]]) {
+    const full = ranks > 0 && count >= ranks;
+    const text = `${name} of ${number(count)}${ranks ? ` / ${number(ranks)}` : ""} ranks`;
+    list.append(make("li", full ? "full" : "partial", full ? `✓ ${text}` : `△ ${text}`));
+  }
+  notes.forEach((note) => list.append(make("li", "note", note)));
+  return make("div", "coverage-box", make("span", "label", "Evidence"), list);
+}

@@ -1,0 +1,72 @@
+"""One browser for all tests of the page. Each test gets a page that fails it on any error or request."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+from bench.page_browser import find_chromium, launch
+from cases import CASES
+from forkpoint.ingest import read
+from forkpoint.model.verdict import Verdict
+from forkpoint.pipeline import diagnose
+from forkpoint.report.html import render_html
+
+Opener = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = launch(playwright, chromium)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
+    """Opens a report from disk. At the end: no console message, no exception, no request but for the file itself."""
+    wrong: list[str] = []
+    asked: list[str] = []
+    opened: list[str] = []
+
+    def heard(request: Request) -> None:
+        asked.append(request.url.partition("#")[0])
+
+    def open_(report: Verdict | Path, **options: object) -> Page:
+        file = report if isinstance(report, Path) else tmp_path / f"report-{len(opened)}.html"
+        if isinstance(report, Verdict):
+            file.write_text(render_html(report), encoding="utf-8")
+        page = browser.new_context(**{"viewport": {"width": 1200, "height": 1600}, **options}).new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message))
+        page.on("request", heard)
+        opened.append(file.as_uri())
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    yield open_
+    for context in browser.contexts:
+        context.close()
+    assert wrong == []
+    assert set(asked) <= set(opened)
+
+
+@pytest.fixture(scope="session")
+def incident() -> Callable[[str], Verdict]:
+    """The verdict of a recorded case with its picture and source."""
+    known: dict[str, Verdict] = {}
+
+    def verdict_of(number: str) -> Verdict:
+        if number not in known:
+            capture = read([str(CASES / number / "capture")])
+            known[number] = diagnose(capture, [str(CASES / number / "source")], picture=True, embed_source=True)
+        return known[number]
+
+    return verdict_of

@@ -1,0 +1,177 @@
+"""The page in a real browser: what a reader sees, chooses and follows."""
+
+from dataclasses import replace
+
+import pytest
+
+SIX = ["0001", "0002", "0003", "0004", "0005", "0006"]
+SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "heat", "findings", "evidence"]
+
+
+def pixels(page, canvas: str) -> str:
+    return page.evaluate("(id) => document.getElementById(id).toDataURL()", canvas)
+
+
+@pytest.mark.parametrize("number", SIX)
+def test_an_incident_opens_from_disk_and_begins_with_its_sentence(open_page, incident, number) -> None:
+    verdict = incident(number)
+    page = open_page(verdict)
+
+    order = page.eval_on_selector_all("main > section", "all => all.map((s) => s.id)")
+    first_picture = page.locator("canvas").first.bounding_box()
+    sentence = page.locator("h1").bounding_box()
+
+    assert order == SECTIONS
+    assert sentence["y"] < first_picture["y"]
+    assert page.inner_text("h1").split()[:4] == verdict.summary.replace("`", "").split()[:4]
+    assert page.locator("#answer meter").count() == 1
+
+
+def test_what_is_missing_is_said_with_the_verdict(open_page, incident) -> None:
+    page = open_page(incident("0002"))
+
+    assert "no dump of rank 3" in page.inner_text("#answer")
+    assert "3 / 4 ranks" in page.inner_text("#answer .coverage .partial >> nth=0")
+
+
+def test_a_claim_leads_to_its_evidence_row(open_page, incident) -> None:
+    page = open_page(incident("0001"))
+
+    page.click("#timeline .cite >> text=T2")
+
+    assert page.evaluate("document.activeElement.id") == "ev-T2"
+    assert page.locator("tr:target").get_attribute("id") == "ev-T2"
+    assert "timed out" in page.inner_text("tr:target")
+
+
+@pytest.mark.parametrize("number", SIX)
+def test_every_claim_has_an_evidence_row_that_exists(open_page, incident, number) -> None:
+    page = open_page(incident(number))
+
+    dead = page.eval_on_selector_all(
+        "a.cite", "all => all.filter((a) => !document.querySelector(a.hash)).map((a) => a.hash)"
+    )
+    silent = page.eval_on_selector_all(
+        ".moment, .finding, .lanes tbody tr, table.lanes > tr",
+        "all => all.filter((row) => !row.querySelector('a.cite')).length",
+    )
+
+    assert dead == []
+    assert silent == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "found"), [("rank:3", "1 of 4"), ("0-1", "2 of 4"), ("host:vm", "2 of 4"), ("rank:9", "no rank")]
+)
+def test_a_search_dims_the_rest_in_all_pictures(open_page, incident, query, found) -> None:
+    page = open_page(incident("0001"))
+    before = {name: pixels(page, name) for name in ("mesh-canvas", "skyline-canvas")}
+
+    page.fill("#search", query)
+
+    assert found in page.inner_text("#found")
+    assert all(pixels(page, name) != shown for name, shown in before.items())
+
+
+def test_rows_about_other_ranks_are_dimmed_and_come_back(open_page, incident) -> None:
+    page = open_page(incident("0001"))
+
+    page.fill("#search", "rank:1")
+    dim = page.locator(".dim").all_inner_texts()
+    page.click("#clear")
+
+    assert any(text.startswith("W\nRank 0") or "Rank 0" in text for text in dim)
+    assert not any("Ranks 0-3" in text for text in dim)
+    assert page.locator(".dim").count() == 0
+
+
+def test_a_press_on_the_legend_shows_only_that_state(open_page, incident) -> None:
+    page = open_page(incident("0003"))
+
+    page.click("#legend button >> text=behind")
+
+    assert "1 of 4" in page.inner_text("#found")
+
+
+def test_the_stacks_mark_where_they_first_differ(open_page, incident) -> None:
+    page = open_page(incident("0005"))
+
+    assert page.locator(".frames .parts .function").all_inner_texts() == ["run", "run"]
+    assert page.locator(".site .marked").first.inner_text().strip().startswith("▶")
+
+
+def test_without_embedded_source_the_condition_stands_alone(open_page, incident) -> None:
+    verdict = incident("0001")
+    page = open_page(replace(verdict, picture=replace(verdict.picture, quotes=(), embeds_source=False)))
+
+    assert page.inner_text("#stacks pre.condition") == "is_main_process()"
+    assert page.locator("pre.source").count() == 0
+    assert "--embed-source" in page.inner_text("#findings")
+
+
+def test_a_report_without_a_picture_says_so_and_tells_the_rest(open_page, incident) -> None:
+    page = open_page(replace(incident("0001"), picture=None))
+
+    assert "without pictures" in page.inner_text("#mesh")
+    assert page.locator("canvas").count() == 0
+    assert page.locator(".lanes .odd").count() == 1
+    assert page.locator(".moment").count() > 5
+
+
+def test_a_healthy_job_has_one_line_where_nothing_is_to_show(open_page, incident) -> None:
+    page = open_page(incident("0006"))
+
+    for section in ("lanes", "stacks", "findings"):
+        assert len(page.inner_text(f"#{section}-body").splitlines()) == 1
+
+
+def test_a_patch_is_copied_as_it_is(open_page, incident) -> None:
+    verdict = incident("0001")
+    page = open_page(verdict, permissions=["clipboard-read", "clipboard-write"])
+    patch = next(fix.patch for fix in verdict.fixes if fix.patch)
+
+    page.click("#findings .copy >> nth=0")
+    page.wait_for_selector("#findings .copy >> text=Copied")
+
+    assert page.evaluate("navigator.clipboard.readText()") == patch
+
+
+def test_dark_follows_the_system_and_can_be_switched(open_page, incident) -> None:
+    page = open_page(incident("0001"), color_scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark, drawn = page.evaluate(paper), pixels(page, "skyline-canvas")
+
+    page.click("#theme")
+
+    assert dark == "rgb(20, 23, 26)"
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert pixels(page, "skyline-canvas") != drawn
+
+
+def test_print_is_black_and_white_with_letters(open_page, incident) -> None:
+    page = open_page(incident("0003"), color_scheme="dark")
+
+    page.emulate_media(media="print")
+    page.wait_for_selector("html[data-paper]")
+    coloured = page.evaluate("""() => {
+        const canvas = document.getElementById("mesh-canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4)
+            if (Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]) > 2) found++;
+        return found;
+    }""")
+
+    assert coloured == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.is_visible("#search")
+    assert page.is_visible("#legend")
+
+
+@pytest.mark.parametrize("number", SIX)
+def test_a_phone_scrolls_the_page_only_downwards(open_page, incident, number) -> None:
+    page = open_page(incident(number), viewport={"width": 360, "height": 740}, has_touch=True)
+    page.click("#heat summary")
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.is_visible("#legend")

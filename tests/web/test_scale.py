@@ -1,0 +1,45 @@
+"""10,000 ranks x 2,000 operations. The limits are stated in bench/page_browser.py's output; here with much room."""
+
+import pytest
+
+from bench.page import flat_capture
+from bench.page_browser import measure
+from forkpoint.pipeline import diagnose
+from forkpoint.report.html import render_html
+
+ROOM = 6
+"""Machines that test are slow and busy; `python -m bench.page_browser` measures in peace."""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    file = tmp_path_factory.mktemp("large") / "report.html"
+    file.write_text(render_html(diagnose(flat_capture(10_000, 2000), picture=True)), encoding="utf-8")
+    return file
+
+
+def test_ten_thousand_ranks_fit_and_are_quick(open_page, large) -> None:
+    page = open_page(large)
+
+    timing = measure(page, large)
+
+    assert large.stat().st_size < 500_000
+    assert timing.first_picture < ROOM * 1000
+    assert sorted(timing.redraws)[len(timing.redraws) // 2] < ROOM * 50
+
+
+def test_one_rank_in_ten_thousand_is_seen_in_the_heat_map(open_page, large) -> None:
+    """Found by its own colour, orange: not washed out among 9,999 others."""
+    page = open_page(large)
+    page.click("#heat summary")
+    page.wait_for_selector("#heat-canvas")
+
+    orange = page.evaluate("""() => {
+        const canvas = document.getElementById("heat-canvas");
+        const { data } = canvas.getContext("2d").getImageData(100, 0, canvas.width - 100, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4) if (data[i] === 0xe0 && data[i + 1] === 0x69 && data[i + 2] === 0x1a) found++;
+        return found;
+    }""")
+
+    assert orange > 150
