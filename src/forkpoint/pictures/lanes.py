@@ -52,6 +52,10 @@ class _Order:
             return self.group.track(rank)
         return self.channel.end(rank) if self.channel else None
 
+    def name(self, rank: int, op: str) -> str:
+        """The two ends of a message share one entry in the tables; here each has its own name."""
+        return op if self.channel is None else "recv" if rank == self.channel.destination else "send"
+
     def gap(self, rank: int, seq: int) -> Gap:
         """Why the rank has no op there."""
         if self.group is not None:
@@ -126,14 +130,15 @@ def _tell(seq: int, rank: int, track: Track | None, order: _Order) -> _Told | No
     if track is None or signature is None:
         state, note = _GAPS[order.gap(rank, seq)] if not held else (CellState.UNKNOWN, "not in its dump")
         return _Told(LaneCell(seq, None, "", "", state, odd=False, note=note))
+    name = order.name(rank, signature.op)
     op = frontier_op(track, seq)
     done = track.last_done is not None and seq <= track.last_done.seq
     state = cell_of(op) if op else CellState.COMPLETED if done else CellState.ISSUED
     word = op.state if op else "completed" if done else "issued"
     cell = LaneCell(
         seq=seq,
-        op=signature.op,
-        letters=letters_of(signature.op),
+        op=name,
+        letters=letters_of(name),
         sizes=_sizes(signature.input_sizes or signature.output_sizes),
         state=state,
         odd=False,
