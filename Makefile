@@ -49,7 +49,7 @@ bench-lint: $(VENV)/.full ## the linter on real bugs and repositories: BUGS=bugs
 
 # The page is tested in Debian's browser. Without it those tests are skipped, and say so.
 chromium: ## the browser that tests of the page drive (apt)
-	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
+	@{ command -v chromium && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf; } >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "chromium cannot be installed here (as root: apt-get install chromium): tests of the page are skipped"
 
 clean: ## remove the environment and caches

@@ -8,10 +8,10 @@ from forkpoint.bridge.sides import Sides
 from forkpoint.model.ranks import name_ranks
 from forkpoint.source.branches import Step, leaving
 from forkpoint.source.code import Function
-from forkpoint.source.value import Reason, Reasons
+from forkpoint.source.tell import name_step, tell_reason
+from forkpoint.source.value import Reasons
 
 _MAX_CONDITION = 80
-_NAMES = {"backward": "the backward pass", "forward": "the forward pass"}
 
 
 def describe(kind: ForkKind, parting: Parting, reasons: Reasons, step: Step | None, sides: Sides) -> str:
@@ -44,13 +44,3 @@ def tell_condition(test: ast.expr | None, function: Function) -> str:
 def because(reasons: Reasons) -> str:
     best = min(reasons, key=lambda r: r.key, default=None)
     return f"; {tell_reason(best)}" if best else ""
-
-
-def tell_reason(reason: Reason) -> str:
-    return f"`{reason.expression}` (line {reason.line}): {reason.text}"
-
-
-def name_step(step: Step) -> str:
-    """`all_reduce`, or `log_progress(), which comes to all_reduce`."""
-    op = _NAMES.get(step.reach.api.op, step.reach.api.op)
-    return op if step.reach.through is None else f"{step.reach.through.short}(), which comes to {op}"

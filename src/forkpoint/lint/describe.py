@@ -8,7 +8,8 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
 from forkpoint.source.branches import Branch, Step
 from forkpoint.source.code import Function
-from forkpoint.source.value import Reason, Reasons
+from forkpoint.source.tell import name_step, tell_reason
+from forkpoint.source.value import Reasons
 
 _MAX_CONDITION = 120
 
@@ -35,7 +36,7 @@ def violation(  # noqa: PLR0913 a violation has that many parts, most of them by
         function=function.name,
         message=message,
         condition=_short(function.module.source(condition)) if condition is not None else None,
-        why=why(best) if best else None,
+        why=tell_reason(best) if best else None,
         related=(*related, *begins),
         advisory=advisory,
     )
@@ -62,20 +63,6 @@ def head_end(node: ast.stmt | ast.expr | ast.ExceptHandler) -> int:
     if head is None and hasattr(node, "body"):
         return node.lineno
     return (head or node).end_lineno or node.lineno
-
-
-def why(reason: Reason) -> str:
-    return f"`{reason.expression}` (line {reason.line}): {reason.text}"
-
-
-def name_step(step: Step) -> str:
-    """`all_reduce`, or `log_progress(), which comes to all_reduce`."""
-    op = {"backward": "the backward pass", "forward": "the wrapped model's forward pass"}.get(
-        step.reach.api.op, step.reach.api.op
-    )
-    if step.reach.through is None:
-        return op
-    return f"{step.reach.through.short}(), which comes to {op}"
 
 
 def relate(step: Step, function: Function, analysis: Analysis) -> tuple[Related, ...]:

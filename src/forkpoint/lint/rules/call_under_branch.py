@@ -11,11 +11,12 @@ Left alone: what is left alone by `collective-under-branch`.
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import name_step, unequal_violation
+from forkpoint.lint.describe import unequal_violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
+from forkpoint.source.tell import name_step
 
 CODE = "call-under-branch"
 

@@ -10,12 +10,13 @@ Left alone: collectives in the constructor, which all ranks run once.
 
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
 from forkpoint.source.code import Function
+from forkpoint.source.tell import name_step
 
 CODE = "collective-in-dataset"
 _BASES = ("Dataset", "IterableDataset", "Sampler", "BatchSampler", "MapDataPipe", "IterDataPipe")

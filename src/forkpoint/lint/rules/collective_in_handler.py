@@ -12,12 +12,13 @@ Left alone: `finally` in which only local things are closed.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.rules.exception_swallowed import tries
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
+from forkpoint.source.tell import name_step
 
 CODE = "collective-in-handler"
 

@@ -12,7 +12,7 @@ others it is advisory: most have the same keys on all ranks.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
@@ -20,6 +20,7 @@ from forkpoint.source.apis import Kind
 from forkpoint.source.branches import Loop
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.syntax import last_word
+from forkpoint.source.tell import name_step
 
 CODE = "collective-per-key"
 

@@ -12,13 +12,14 @@ could fail on one rank alone.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import Step, leaving
 from forkpoint.source.code import Function
 from forkpoint.source.exceptions import is_alike
+from forkpoint.source.tell import name_step
 
 CODE = "exception-swallowed"
 

@@ -12,12 +12,13 @@ usually make the lengths equal); loops over values that are equal on all ranks.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
 from forkpoint.source.branches import Step
+from forkpoint.source.tell import name_step
 from forkpoint.source.value import Reasons, strength_of
 
 CODE = "loop-count-differs"

@@ -12,13 +12,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Edit, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
 from forkpoint.source.branches import Loop
 from forkpoint.source.code import Function
+from forkpoint.source.tell import name_step
 from forkpoint.source.value import strength_of
 
 CODE = "order-differs"

@@ -11,12 +11,13 @@ Left alone: checks that all ranks make, and those after which nothing communicat
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import name_step, relate, violation
+from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
 from forkpoint.source.branches import Branch
+from forkpoint.source.tell import name_step
 
 CODE = "raise-on-some-ranks"
 

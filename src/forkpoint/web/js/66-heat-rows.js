@@ -29,8 +29,7 @@ class HeatRows {
     const key = Math.min(a, b) * 2 ** 26 + Math.max(a, b);
     let id = this.pooled.get(key);
     if (id === undefined) {
-      const [one, two] = [this.bank[a], this.bank[b]];
-      id = this.bank.push(one.map((worst, c) => (worst > two[c] ? worst : two[c]))) - 1;
+      id = this.bank.push(worstOfRows(this.bank[a], this.bank[b])) - 1;
       this.pooled.set(key, id);
     }
     return id;
@@ -62,6 +61,13 @@ class HeatRows {
   worstAt(place, column) {
     return this.bank[this.levels[0][place]][column];
   }
+}
+
+/** A plain loop: where no two of 10,000 ranks are alike, this runs over 20 million cells. */
+function worstOfRows(one, two) {
+  const worst = one.slice();
+  for (let c = 0; c < worst.length; c++) if (two[c] > worst[c]) worst[c] = two[c];
+  return worst;
 }
 
 /** Small cohorts on top, then by progress, then rows that are alike together. */
