@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from forkpoint.align import align
 from forkpoint.bare_sites import find_bare_sites
@@ -12,6 +13,9 @@ from forkpoint.judge import judge
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from forkpoint.source.program import Program
 
 
 def diagnose(
@@ -27,28 +31,37 @@ def diagnose(
     incident = Incident.of(capture, timeline, divergences)
     verdict = judge(incident, detect(incident))
     verdict = replace(verdict, sites=find_bare_sites(incident, verdict))
-    verdict = _with_source(incident, verdict, source) if source else verdict
-    return _with_picture(incident, verdict, source if embed_source else ()) if picture else verdict
+    program = _read_source(source) if source else None
+    if program is not None:
+        verdict = _with_source(incident, verdict, program, source)
+    return _with_picture(incident, verdict, program if embed_source else None, source) if picture else verdict
 
 
-def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Verdict:
-    """Sites, probes and fixes. The reader of source costs start-up time, so it is imported here."""
+# Most runs read no source and draw nothing, and both cost start-up time: these stages are imported where they run.
+
+
+def _read_source(source: Sequence[str]) -> "Program":
+    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
+
+    return read_program(source)
+
+
+def _with_source(incident: Incident, verdict: Verdict, program: "Program", source: Sequence[str]) -> Verdict:
+    """Sites, probes and fixes."""
     from forkpoint.bridge.attach import attach_sites  # noqa: PLC0415 as said
     from forkpoint.remedies import attach_remedies  # noqa: PLC0415 as said
     from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
-    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
 
-    analysis = analyse(read_program(source))
+    analysis = analyse(program)
     verdict, forks = attach_sites(incident, verdict, analysis, source)
     return attach_remedies(verdict, forks, analysis, source)
 
 
-def _with_picture(incident: Incident, verdict: Verdict, quoted: Sequence[str]) -> Verdict:
-    """Most runs draw nothing, so this is imported here."""
+def _with_picture(incident: Incident, verdict: Verdict, quoted: "Program | None", source: Sequence[str]) -> Verdict:
     from forkpoint.pictures import draw  # noqa: PLC0415 as said
     from forkpoint.pictures.quotes import quote_source  # noqa: PLC0415 as said
 
     drawn = draw(incident, verdict)
-    if quoted:
-        drawn = replace(drawn, embeds_source=True, quotes=quote_source(verdict, quoted))
+    if quoted is not None:
+        drawn = replace(drawn, embeds_source=True, quotes=quote_source(verdict, quoted, source))
     return replace(verdict, picture=drawn)

@@ -109,16 +109,20 @@ def add_output_arguments(parser: ArgumentParser) -> None:
     add_output_files(parser)
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+def add_source_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         action="append",
         default=[],
-        type=existing,
+        type=_existing,
         metavar="DIR",
         help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
     )
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    add_source_argument(parser)
     parser.add_argument(
         "--embed-source",
         action="store_true",
@@ -127,7 +131,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
-def existing(path: str) -> str:
+def _existing(path: str) -> str:
     if not Path(path).exists():
         raise ArgumentTypeError(f"{path} does not exist")
     return path

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import existing
+from forkpoint.cli.diagnose import add_source_argument
 from forkpoint.errors import UsageError
 
 _DESCRIPTION = """\
@@ -50,14 +50,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )
-    parser.add_argument(
-        "--source",
-        action="append",
-        default=[],
-        type=existing,
-        metavar="DIR",
-        help="the program that ran, as in `diagnose` (repeatable; read, not run)",
-    )
+    add_source_argument(parser)
     parser.add_argument(
         "--embed-source", action="store_true", help="show lines of --source, around sites and stacks and as patches"
     )

@@ -1,7 +1,7 @@
 """Evidence for findings: facts a reader can open, taken from the incident."""
 
 from forkpoint.cohorts import frontier_op
-from forkpoint.ingest.machine import place_of_bus
+from forkpoint.ingest.machine.places import place_of_bus
 from forkpoint.model.capture import LiveStack, Remark
 from forkpoint.model.divergence import Cohort, Divergence, Role
 from forkpoint.model.frames import is_user_code, short_name, user_place

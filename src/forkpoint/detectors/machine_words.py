@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from forkpoint.clocks import Clocks, find_clocks
-from forkpoint.ingest.machine import is_same_host, place_of_bus
 from forkpoint.ingest.machine.bursts import APART
 from forkpoint.ingest.machine.kernel_event import KernelKind
+from forkpoint.ingest.machine.places import is_same_host, place_of_bus
 from forkpoint.ingest.machine.remarks import RAS
 from forkpoint.kb.entry import Entry, Kind
 from forkpoint.kb.load import entries

@@ -10,15 +10,9 @@ from forkpoint.ingest.files import SNIFF, Continued
 from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.ingest.live_stacks.threads import RankStacks
 from forkpoint.ingest.logs import read_log
-from forkpoint.ingest.machine import (
-    agree,
-    locate,
-    looks_like_kernel_log,
-    looks_like_ras,
-    read_kernel_log,
-    read_places,
-    read_ras,
-)
+from forkpoint.ingest.machine.kernel import looks_like_kernel_log, read_kernel_log
+from forkpoint.ingest.machine.places import agree, locate, read_places
+from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
 from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
 from forkpoint.ingest.naming import spelled_rank
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark

@@ -5,7 +5,6 @@ import ast
 from forkpoint.lint.decisions import Unequal
 from forkpoint.lint.violation import Related, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
 from forkpoint.source.branches import Branch, Step
 from forkpoint.source.code import Function
 from forkpoint.source.tell import name_step, tell_reason
@@ -77,10 +76,6 @@ def relate(step: Step, function: Function, analysis: Analysis) -> tuple[Related,
 
 def branch_at(branch: Branch) -> Related:
     return Related(branch.function.module.path, branch.node.lineno, "the branch")
-
-
-def is_message(step: Step) -> bool:
-    return step.reach.api.kind is Kind.P2P
 
 
 def _short(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from forkpoint.clocks import Clocks
-from forkpoint.ingest.machine import place_of_bus
+from forkpoint.ingest.machine.places import place_of_bus
 from forkpoint.ingest.machine.remarks import RAS
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Evidence, Source

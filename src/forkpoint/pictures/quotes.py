@@ -11,16 +11,15 @@ from forkpoint.model.picture import Quote
 from forkpoint.model.verdict import Verdict
 from forkpoint.pictures.lanes import MAX_LANES
 from forkpoint.source.code import Module
-from forkpoint.source.program import Program, read_program
+from forkpoint.source.program import Program
 
 MAX_QUOTES = 64
 _AROUND = 6
 """Lines before and after the marked one: a branch and what it guards mostly fit."""
 
 
-def quote_source(verdict: Verdict, source: Sequence[str]) -> tuple[Quote, ...]:
-    """Sites first, then the user's frames of each cohort's stack."""
-    program = read_program(source)
+def quote_source(verdict: Verdict, program: Program, source: Sequence[str]) -> tuple[Quote, ...]:
+    """Sites first, then the user's frames of each cohort's stack. `source`: where the program was read from."""
     roots = [Path(root).resolve() for root in source]
     quotes = [*_sites(verdict, program, roots), *_frames(verdict, program, roots)][:MAX_QUOTES]
     return tuple(_with_condition(quote, quotes) for quote in quotes)

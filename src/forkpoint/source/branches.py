@@ -4,10 +4,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.source.apis import Kind
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, own_nodes
 
 _GROUP_WORDS = frozenset({"group", "process_group", "pg", "mesh", "dp_group", "tp_group"})
 _COMMUNICATORS = ("comm", "communicator", "group", "pg")
@@ -95,7 +94,7 @@ class Ways:
                 pending += [(n, tests) for n in ast.iter_child_nodes(node)]
 
     def loops(self, function: Function) -> Iterator[Loop]:
-        for node in _own(function.node):
+        for node in own_nodes(function.node):
             if isinstance(node, Loop):
                 yield node
 
@@ -159,7 +158,7 @@ class Ways:
 
     def _in_expressions(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch]:
         if self._steps_of(node, function):
-            for inner in _own(node):
+            for inner in own_nodes(node):
                 if isinstance(inner, ast.IfExp):
                     arms = tuple(
                         Arm((), self._steps_of(a, function), None, frozenset()) for a in (inner.body, inner.orelse)
@@ -224,10 +223,6 @@ def group_of(call: ast.Call) -> str | None:
     return None
 
 
-def is_ordered(step: Step) -> bool:
-    return step.reach.api.kind is not Kind.TEARDOWN
-
-
 def _ways_out(block: Sequence[ast.stmt]) -> Iterator[str]:
     """Of this block: `break` and `continue` of loops inside it do not leave it."""
     for statement in block:
@@ -247,10 +242,3 @@ def _ways_out(block: Sequence[ast.stmt]) -> Iterator[str]:
                     yield from _ways_out(getattr(statement, name, []))
                 for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
                     yield from _ways_out(part.body)
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield child
-            yield from _own(child)

@@ -110,3 +110,11 @@ def bound_names(target: ast.expr) -> list[str]:
 
 def shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below, in the order of source, without what stands in functions, classes and lambdas inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield child
+            yield from own_nodes(child)

@@ -118,10 +118,6 @@ def decided_by(value: Value, decision: Value) -> Value:
     )
 
 
-def is_stronger(reason: Reason, other: Strength) -> bool:
-    return _ORDER[reason.strength] < _ORDER[other]
-
-
 def strength_of(reasons: Reasons) -> Strength | None:
     return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)
 

@@ -2,7 +2,8 @@
 
 import random
 
-from forkpoint.ingest.machine import Burst, group_bursts, read_kernel_log
+from forkpoint.ingest.machine.bursts import Burst, group_bursts
+from forkpoint.ingest.machine.kernel import read_kernel_log
 
 
 def bursts(*lines: str) -> tuple[Burst, ...]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from forkpoint.ingest.machine import KernelEvent, looks_like_kernel_log, normal_bus, read_kernel_log
-from forkpoint.ingest.machine.kernel import MAX_EVENTS
+from forkpoint.ingest.machine.bus import normal_bus
+from forkpoint.ingest.machine.kernel import MAX_EVENTS, looks_like_kernel_log, read_kernel_log
+from forkpoint.ingest.machine.kernel_event import KernelEvent
 from ingest.machine.lines import HEADERS, OTHERS, QUIET, XIDS
 
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid=12, name=python, GPU has fallen off the bus."

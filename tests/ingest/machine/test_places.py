@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.machine import Place, place_of_bus, read_places
+from forkpoint.ingest.machine.places import Place, place_of_bus, read_places
 
 CASES = Path(__file__).parents[3] / "cases"
 

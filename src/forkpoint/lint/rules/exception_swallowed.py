@@ -19,6 +19,7 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import Step, leaving
 from forkpoint.source.code import Function
 from forkpoint.source.exceptions import is_alike
+from forkpoint.source.syntax import own_nodes
 from forkpoint.source.tell import name_step
 
 CODE = "exception-swallowed"
@@ -45,14 +46,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 
 def tries(function: Function) -> Iterator[ast.Try]:
-    pending: list[ast.AST] = list(function.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        if isinstance(node, ast.Try):
-            yield node
-        pending.extend(c for c in ast.iter_child_nodes(node) if isinstance(c, ast.stmt | ast.ExceptHandler))
+    yield from (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
 
 
 def _is_setup(step: Step) -> bool:

@@ -16,7 +16,7 @@ from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, own_nodes
 from forkpoint.source.words import is_data_word
 
 CODE = "module-skipped-by-data"
@@ -26,8 +26,8 @@ _PARTS = ("visual", "vision_tower", "vision_model", "audio_tower", "image_encode
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.program.functions():
-        for node in _ifs(function):
-            if not _asks_for_data(node.test, function):
+        for node in own_nodes(function.node):
+            if not isinstance(node, ast.If) or not _asks_for_data(node.test, function):
                 continue
             part = next((p for s in node.body for p in _parts(s, function, analysis)), None)
             other = any(True for s in node.orelse for _ in _parts(s, function, analysis))
@@ -40,16 +40,6 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                     condition=node.test,
                     advisory=True,
                 )
-
-
-def _ifs(function: Function) -> Iterator[ast.If]:
-    pending: list[ast.AST] = list(function.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If):
-            yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            pending.extend(c for c in ast.iter_child_nodes(node) if isinstance(c, ast.stmt | ast.ExceptHandler))
 
 
 def _asks_for_data(test: ast.expr, function: Function) -> bool:
