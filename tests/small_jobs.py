@@ -65,7 +65,7 @@ class SmallJob:
         tables = TablesBuilder()
         kept = tuple(range(self.world)) if ranks is None else tuple(ranks)
         traces = tuple(self.trace(rank, tables, (buffer or {}).get(rank)) for rank in kept)
-        return Capture(traces, tables.build(), events, stacks, logs)
+        return Capture(traces, tables.build(), events, stacks, logs=logs)
 
     def trace(self, rank: int, tables: TablesBuilder, buffer: int | None = None) -> RankTrace:
         return summarise(decode(self.dump(rank, buffer), f"rank_{rank}"), rank, f"rank_{rank}", tables)

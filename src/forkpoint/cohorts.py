@@ -145,7 +145,7 @@ def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
 def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
     """all_to_all: what all members send must be what all members receive. Needs every member."""
     volumes = {r: t.volumes for r, t in group.traces.items() if t.volumes is not None}
-    everyone = timeline.world_known and len(timeline.traces) == len(timeline.world)
+    everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
     if len(volumes) < len(group.group.ranks) or not (group.group.declared or everyone):
         return []
     balance: dict[int, list[tuple[int, int, int]]] = {}

@@ -3,11 +3,11 @@
 from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES, LogKind
+from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Symptom
 
-_ERRORS = FAILURES - {LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD}
+_NO_ERRORS = (LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD)
 
 
 def find_symptom(incident: Incident) -> Symptom | None:
@@ -16,7 +16,7 @@ def find_symptom(incident: Incident) -> Symptom | None:
     died_of_timeout = any(e.kind is LogKind.WATCHDOG_DIED and e.work for e in incident.capture.events)
     if LogKind.WATCHDOG_TIMEOUT in kinds or died_of_timeout:
         return Symptom.WATCHDOG_TIMEOUT
-    if kinds & _ERRORS:
+    if any(e.is_failure and e.kind not in _NO_ERRORS for e in incident.capture.events):
         return Symptom.ERROR
     divergence = incident.divergence
     if divergence is not None and is_finishing(divergence):
@@ -40,7 +40,7 @@ def _must_hang(incident: Incident) -> bool:
         PartingKind.METADATA,
         PartingKind.MESSAGE,
     )
-    return outlived_timeout(incident) or deadlock or not _has_ops(incident)
+    return outlived_timeout(incident) or _stood_still(incident) or deadlock or not _has_ops(incident)
 
 
 def _has_ops(incident: Incident) -> bool:
@@ -54,10 +54,15 @@ def hang_is_shown(incident: Incident) -> bool:
     that are there and say nothing wrong speak against it, unless an op is older than its timeout.
     """
     symptom = find_symptom(incident)
-    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or outlived_timeout(incident):
+    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or outlived_timeout(incident) or _stood_still(incident):
         return True
     by_nccl = any(t.comm_lib.startswith("nccl") for t in incident.timeline.traces.values())
     return by_nccl and not incident.capture.logs
+
+
+def _stood_still(incident: Incident) -> bool:
+    """Someone looked more than once while the job ran."""
+    return any(e.kind is LogKind.STOOD_STILL for e in incident.capture.events)
 
 
 def is_finishing(divergence: Divergence) -> bool:

@@ -8,6 +8,7 @@ from forkpoint.align.groups import align_groups
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
 from forkpoint.model.timeline import UNBOUNDED, Channel, GroupTimeline, Position, Timeline
+from forkpoint.model.tokens import numel
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job there is: a log that claims more is not believed."""
@@ -42,13 +43,24 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:
-    """As the dumps say, or as logs say when the default group is made (at INFO level), if they agree."""
+    """As the dumps say, as logs say when the default group is made (at INFO level), or as all_gather shows, if they agree."""
     for trace in capture.traces:
         if trace.world:
             return tuple(sorted(trace.world))
     made = [e for e in capture.events if e.kind is LogKind.SETTINGS and e.detail("group_name") == "0"]
-    sizes = {int(size) for e in made if (size := e.detail("size"))}
+    sizes = {int(size) for e in made if (size := e.detail("size"))} or _gathered_sizes(capture)
     return tuple(range(sizes.pop())) if len(sizes) == 1 and max(sizes) <= MAX_WORLD else ()
+
+
+def _gathered_sizes(capture: Capture) -> set[int]:
+    """How many members the default group of gloo has: an all_gather gives each of them one output as large as the input,
+    or gloo refuses it.
+    """
+    tracks = [g.collectives for t in capture.traces for g in t.groups if g.name == "0" and t.comm_lib == "gloo"]
+    blocks = {key for track in tracks if track for key in track.blocks}
+    calls = {call for key in blocks for call in set(capture.tables.blocks[key].match.tolist())}
+    gathers = [s for call in calls for s in capture.tables.signatures.get(call, ()) if s.op == "all_gather"]
+    return {numel(s.output_sizes) // numel(s.input_sizes) for s in gathers if numel(s.input_sizes)}
 
 
 def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Channel, ...]) -> tuple[Position, ...]:

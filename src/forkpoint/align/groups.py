@@ -47,12 +47,24 @@ def _timeline(
         traces=present,
         blind_after=_blind_after(present, traces),
         evicted=frozenset(r for r, g in present.items() if g.collectives is None and not traces[r].from_start),
+        maybe=() if group.declared else _may_belong(group, held, traces, world),
     )
 
 
 def _seen_members(name: str, desc: str, held: dict[int, GroupTrace], world: tuple[int, ...]) -> tuple[int, ...]:
     """Gloo's dumps do not say who belongs to a group: the default group is the world, of others only users are known."""
     return world if desc == "default_pg" or name == "0" else tuple(sorted(held))
+
+
+def _may_belong(
+    group: ProcessGroup, held: dict[int, GroupTrace], traces: dict[int, RankTrace], world: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Every member has issued what one of them has done with all: a dump from the start that holds none of it is of no
+    member. What other ranks are, nothing says.
+    """
+    used = any(_surely_issued(g) for g in held.values())
+    outside = {r for r, t in traces.items() if used and t.from_start and not t.cut}
+    return tuple(r for r in world if r not in group.ranks and r not in outside)
 
 
 def _blind_after(present: dict[int, GroupTrace], traces: dict[int, RankTrace]) -> dict[int, int]:

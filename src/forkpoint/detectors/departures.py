@@ -6,10 +6,13 @@ from enum import StrEnum
 
 from forkpoint.detectors.cite import events_of, has_log, live_stack
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults, find_memory_kills
+from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import Remark
 from forkpoint.model.divergence import Divergence
+from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.op import Frame, Stack
 
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
@@ -52,6 +55,8 @@ class Departed:
     """The kernel's word that it was killed for memory."""
     silent: bool = False
     """It would have spoken if it had lived."""
+    asked: str | None = None
+    """The empty file in which it would have answered."""
 
 
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
@@ -72,6 +77,15 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
     """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
     unknown = divergence.unknown if divergence else incident.timeline.world
     return tuple(r for r in unknown if r not in incident.timeline.traces)
+
+
+def cut_off(incident: Incident) -> set[int]:
+    """Ranks whose own words say that a peer closed its connection."""
+    return {e.rank for e in find_closings(incident) if e.rank is not None}
+
+
+def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
+    return tuple(e for e in incident.capture.events if e.kind in _SAID and _CLOSED.search(e.text))
 
 
 def is_connecting(incident: Incident) -> bool:
@@ -109,8 +123,13 @@ def _by_gpu(rank: int, incident: Incident, fault: GpuFault, *, silence_tells: bo
 def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tells: bool) -> Departed | None:
     # Whose library refused what a peer sent was ended by it: one of two that differ, and which is not known.
     refused = events_of(rank, incident, LogKind.SIZES_DIFFER)
-    killed = [] if refused else events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
-    raised = [e for e in events_of(rank, incident, LogKind.EXCEPTION) if not is_victim_text(e.text)]
+    ends = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
+    killed = [] if refused else [e for e in ends if not _follows_from_a_peer(e, incident)]
+    raised = [
+        e
+        for e in events_of(rank, incident, LogKind.EXCEPTION)
+        if not (is_victim_text(e.text) or in_side_thread(e.stack) or _follows_from_a_peer(e, incident))
+    ]
     if killed:
         return Departed(rank, Departure.KILLED, killed[0], kill=kill)
     if raised:
@@ -122,7 +141,52 @@ def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tel
         return Departed(rank, Departure.LEFT, left[0])
     if kill is not None:
         return Departed(rank, Departure.KILLED, None, kill=kill)
-    return Departed(rank, Departure.WENT_SILENT, None, silent=True) if silence_tells else None
+    asked = None if silence_tells else _unanswered(rank, incident)
+    gone = silence_tells or asked is not None
+    return Departed(rank, Departure.WENT_SILENT, None, silent=True, asked=asked) if gone else None
+
+
+def _follows_from_a_peer(event: LogEvent, incident: Incident) -> bool:
+    """The rank raised because of a peer, and then crashed on its way out (threads of its own still ran); or what it raised
+    is not told, where two threads wrote at once.
+    """
+    said = incident.said.get(event.rank, ()) if event.rank is not None else ()
+    lines = [e.line for e in said if e.file == event.file and e.exception and is_victim_text(e.text)]
+    crashed = event.kind is LogKind.CRASHED and any(line < event.line for line in lines)
+    untold = event.kind is LogKind.EXCEPTION and event.exception is None and bool(lines)
+    return crashed or untold
+
+
+def _unanswered(rank: int, incident: Incident) -> str | None:
+    """Where it did not answer the request for its stack, while all who wait in the slot did, from inside that wait.
+
+    The handler runs in C and needs no GIL: a process that is stuck in anything of its own answers. One that ended in order
+    does not either, but not while the others wait in a call of which its part is unknown.
+    """
+    divergence = incident.divergence
+    file = next((file for file, r in incident.capture.unanswered if r == rank), None)
+    if divergence is None or file is None:
+        return None
+    answers = {answer.rank: answer.stack for answer in incident.capture.stacks}
+    asked_then = all(_stood_waiting(r, answers.get(r, ()), incident) for r in divergence.sides[0])
+    return file if asked_then else None
+
+
+def _stood_waiting(rank: int, answer: Stack, incident: Incident) -> bool:
+    """Its stack is of the time of its wait: in a communication call, or still in the function from which it was made (a
+    call to a GPU returns before it is done).
+    """
+    stands = incident.timeline.positions.get(rank, ())
+    if not answer or not stands:
+        return False
+    now, then = (reversed(user_frames(stack)) for stack in (answer, stands[0].op.stack))
+    parted = next(((one, other) for one, other in zip(now, then, strict=False) if one != other), None)
+    return is_communicating(answer) or (parted is not None and _same_function(*parted))
+
+
+def _same_function(one: Frame, other: Frame) -> bool:
+    """The body of a module is none: all of a program runs in it."""
+    return (one.filename, one.name) == (other.filename, other.name) and one.name != "<module>"
 
 
 def _is_alive(rank: int, incident: Incident) -> bool:

@@ -2,7 +2,11 @@
 
 What it looks like
     At one slot the members of a group issued different operations, or the same operation from different lines; or one
-    side's ops are those of the others a few slots off; or a rank raised in its own code and left while others wait.
+    side's ops are those of the others a few slots off; or a rank raised in its own code and left while others wait; or
+    ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
+    rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
+    they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
+    it there.
 
 Why it happens
     A branch, a loop count or an exception that depends on the rank or on its local data: a rank-0-only metric that
@@ -28,9 +32,12 @@ from forkpoint.detectors.cite import (
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.detectors.departures import Departed, Departure, cut_off, find_departed, missing_from
+from forkpoint.detectors.handling import Handling, find_handling
+from forkpoint.detectors.refusal import Refused, find_refusal
 from forkpoint.detectors.same_call import is_reordered, issuing, same_call_site, same_op
 from forkpoint.detectors.stalls import is_communicating
+from forkpoint.detectors.steps import find_step_parting
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
@@ -43,8 +50,18 @@ NAME = "divergent-path"
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    if divergence is not None and _is_other_path(divergence, incident):
+    handling = find_handling(divergence, incident) if divergence is not None else ()
+    if divergence is not None and handling:
+        yield _led_aside(divergence, handling, incident)
+    elif divergence is not None and _is_other_path(divergence, incident):
         yield _finding(divergence, divergence.odd, _tell(divergence, incident), _confidence(divergence), incident)
+    elif divergence is None and (steps := find_step_parting(incident)):
+        finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
+        yield replace(finding, evidence=steps.evidence)
+    elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
+        told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
+        finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     else:
         yield from _left_by_itself(divergence, incident)
 
@@ -63,6 +80,19 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
             return divergence.left_order
         case _:
             return False
+
+
+def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident: Incident) -> Finding:
+    """Ranks that wait in an `except` or `finally` while the others are still where the exception was raised."""
+    first = handling[0]
+    told = (
+        f"rank {first.rank} raised {first.raised.text}{_from(user_place(first.raised.stack))}, and while it handled that "
+        f"it went on to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
+    )
+    named = replace(divergence, odd=tuple(h.rank for h in handling))
+    finding = _finding(named, named.odd, told, DECIDED, incident)
+    said = tuple(cite_event(event) for h in handling[:2] for event in (h.raised, h.ended))
+    return replace(finding, evidence=(*said, *finding.evidence))
 
 
 def _one_too_many(divergence: Divergence) -> bool:
@@ -85,6 +115,8 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
     ]
     if divergence.how is PartingKind.METADATA:
         return f"at {slot} ranks are on different paths: {'; '.join(calls)}"
+    if divergence.how is PartingKind.CYCLE and not divergence.odd:
+        return f"ranks wait for each other at {slot} and elsewhere: one side skipped a call or made one more, not in another order"
     if divergence.how is PartingKind.CYCLE:
         return f"{odd} left the usual order: it did not issue {slot}, where others wait for it, and waits for them elsewhere"
     if _one_too_many(divergence):
@@ -125,8 +157,10 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     departed = [d for d in find_departed(incident) if d.rank in missing]
     gone = [d for d in departed if d.how is Departure.RAISED]
     left = [d for d in departed if d.how is Departure.LEFT]
-    if divergence is not None and hang_is_shown(incident) and {d.rank for d in left} >= set(divergence.unknown):
-        gone += left  # an end in order is only odd where all the others are seen to wait
+    ended = {d.rank for d in left}
+    waiting = divergence is not None and hang_is_shown(incident) and ended >= set(divergence.unknown)
+    if waiting or cut_off(incident) >= set(incident.timeline.world) - ended:
+        gone += left  # an end in order is only odd where all the others are seen to wait, or to have lost a connection
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait for it at {describe_slot(divergence)}" if divergence else ""

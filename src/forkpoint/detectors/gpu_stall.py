@@ -11,8 +11,10 @@ Why it happens
 
 What rules it out
     A member that did not come (host-stall), different calls (divergent-path), a network error in the logs or the op
-    running on every rank (transport), a member that came later than the timeout (straggler). An Xid of another time, on
-    another GPU, or that only follows another event is a note. An Xid alone never takes a node out.
+    running on every rank (transport), a member that came later than the timeout (straggler). A broadcast or another op
+    with a root or splits right before, the first time that the op comes after it: roots and splits are not recorded,
+    and where they differ the next op hangs. An Xid of another time, on another GPU, or that only follows another event
+    is a note. An Xid alone never takes a node out.
 
 Fix
     Find the kernel before the op on the rank that has not started (cuda-gdb, compute-sanitizer); check its GPU.
@@ -21,7 +23,6 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.detectors.cite import (
     cite_divergence,
     cite_event,
@@ -38,6 +39,7 @@ from forkpoint.detectors.lateness import late_ranks
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults
 from forkpoint.detectors.network import network_events
 from forkpoint.detectors.stalls import waits_for_gpu
+from forkpoint.detectors.unrecorded import may_differ_unseen
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import OpState
@@ -84,7 +86,7 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
     held = _not_started(divergence, incident) if timed else ()
     heard = all(has_log(r, incident) for r in divergence.sides[0])
-    if not held and (timed or not heard or _has_root(divergence) or _has_splits(divergence)):
+    if not held and (timed or not heard or may_differ_unseen(divergence, incident)):
         return  # running everywhere; no logs to tell of the network; roots or splits that may differ and are not recorded
     alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
     if held:
@@ -147,15 +149,6 @@ def _finding(
 
 def _is_on_cpu(divergence: Divergence, incident: Incident) -> bool:
     return any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.sides[0])
-
-
-def _has_root(divergence: Divergence) -> bool:
-    return any(c.op not in SYNCHRONISING for c in divergence.cohorts if c.op)
-
-
-def _has_splits(divergence: Divergence) -> bool:
-    """How an all_to_all is cut is not in the dump, only its whole size."""
-    return any(c.op is not None and c.op.startswith("all_to_all") for c in divergence.cohorts)
 
 
 def _not_started(divergence: Divergence, incident: Incident) -> tuple[int, ...]:

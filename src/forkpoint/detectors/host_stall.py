@@ -10,8 +10,8 @@ Why it happens
 
 What rules it out
     Its ops were already off those of its peers (divergent-path). It stands in another communication call
-    (divergent-path). Its host waits for its own GPU (gpu-stall). It left no dump (rank-lost, or not known). It came in
-    the end (straggler).
+    (divergent-path). Its host waits for its own GPU (gpu-stall). It left no dump (rank-lost, or not known), unless its
+    stack is in such work while all the others stand in the slot. It came in the end (straggler).
 
 Fix
     Take the slow work off the critical path (a background thread, a shared file system that answers), or bound it.
@@ -26,14 +26,17 @@ from forkpoint.detectors.cite import (
     describe_slot,
     describe_stack,
     events_of,
+    has_log,
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.departures import is_connecting
-from forkpoint.detectors.stalls import is_communicating, is_in_storage, is_stalling, waits_for_gpu
+from forkpoint.detectors.departures import cut_off, is_connecting, missing_from
+from forkpoint.detectors.stalls import is_at_work, is_communicating, is_in_storage, is_stalling, waits_for_gpu
+from forkpoint.detectors.unrecorded import may_differ_unseen
 from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.divergence import PartingKind
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.frames import in_side_thread
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
@@ -51,12 +54,47 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _by_stacks_alone(incident)
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
-        if divergence.odd and not (stacks and all(_waits(s) for s in stacks)):
+        # Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may stand
+        # in one to another peer, and only its stack tells.
+        told = bool(stacks) or divergence.channel is None
+        if divergence.odd and told and not (stacks and all(_waits(s) for s in stacks)):
             yield _finding(divergence.odd, stacks, incident)
+        elif busy := _at_work_without_dump(divergence, incident):
+            yield _finding(tuple(s.rank for s in busy), busy, incident)
 
 
 def _waits(stack: LiveStack) -> bool:
     return is_communicating(stack.stack) or waits_for_gpu(stack.stack)
+
+
+def _at_work_without_dump(divergence: Divergence, incident: Incident) -> list[LiveStack]:
+    """The stacks of all whose part is unknown, if they are at work while the others stand in the slot.
+
+    A stack takes the place of the dump: who is inside another call has not come to this one, as the others' stacks show
+    that it is one in which a rank stands until it is done. A rank whose log tells of a failure may be past it.
+    """
+    missing, present = missing_from(divergence, incident), divergence.sides[0]
+    busy = [s for r in missing if _is_quiet(r, incident) and (s := live_stack(r, incident)) and is_at_work(s.stack)]
+    known = len(busy) == len(missing) == len(divergence.unknown)
+    if not busy or divergence.odd or len(divergence.sides) > 1 or not known:
+        return []
+    waiting = {s.rank for s in incident.capture.stacks if is_communicating(s.stack)}
+    outvoted = set(present) <= waiting and len(present) > len(busy) + incident.timeline.unseen
+    return busy if outvoted and _must_belong(missing, divergence, incident) else []
+
+
+def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incident) -> bool:
+    """They are members; or all others who may be are in the call, and nothing but a member who is not can hold it: no
+    connection broke, and no roots or splits can differ.
+    """
+    return set(ranks) <= set(divergence.group.ranks) or not (
+        cut_off(incident) or may_differ_unseen(divergence, incident)
+    )
+
+
+def _is_quiet(rank: int, incident: Incident) -> bool:
+    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
+    return has_log(rank, incident) and not failed
 
 
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
@@ -79,12 +117,13 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
     slot = describe_slot(divergence) if divergence else "the call in which the others wait"
     doing = f": it is {describe_stack(stacks[0].stack)}" if stacks else ""
     verb = "has" if len(behind) == 1 else "have"
-    done = "done every op so far and never issued" if divergence else "not come to"
+    dumped = all(r in incident.timeline.traces for r in behind)
+    done = "done every op so far and never issued" if divergence and dumped else "not come to"
     return Finding(
         detector=NAME,
         cause=Cause.HOST_STALL,
         suspects=behind,
-        confidence=_confidence(incident, proven=bool(proof)),
+        confidence=_confidence(incident, proven=bool(proof) and dumped),
         summary=f"{name_ranks(behind)} {verb} {done} {slot}{doing}",
         action=_action(stacks, held=bool(gil)),
         evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
@@ -117,7 +156,7 @@ def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
     ]
     traces = incident.timeline.traces
     if any(t.has_stacks for r, t in traces.items() if r not in ranks):
-        bare = [traces[r] for r in ranks[:3] if traces[r].entries and not traces[r].has_stacks]
+        bare = [t for r in ranks[:3] if (t := traces.get(r)) and t.entries and not t.has_stacks]
         proof += [
             Evidence(t.file, t.rank, "entries", "no stacks, unlike its peers: its main thread held the GIL")
             for t in bare

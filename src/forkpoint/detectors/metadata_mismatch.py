@@ -2,25 +2,33 @@
 
 What it looks like
     At one slot all members called the same operation from the same line, with other sizes or dtypes; an all_to_all
-    whose members send more or less than they receive; a message whose two ends differ in size. It may hang, raise, or
-    complete with wrong data: NCCL does not check.
+    whose members send more or less than they receive; a message whose two ends differ in size; a broadcast of gloo in
+    which members wait to send and none is left to receive: each takes another for the root. It may hang, raise, or
+    complete with wrong data: NCCL does not check. gloo ends a rank that gets more bytes than it waits for; where its
+    log says in which line it stood, and that line never had this size on the others, the arguments differ there.
 
 Why it happens
-    A tensor whose shape depends on local data (a ragged last batch, token counts per expert), a cast on one rank.
+    A tensor whose shape depends on local data (a ragged last batch, token counts per expert), a cast on one rank, a
+    root that is worked out on each rank.
 
 What rules it out
     Different lines or operations (divergent-path); the same calls permuted (order-inversion); sizes that may differ
-    (gather, scatter, all_to_all that balances).
+    (gather, scatter, all_to_all that balances). A broadcast in which a member still waits to receive: a connection that
+    does not deliver looks the same. A refused size that the line has in other rounds: the rank may be some calls off.
 
 Fix
-    Exchange the sizes first and pad to the largest, or use the form that takes splits; cast on all ranks alike.
+    Exchange the sizes first and pad to the largest, or use the form that takes splits; cast on all ranks alike; agree on
+    the root.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from forkpoint.detectors.cite import cite_divergence, describe_slot
-from forkpoint.detectors.confidence import STRONG
+from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
+from forkpoint.detectors.confidence import LIKELY, STRONG
+from forkpoint.detectors.refusal import Refused, find_refusal
 from forkpoint.detectors.same_call import issuing, may_be_reordered, same_call_site, same_op
+from forkpoint.detectors.unrecorded import find_two_roots
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
@@ -31,19 +39,40 @@ NAME = "metadata-mismatch"
 
 
 def find(incident: Incident) -> Iterator[Finding]:
+    refusal = find_refusal(incident)
+    if refusal is not None and refusal.how in (Refused.ARGUMENTS, Refused.SPLITS):
+        finding = _finding(refusal.divergence, f"does not fit together: {refusal.told}", refusal.confidence, incident)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
-    if divergence is None or divergence.shift is not None or not _misfits(divergence, incident):
+    if divergence is None or divergence.shift is not None:
         return
-    called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
+    if _misfits(divergence, incident):
+        called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
+        completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
+        yield _finding(divergence, f"does not fit together: {called}{completed}", STRONG, incident)
+    elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
+        senders = name_ranks(sorted(e.rank for e in told if e.rank is not None))
+        says = f"has more than one root: {senders} wait to send, and no member is left that waits to receive"
+        finding = _finding(divergence, says, LIKELY, incident)
+        yield replace(
+            finding,
+            evidence=(*(cite_event(e) for e in told[:4]), *finding.evidence),
+            probes=(Probe("print rank and root right before this call on every rank"),),
+            fixes=(
+                Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one"),
+            ),
+        )
+
+
+def _finding(divergence: Divergence, says: str, confidence: float, incident: Incident) -> Finding:
     op = issuing(divergence)[0].op
     place = next((p for c in divergence.cohorts if (p := user_place(c.stack))), None)
-    completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
-    yield Finding(
+    return Finding(
         detector=NAME,
         cause=Cause.METADATA_MISMATCH,
         suspects=tuple(sorted(divergence.odd)),
-        confidence=STRONG,
-        summary=f"{op} at {describe_slot(divergence)}{f' ({place})' if place else ''} does not fit together: {called}{completed}",
+        confidence=confidence,
+        summary=f"{op} at {describe_slot(divergence)}{f' ({place})' if place else ''} {says}",
         action=Action.FIX_CODE,
         evidence=cite_divergence(divergence, incident),
         divergence=divergence,

@@ -1,18 +1,22 @@
 """Start-up: ranks missing at rendezvous or communicator creation.
 
 What it looks like
-    No rank has done a collective; logs say "3/4 clients joined" or that the communicator's id never came. Ranks that
-    print this are those that did join.
+    No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
+    store cannot be reached, while rank 0, which hosts it, stands elsewhere. Ranks that print this are those that did
+    join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came.
 
 Why it happens
     A process that did not start, a wrong address or port, a wrong world size, a node that is down, an exception before
-    init_process_group on one rank.
+    init_process_group on one rank. new_group called by the members only: names of groups are counted, so that ranks which
+    skip one make the next under its name.
 
 What rules it out
-    Any collective that was done by all: then they had joined.
+    Any collective that was done by all: then they had joined. A rank that stands outside new_group while others make a
+    group: it may be held there.
 
 Fix
-    Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs.
+    Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs. Call
+    new_group on all ranks, in the same order.
 """
 
 import re
@@ -22,7 +26,7 @@ from forkpoint.detectors.cite import cite_event, cite_remark, cite_stack
 from forkpoint.detectors.confidence import LIKELY, STRONG, WEAK
 from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.machine_words import find_unanswering
-from forkpoint.detectors.stalls import is_communicating
+from forkpoint.detectors.stalls import is_communicating, is_making_group
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
@@ -32,23 +36,37 @@ from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 from forkpoint.model.world import ProcessGroup
 
 NAME = "never-joined"
+STORE_HOST = 0
+"""torch's own rendezvous has rank 0 host the store."""
 _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
 
 
 def find(incident: Incident) -> Iterator[Finding]:
     if any(t.entries or t.cut for t in incident.timeline.traces.values()):
+        yield from _group_not_made(incident)
         return
     # A communicator can also be made late, for two ranks: only the rendezvous of all counts them.
     events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
     waiting, elsewhere = _by_stack(incident)
-    if not events and not (is_connecting(incident) and waiting and elsewhere):
+    if events:
+        missing = _missing(events, incident)
+    elif events := _seeking_store(elsewhere, incident):
+        missing = (STORE_HOST,)
+    elif is_connecting(incident) and waiting and elsewhere:
+        missing = tuple(s.rank for s in elsewhere)
+    else:
         return
-    missing = _missing(events, incident) if events else tuple(s.rank for s in elsewhere)
+    yield _job_not_joined(missing, events, (*elsewhere[:2], *waiting[:2]), incident)
+
+
+def _job_not_joined(
+    missing: tuple[int, ...], events: list[LogEvent], stacks: tuple[LiveStack, ...], incident: Incident
+) -> Finding:
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
     unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
     supported = bool(named) and len(unanswering) == len(named)
     told = f"{name_ranks(named)} did not join" if named else "not all ranks joined"
-    yield Finding(
+    return Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
         suspects=named,
@@ -57,13 +75,48 @@ def find(incident: Incident) -> Iterator[Finding]:
         action=Action.INVESTIGATE,
         evidence=(
             *(cite_event(e) for e in events[:4]),
-            *(cite_stack(s) for s in (*elsewhere[:2], *waiting[:2])),
+            *(cite_stack(s) for s in stacks),
             *(cite_remark(remark, rank) for rank, remark in list(unanswering.items())[:2]),
         ),
         divergence=_first_slot(named, incident),
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
         next=("the log of each rank that printed nothing",),
+    )
+
+
+def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEvent]:
+    """The words of ranks that cannot reach the store, while the rank that hosts it stands outside any communication.
+
+    Where torchrun's agents speak, they may host it themselves; where that rank seeks the store too, it is not the host.
+    """
+    agents = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events)
+    words = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("remote_host")]
+    first = list({e.rank: e for e in reversed(words)}.values())[::-1]
+    away = any(s.rank == STORE_HOST for s in elsewhere) and all(e.rank not in (None, STORE_HOST) for e in words)
+    return first if away and not agents else []
+
+
+def _group_not_made(incident: Incident) -> Iterator[Finding]:
+    """Every rank was making a group, and a member's key never came: they do not make the same one, or not in time."""
+    told = [e for e in incident.capture.events if e.kind is LogKind.STORE and is_making_group(e.stack)]
+    heard = {e.rank for e in told}
+    stacks = [s for s in incident.capture.stacks if is_making_group(s.stack)]
+    everyone = incident.timeline.world_known and heard | {s.rank for s in stacks} >= set(incident.timeline.world)
+    if incident.divergence is not None or not told or not everyone:
+        return
+    waited = name_ranks(sorted(rank for rank in heard if rank is not None))
+    yield Finding(
+        detector=NAME,
+        cause=Cause.NEVER_JOINED,
+        suspects=(),
+        confidence=LIKELY,
+        summary=f"a process group never came together: {waited} waited in vain for a member while every rank was making a "
+        "group; ranks make other groups, or in another order, or one came too late",
+        action=Action.INVESTIGATE,
+        evidence=(*(cite_event(e) for e in told[:4]), *(cite_stack(s) for s in stacks if s.rank not in heard)),
+        probes=(Probe("print rank and members right before each new_group, on every rank"),),
+        fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
     )
 
 

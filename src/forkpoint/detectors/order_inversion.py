@@ -2,23 +2,28 @@
 
 What it looks like
     Within a group: from one slot on, both sides issued the same calls, permuted. Across groups: ranks wait for each
-    other in a ring, each in a group (or channel) that the next has not come to.
+    other in a ring, each in a group (or channel) that the next has not come to. With gloo: two threads issue calls in one
+    group, and a rank was at the one's call while the others were at the other's.
 
 Why it happens
     Iterating over a set or dict whose order differs by process, hooks that fire in another order, two groups used in
-    opposite order, send and recv that both sides begin with the same half.
+    opposite order, send and recv that both sides begin with the same half, two threads that nothing puts in order.
 
 What rules it out
-    One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all.
+    One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all: the others
+    came round their loop without it. A rank that an exception led to its call.
 
 Fix
     Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.detectors.confidence import DECIDED, LIKELY
+from forkpoint.detectors.handling import find_handling
+from forkpoint.detectors.refusal import Refused, find_refusal
 from forkpoint.detectors.same_call import is_reordered
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
@@ -30,6 +35,13 @@ NAME = "order-inversion"
 
 
 def find(incident: Incident) -> Iterator[Finding]:
+    refusal = find_refusal(incident)
+    if refusal is not None and refusal.how is Refused.THREADS:
+        summary = (
+            f"two threads issue calls in {refusal.divergence.group}, and nothing puts them in order: {refusal.told}"
+        )
+        finding = _finding(refusal.divergence, incident, summary, refusal.confidence)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
     if divergence is None:
         return
@@ -37,16 +49,21 @@ def find(incident: Incident) -> Iterator[Finding]:
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
         summary = f"{sides} issue the same operations in another order from {describe_slot(divergence)} on"
         yield _finding(divergence, incident, summary, DECIDED)
-    elif divergence.how is PartingKind.CYCLE and not divergence.left_order and _past_is_known(divergence, incident):
+    elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:4])
         summary = f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}"
         yield _finding(divergence, incident, summary, LIKELY)
 
 
+def _is_inversion(divergence: Divergence, incident: Incident) -> bool:
+    left = divergence.left_order or find_handling(divergence, incident)
+    return not left and _past_is_known(divergence, incident)
+
+
 def _past_is_known(divergence: Divergence, incident: Incident) -> bool:
-    """A skipped op makes a ring too; dumps of active ops only cannot tell the two apart."""
+    """A skipped op makes a ring too; dumps of active ops only, or without stacks, cannot tell the two apart."""
     traces = [incident.timeline.traces[r] for r in divergence.cycle]
-    return all(t.from_start or t.recent_records.size for t in traces)
+    return all(t.has_stacks and (t.from_start or t.recent_records.size) for t in traces)
 
 
 def _first(rank: int, incident: Incident) -> Position:

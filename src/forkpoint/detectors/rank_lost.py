@@ -2,7 +2,7 @@
 
 What it looks like
     Others wait for a rank that left no dump; its log ends in a signal or in "out of memory", or stops without a word
-    while the others report the failure. The kernel of its node may say why: it killed the process for memory, or its
+    while the others report the failure; or the file for its stack is empty, while those who wait wrote theirs. The kernel of its node may say why: it killed the process for memory, or its
     GPU failed (an Xid) while the rank's own log shows that it failed there.
 
 Why it happens
@@ -20,12 +20,12 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.cohorts import cohorts_at
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remark, describe_slot
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.detectors.last_slot import find_last_slot
 from forkpoint.detectors.machine_words import find_unanswering
-from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
@@ -47,7 +47,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if not lost or 2 * len(lost) >= len(incident.timeline.world):
         return
     ranks = tuple(d.rank for d in lost)
-    divergence = divergence or _last_slot(ranks, incident)
+    divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
     where = f" while others wait at {describe_slot(divergence)}" if divergence else ""
     yield Finding(
         detector=NAME,
@@ -67,27 +67,14 @@ def find(incident: Incident) -> Iterator[Finding]:
     )
 
 
-def _last_slot(lost: tuple[int, ...], incident: Incident) -> Divergence | None:
-    """Where the others' ops failed: gloo takes a failed op off its list like a done one, so nothing is pending."""
-    lasts = [(g, t.last) for g in incident.timeline.groups for r in g.traces if (t := g.track(r))]
-    if not lasts:
-        return None
-    group = max(lasts, key=lambda item: item[1].created_ns)[0]
-    seqs = {t.last_seq for r in group.traces if (t := group.track(r))}
-    if len(seqs) != 1 or any(r in group.traces for r in lost):
-        return None
-    (seq,) = seqs
-    others = tuple(group.traces)
-    cohorts = cohorts_at(group, seq, incident.timeline)
-    return Divergence(PartingKind.ABSENCE, group.group, None, seq, seq, seq, cohorts, (), (others,), unknown=lost)
-
-
 def _tell(lost: Departed) -> str:
     own = f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
     if lost.fault:
         return f"was lost: {lost.fault.told}, and {own}"
     if lost.kill:
         return f"was killed by the kernel of {lost.kill.host} for memory"
+    if lost.asked:
+        return "is gone or stopped: it left no dump and did not answer, as the others did, when asked for its stack,"
     return f"was lost ({lost.event.text})" if lost.event else f"left no dump and {_SILENT}"
 
 
@@ -107,7 +94,7 @@ def _action(lost: list[Departed]) -> Action:
 def _action_of(lost: Departed) -> Action:
     if lost.fault:
         return lost.fault.action(failed=lost.event is not None or lost.silent)
-    return Action.INVESTIGATE if lost.kill else Action.REPLACE_OR_RETRY
+    return Action.INVESTIGATE if lost.kill or lost.asked else Action.REPLACE_OR_RETRY
 
 
 def _fix(lost: Departed) -> str:
@@ -115,12 +102,16 @@ def _fix(lost: Departed) -> str:
         return f"forkpoint explain xid{lost.fault.remark.xid}: what this error means and who acts on it"
     if lost.kill:
         return "give the process more host memory, or find what grew: loaders, pinned buffers, a checkpoint in memory"
+    if lost.asked:
+        return "look at the process on its node: continue it if it is stopped (`ps` shows T), else leave out the node"
     return "give the process the memory it needs, or leave out the node that lost it"
 
 
 def _wanted(lost: Departed) -> tuple[str, ...]:
     if lost.fault or lost.kill:
         return ()  # the node has spoken
+    if lost.asked:
+        return (f"ps -o pid,stat,wchan:30 -p <pid of rank {lost.rank}> on its node, and dmesg there",)
     return (f"the last 50 lines of the log of rank {lost.rank}, and dmesg of its node",)
 
 
@@ -130,6 +121,8 @@ def _cite(lost: Departed, incident: Incident) -> Iterator[Evidence]:
     yield from (cite_remark(remark, lost.rank) for remark in remarks if remark)
     if lost.event:
         yield cite_event(lost.event)
+    elif lost.asked:
+        yield Evidence(lost.asked, lost.rank, "end", "empty: it was asked for its stack, and the others answered")
     elif lost.silent:
         file = next((f for f, r in incident.capture.logs if r == lost.rank), "")
         yield Evidence(file, lost.rank, "end", "no word of the failure that other ranks report, and no dump")

@@ -4,6 +4,7 @@ import re
 
 from forkpoint.ingest.live_stacks.known_calls import Shape
 from forkpoint.ingest.live_stacks.shapes import find_shape
+from forkpoint.model.frames import is_standard
 from forkpoint.model.op import Stack
 
 _STALL_SHAPES = (
@@ -25,6 +26,10 @@ def is_communicating(stack: Stack) -> bool:
     return find_shape(stack) in (Shape.COLLECTIVE, Shape.COMM_INIT, Shape.DESTROY)
 
 
+def is_making_group(stack: Stack) -> bool:
+    return find_shape(stack) is Shape.COMM_INIT
+
+
 def waits_for_gpu(stack: Stack) -> bool:
     return find_shape(stack) is Shape.CUDA_SYNC
 
@@ -32,6 +37,13 @@ def waits_for_gpu(stack: Stack) -> bool:
 def is_stalling(stack: Stack) -> bool:
     """It waits for something that is no rank and no GPU. Plain Python code may be either, so it does not count."""
     return find_shape(stack) in _STALL_SHAPES
+
+
+def is_at_work(stack: Stack) -> bool:
+    """It is inside a call that waits for no rank and no GPU: a known stall, or one of Python's own library. A line of the
+    user's own may call anything, `work.wait()` too.
+    """
+    return is_stalling(stack) or (find_shape(stack) is Shape.PYTHON and is_standard(stack[0]))
 
 
 def is_in_storage(stack: Stack) -> bool:

@@ -14,6 +14,7 @@ from forkpoint.diverge.shift import find_shift
 from forkpoint.diverge.vote import odd_at_absence, odd_ranks
 from forkpoint.diverge.waits import Wait, find_cycle, find_waits
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
+from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.trace import Track
 
@@ -46,7 +47,9 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
         )
     group = timeline.of_group(parting.group)
     unknown = _unknown(group, parting.seq)
-    odd = odd_ranks(parting.sides, len(unknown) + timeline.unseen)
+    cohorts = cohorts_at(group, parting.seq, timeline)
+    raced = in_two_threads(c.stack for c in cohorts if c.op)
+    odd = () if raced else odd_ranks(parting.sides, len(unknown) + timeline.unseen)
     shift = _shift(parting.sides, odd, parting.seq, group, timeline)
     return Divergence(
         how=parting.kind,
@@ -55,7 +58,7 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
         seq=shift.since if shift else parting.seq,
         first_visible_seq=parting.seq,
         hang_seq=_group_hang(group),
-        cohorts=cohorts_at(group, parting.seq, timeline),
+        cohorts=cohorts,
         odd=odd,
         sides=parting.sides,
         shift=shift,
@@ -119,7 +122,8 @@ def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None
     stuck = [w for w in waits.values() if not w.on and not w.unknown]
     if stuck:
         return _at_wait(_earliest(stuck), PartingKind.STUCK, waits, timeline)
-    return _at_wait(_earliest(list(waits.values())), PartingKind.ABSENCE, waits, timeline)
+    ends = [w for w in waits.values() if not w.on]  # who waits for one that waits is held by what holds that one
+    return _at_wait(_earliest(ends or list(waits.values())), PartingKind.ABSENCE, waits, timeline)
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> Divergence:
@@ -184,7 +188,8 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
 
 
 def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
-    return tuple(r for r in group.group.ranks if group.gap(r, seq) in (Gap.NO_DUMP, Gap.EVICTED))
+    hidden = (r for r in group.group.ranks if group.gap(r, seq) in (Gap.NO_DUMP, Gap.EVICTED))
+    return (*hidden, *group.maybe)
 
 
 def _group_hang(group: GroupTimeline) -> int | None:

@@ -5,29 +5,44 @@ from collections.abc import Iterable
 import numpy as np
 
 from forkpoint.diverge.history import keeps_habit, usual_place
+from forkpoint.diverge.rounds import began_again
+from forkpoint.diverge.shift import PROOF
 from forkpoint.diverge.waits import Wait
+from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Timeline
 
 
 def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> tuple[int, ...]:
-    """Those that never issued what the others wait in, though the others did issue what they wait in; else those few
-    that broke their own habit; else the smaller side.
+    """The one that never issued what most wait in, though they did issue what it waits in; else those few that broke
+    their own habit; else the smaller side. Nobody where the ring's calls come from two threads of a rank.
     """
-    missing = never_issued(cycle, waits)
+    inside = _inside(cycle, waits)
+    if in_two_threads(waits[r].position.op.stack for r in inside):
+        return ()
+    missing = never_issued(cycle, waits, timeline.unseen)
     if missing:
         return missing
-    inside = _inside(cycle, waits)
     broke = _broke_habit(inside, waits, timeline)
     if broke:
         return broke if 2 * len(broke) < len(inside) else ()
     return _smaller_side(inside, waits, timeline)
 
 
-def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait]) -> tuple[int, ...]:
-    """The one rank of the ring that is absent from a slot of it, if the rest is absent from none."""
+def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait], unseen: int) -> tuple[int, ...]:
+    """The one rank of the ring that is absent from a slot of it, if the rest is absent from none.
+
+    It must be alone with it. Those who stand in its own slot with it came there first as well, and may be only further
+    on; of two ranks that wait for each other either may be the one whose calls are off.
+    """
     absent = {r for waiting in cycle for r in waits[waiting].absent if r in cycle}
     held = {r for waiting in cycle for r in waits[waiting].busy if r in cycle}
-    return tuple(absent) if len(absent) == 1 and held == set(cycle) - absent else ()
+    if len(absent) != 1 or held != set(cycle) - absent:
+        return ()
+    (rank,) = absent
+    own = waits[rank]
+    did_both = [r for r, wait in waits.items() if rank in wait.absent and r in own.busy]
+    beside = [r for r, wait in waits.items() if _slot(wait) == _slot(own)]
+    return (rank,) if len(did_both) > len(beside) + len(own.unknown) + unseen else ()
 
 
 def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> bool:
@@ -36,11 +51,14 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wa
     Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
     somewhere else. A known op from a new line is the same work in another order, as long as nothing tells otherwise.
     """
-    if never_issued(cycle, waits):
+    if in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits)):
+        return False
+    if never_issued(cycle, waits, timeline.unseen):
         return True
     broke = odd or _broke_habit(cycle, waits, timeline)
     if not broke:  # an order that worked before does not deadlock by itself: somebody is off by some ops
-        return all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
+        kept = all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
+        return kept or began_again(cycle, waits, timeline)
     return all(_left_order(rank, waits[rank], timeline) for rank in broke)
 
 
@@ -61,13 +79,26 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     if usual is None:
         return False
     at = int(np.flatnonzero(trace.recent_records == record)[0])
-    if (trace.recent_calls[at + 1 :] == trace.recent_calls[usual]).any():
+    past, now = trace.recent_calls[usual:at].tolist(), trace.recent_calls[at:].tolist()
+    if past[0] in now[1:] and not _runs_ahead(past, now):
         return False  # the usual call comes, only later
     if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
         return True
     if trace.recent_stacks[usual] == trace.recent_stacks[at]:
         return False  # a loop over groups calls them all from one line: its order changed
     return bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
+
+
+def _runs_ahead(past: list[int], now: list[int]) -> bool:
+    """Its calls are those of its usual round from a later place on, up to and beyond the call that it left out.
+
+    A host that does not wait for its GPU issues its next rounds too, with all that it skipped in this one. Swapped calls
+    fit as far as the late call itself; what follows it does not.
+    """
+    wanted = max(PROOF, now.index(past[0], 1) + 2)
+    rounds = past * (1 + -(-wanted // len(past)))
+    shown = now[:wanted]
+    return len(shown) == wanted and any(rounds[by : by + wanted] == shown for by in range(1, len(past)))
 
 
 def _slot(wait: Wait) -> tuple[object, ...]:
@@ -80,9 +111,10 @@ def _smaller_side(inside: list[int], waits: dict[int, Wait], timeline: Timeline)
     for rank in inside:
         sides.setdefault(_slot(waits[rank]), []).append(rank)
     members = {waits[r].position.group.ranks for r in inside}
-    if any(waits[r].position.channel for r in inside):
+    if any(waits[r].position.channel or waits[r].unknown for r in inside):
         return ()
     if len(sides) != 2 or len(members) != 1 or any(r not in timeline.positions for r in next(iter(members))):
         return ()
     small, large = sorted(sides.values(), key=len)
-    return tuple(small) if len(small) < len(large) else ()
+    unseen = 0 if waits[large[0]].position.group.declared else timeline.unseen
+    return tuple(small) if len(large) > len(small) + unseen else ()

@@ -17,7 +17,7 @@ class Wait:
     busy: tuple[int, ...]
     """Ranks that issued it but are held by an earlier op of their own."""
     unknown: tuple[int, ...]
-    """Ranks whose part the evidence does not show."""
+    """Ranks whose part the evidence does not show, and that may be members."""
 
     @property
     def on(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ def _wait_in_group(rank: int, position: Position, group: GroupTimeline, timeline
             unknown.append(other)
         elif _held_before(other, position, group.track(other), timeline):
             busy.append(other)
-    return Wait(rank, position, tuple(absent), tuple(busy), tuple(unknown))
+    return Wait(rank, position, tuple(absent), tuple(busy), (*unknown, *group.maybe))
 
 
 def _wait_on_channel(rank: int, position: Position, channel: Channel, timeline: Timeline) -> Wait:

@@ -37,6 +37,8 @@ class _Reading:
     tables: TablesBuilder = field(default_factory=TablesBuilder)
     traces: list[RankTrace] = field(default_factory=list)
     texts: "list[TextReading]" = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    """Files of text in which nothing stands."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -61,7 +63,7 @@ def read(paths: Sequence[str], progress: Progress | None = None) -> Capture:
         return capture
     from forkpoint.ingest.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
 
-    return with_texts(capture, reading.texts)
+    return with_texts(capture, reading.texts, reading.empty)
 
 
 def _read_file(path: str, reading: _Reading) -> None:
@@ -92,8 +94,9 @@ def _read_archive(stream: "_Stream", path: str, reading: _Reading) -> None:
 def _read_stream(stream: "_Stream", name: str, reading: _Reading) -> None:
     head = stream.peek(SNIFF)[:SNIFF]
     if not head:
-        if PurePath(name).suffix not in TEXT_SUFFIXES:  # an empty log or stack file is nothing to speak of
+        if PurePath(name).suffix not in TEXT_SUFFIXES:
             raise UnreadableInput(f"{name}: empty: its rank was ended before it could write")
+        reading.empty.append(name)
     elif flight_recorder.looks_like_dump(head):
         _read_dump(name, stream.read(flight_recorder.MAX_BYTES + 1), reading)
     elif b"\x00" in head:

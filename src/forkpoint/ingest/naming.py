@@ -36,6 +36,11 @@ def spelled_rank(path: str) -> int | None:
     return None
 
 
+def without_rank(path: str) -> str:
+    """Equal for files that differ in the rank alone."""
+    return _EXPLICIT.sub(r"\1rank", path)
+
+
 def claim_rank(columns: DumpColumns, path: str) -> RankClaim:
     """Content decides where it speaks; the name only where the content allows it."""
     possible = _possible_ranks(columns)

@@ -14,7 +14,8 @@ from forkpoint.ingest.machine.kernel import looks_like_kernel_log, read_kernel_l
 from forkpoint.ingest.machine.places import agree, locate, read_places
 from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
 from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
-from forkpoint.ingest.naming import spelled_rank
+from forkpoint.ingest.naming import spelled_rank, without_rank
+from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states, with_members
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.log import LogEvent
 from forkpoint.model.world import Place
@@ -33,26 +34,43 @@ class TextReading:
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[Place] = field(default_factory=list[Place])
+    states: list[RankStates] = field(default_factory=list[RankStates])
     problems: list[Problem] = field(default_factory=list[Problem])
 
     @property
     def says_anything(self) -> bool:
-        return bool(self.logs or self.stacks or self.remarks)
+        return bool(self.logs or self.stacks or self.remarks or self.states)
 
 
-def with_texts(capture: Capture, texts: Sequence[TextReading]) -> Capture:
-    """The capture with what its text files say."""
+def with_texts(capture: Capture, texts: Sequence[TextReading], empty: Sequence[str]) -> Capture:
+    """The capture with what its text files say, and with what it means that others are empty."""
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
     ranks = {trace.rank for trace in capture.traces} | {rank for _, rank in logs if rank is not None}
+    states = [state for text in texts for state in text.states]
+    traces = capture.traces
+    for state in states:
+        traces = tuple(with_members(trace, state) for trace in traces)
     return replace(
         capture,
+        traces=traces,
+        steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(stack for text in texts for stack in text.stacks),
         logs=logs,
+        unanswered=_unanswered(empty, texts),
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
+
+
+def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
+    """Empty files named like those that hold the stacks of other ranks. Who is to write stacks on a signal opens the file
+    when it starts (`faulthandler.register`); an empty log is something else.
+    """
+    stacks = {without_rank(stack.file) for text in texts if not text.logs for stack in text.stacks}
+    named = ((name, spelled_rank(name)) for name in empty if without_rank(name) in stacks)
+    return tuple((name, rank) for name, rank in named if rank is not None)
 
 
 def read_text(stream: BinaryIO, name: str) -> TextReading:
@@ -63,6 +81,12 @@ def read_text(stream: BinaryIO, name: str) -> TextReading:
     head = text[:SNIFF]
     if looks_like_kernel_log(head):
         reading.remarks += kernel_remarks(read_kernel_log(text, name))
+    elif looks_like_rank_states(head):
+        states = read_rank_states(text, name)
+        reading.states.append(states)
+        reading.events += states.events
+    elif _is_own_report(head):
+        return reading
     elif looks_like_ras(head):
         reading.remarks += ras_remarks(read_ras(text, name))
         if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
@@ -78,6 +102,11 @@ def read_text(stream: BinaryIO, name: str) -> TextReading:
     if len(data) == IN_MEMORY and stream.read(1):
         reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; cut it into files"))
     return reading
+
+
+def _is_own_report(head: str) -> bool:
+    """A verdict that was written beside the evidence it was made from: no evidence itself."""
+    return head.startswith("{") and '"forkpoint.verdict/1"' in head[:100]
 
 
 def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:

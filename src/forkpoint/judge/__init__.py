@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
+from forkpoint.detectors.refusal import find_refusal
 from forkpoint.judge.from_logs import speak_from_logs
 from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Verdict
 from forkpoint.moments import find_moments
@@ -55,7 +56,10 @@ def _sentence(text: str) -> str:
 
 
 def _is_healthy(incident: Incident) -> bool:
-    """Every rank's dump is there and whole, all agree, nothing is pending, and no log tells of a failure."""
+    """Every rank's dump is there and whole, all agree, nothing is pending, and no log tells of a failure.
+
+    gloo takes a failed op off its list like a done one, so with it every rank's log must be there too.
+    """
     timeline = incident.timeline
     traces = timeline.traces.values()
     whole = (
@@ -63,7 +67,8 @@ def _is_healthy(incident: Incident) -> bool:
         and set(timeline.world) == set(timeline.traces)
         and all(t.entries and not t.cut for t in traces)
     )
-    silent = not any(e.kind in FAILURES for e in incident.capture.events)
+    failed_unseen = any(t.comm_lib == "gloo" for t in traces) and not incident.heard >= set(timeline.world)
+    silent = not failed_unseen and not any(e.is_failure for e in incident.capture.events)
     agreed = all(is_finishing(d) for d in incident.divergences)
     return bool(traces) and whole and silent and agreed
 
@@ -94,7 +99,7 @@ def _abstain(incident: Incident) -> Verdict:
         finding = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.INVESTIGATE, cited)
         return replace(verdict, suspects=said.suspects, findings=(finding,))
     refused = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER]
-    if divergence is None and refused:
+    if refused and (divergence is None or {e.rank for e in refused} & set(divergence.unknown)):
         return _refused(refused, incident)
     if divergence is None:
         seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
@@ -106,16 +111,26 @@ def _abstain(incident: Incident) -> Verdict:
 
 
 def _refused(events: list[LogEvent], incident: Incident) -> Verdict:
-    """It is the code, but the library that refuses is no more at fault than the peer that sent."""
+    """It is the code, but the library that refuses is no more at fault than the peer that sent, unless all others agree."""
     who = name_ranks(tuple(sorted({e.rank for e in events if e.rank is not None}))) or "a rank"
+    refusal = find_refusal(incident)
+    odd = refusal.divergence.odd if refusal else ()
+    which = "all others brought the same" if odd else "nothing shows which of them is at fault"
     summary = (
         f"{who} got data of another size than it waited for, and its library refused it: two ranks brought different "
-        "sizes to one operation, by another path or with another tensor, and nothing shows which of them is at fault"
+        f"sizes to one operation, by another path or with another tensor, and {which}"
     )
-    verdict = _inconclusive(incident, summary, _wanted(incident))
+    verdict = _inconclusive(incident, summary, (*_wanted(incident), *_wanted_of_refusing(events, incident)))
     cited = tuple(cite_event(event) for event in events[:4])
     finding = Finding("undecided", Cause.INCONCLUSIVE, (), 0.0, verdict.summary, Action.FIX_CODE, cited)
-    return replace(verdict, action=Action.FIX_CODE, findings=(finding,))
+    return replace(verdict, action=Action.FIX_CODE, suspects=odd, findings=(finding,))
+
+
+def _wanted_of_refusing(events: list[LogEvent], incident: Incident) -> tuple[str, ...]:
+    """A rank that is aborted can still say where it stood."""
+    stood = {s.rank for s in incident.capture.stacks}
+    silent = any(e.rank not in stood for e in events)
+    return ("export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood",) if silent else ()
 
 
 def _undecided_call(divergence: Divergence) -> str:

@@ -42,6 +42,17 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCount:
+    """How many calls a group had had on one rank when that rank ended a training step."""
+
+    file: str
+    group: str
+    step: int
+    rank: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """An input that could not be used, wholly or in part, and what to do about it."""
 
@@ -55,8 +66,11 @@ class Capture:
     tables: Tables
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()
+    unanswered: tuple[tuple[str, int], ...] = ()
+    """Files in which a rank was to write its stack when asked, and that are empty where other ranks wrote theirs."""
     logs: tuple[tuple[str, int | None], ...] = ()
     """Log files read, with the rank each belongs to."""
     remarks: tuple[Remark, ...] = ()
     places: tuple[Place, ...] = ()
+    steps: tuple[StepCount, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -99,7 +99,7 @@ class Divergence:
     left_order: bool = False
     """The ring came about because a rank skipped or replaced an op, not because it issued the same ops otherwise."""
     unknown: tuple[int, ...] = ()
-    """Members whose part in this slot the evidence does not show."""
+    """Members, and ranks that may be members, whose part in this slot the evidence does not show."""
 
     @property
     def kind(self) -> str:

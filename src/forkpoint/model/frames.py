@@ -7,6 +7,7 @@ and where ranks part inside one, that is the place to show.
 
 import re
 import sys
+from collections.abc import Iterable
 
 from forkpoint.model.op import Frame, Stack
 
@@ -15,18 +16,24 @@ _ALSO_SCRIPTS = frozenset({"code", "profile", "test", "this", "trace"})
 _PACKAGE_NAMES = """
     torch torchvision torchaudio torchdata functorch triton torch_npu apex transformer_engine flash_attn xformers nvidia
     numpy scipy sympy pandas pyarrow PIL cv2 h5py zarr numba safetensors datasets tokenizers webdataset
-    horovod ray wandb mlflow tensorboard
+    horovod ray monarch forkpoint wandb mlflow tensorboard
     fsspec s3fs gcsfs smart_open boto3 botocore s3transfer urllib3 requests httpx httpcore aiohttp grpc google azure
     huggingface_hub paramiko redis filelock tenacity backoff tqdm hydra absl click typer fire
 """
 _PACKAGES = frozenset(_PACKAGE_NAMES.split())
 _LIBRARIES = (sys.stdlib_module_names - _ALSO_SCRIPTS) | _PACKAGES
-_COMMUNICATION = ("/deepspeed/comm/", "/accelerate/utils/operations.py")
-"""What trainers put around torch.distributed."""
+_COMMUNICATION = (
+    "/deepspeed/comm/",
+    "/accelerate/utils/operations.py",
+    *(f"/src/forkpoint/{part}/" for part in ("consensus", "controller", "guard")),
+)
+"""What trainers put around torch.distributed; ours also from a checkout."""
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]{1,100})")
 _STANDARD = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/|/torchinductor_|/torch_compile_debug/")
+_OWN_LIBRARY = re.compile(r"/lib(?:64)?/python3[0-9.]{0,4}t?/(?!(?:site|dist)-packages/)")
 _PYTHON = (".py", ".pyc", ".pyx")
 _COMPILED = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|inc|tcc|S|s|rs|go|f90|m|mm)$")
+_THREADS = "/threading.py"
 _NOTEBOOK = "<ipython-input"
 
 
@@ -57,6 +64,13 @@ def is_library(frame: Frame) -> bool:
     return not frame.filename.startswith("/") and first in _LIBRARIES
 
 
+def is_standard(frame: Frame) -> bool:
+    """Python's own library."""
+    if frame.filename.startswith("/"):
+        return bool(_OWN_LIBRARY.search(frame.filename))
+    return frame.filename.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names - _ALSO_SCRIPTS
+
+
 def is_user_code(frame: Frame) -> bool:
     return not is_library(frame)
 
@@ -69,6 +83,26 @@ def user_frames(stack: Stack | None) -> tuple[Frame, ...]:
 def user_place(stack: Stack | None) -> str | None:
     """`train.py:40 step`: the innermost frame of user code."""
     return next((f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)), None)
+
+
+def in_two_threads(stacks: Iterable[Stack | None]) -> bool:
+    """Calls of two threads come in any order: what a rank issued first says nothing of its program then.
+
+    Threads of Python begin in `threading.py`; autograd's do not, and the thread that called `backward` waits for them.
+    """
+    return len({_thread_entry(stack) for stack in stacks if stack}) > 1
+
+
+def in_side_thread(stack: Stack) -> bool:
+    """Of a thread that Python code started. What such a thread raises ends the thread, not the program."""
+    return bool(stack) and place_of(stack[-1]).endswith(_THREADS)
+
+
+def _thread_entry(stack: Stack) -> tuple[str, str] | None:
+    """The function that its thread runs; None: the main thread, as far as the stack tells."""
+    if not in_side_thread(stack):
+        return None
+    return next(((f.filename, f.name) for f in reversed(stack) if not place_of(f).endswith(_THREADS)), None)
 
 
 def short_name(filename: str) -> str:

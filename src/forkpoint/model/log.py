@@ -67,11 +67,15 @@ class LogKind(StrEnum):
     """Taking down its process groups began."""
     LEFT = "left"
     """Its process group was taken down in order: the program ended."""
+    STALLED = "stalled"
+    """An observer of the live job saw nothing move for longer than it was told to wait."""
     GPU_FAULT = "gpu-fault"
     HOST_STALL = "host-stall"
     HARDWARE_HINT = "hardware-hint"
     STACK = "stack"
     """Where a thread was."""
+    STOOD_STILL = "stood-still"
+    """A watch saw that no rank issued or finished a call for a while."""
     REPEATED = "repeated"
     """Ray left out lines like this one."""
 
@@ -187,6 +191,11 @@ class LogEvent:
     details: tuple[tuple[str, str], ...] = ()
     repeated: int = 1
     """How often it was said, where a launcher folded lines: the others' ranks are not known."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Of a kind that tells of one, or a traceback, whatever it ended in."""
+        return self.kind in FAILURES or self.exception is not None
 
     def detail(self, name: str) -> str | None:
         return next((value for key, value in self.details if key == name), None)

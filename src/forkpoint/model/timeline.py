@@ -30,6 +30,8 @@ class GroupTimeline:
     """Ranks whose dump ends early -> the last seq it can speak of."""
     evicted: frozenset[int]
     """Ranks that hold no op of this group any more although they may have issued some."""
+    maybe: tuple[int, ...] = ()
+    """Ranks that may be members too: nobody declared who is one, and no dump of theirs keeps them out."""
 
     def track(self, rank: int) -> Track | None:
         trace = self.traces.get(rank)

@@ -20,6 +20,7 @@ PACKAGES = "/env/lib/python3.11/site-packages/"
         PACKAGES + "lightning/pytorch/loops/fit_loop.py",
         PACKAGES + "deepspeed/runtime/engine.py",
         "/home/me/lib/torch_tricks.py",
+        "/home/me/forkpoint/train.py",
     ],
 )
 def test_the_users_scripts_and_trainers_are_user_code(filename: str) -> None:
@@ -40,6 +41,10 @@ def test_the_users_scripts_and_trainers_are_user_code(filename: str) -> None:
         PACKAGES + "horovod/torch/mpi_ops.py",
         PACKAGES + "ray/_private/worker.py",
         PACKAGES + "deepspeed/comm/torch.py",
+        PACKAGES + "monarch/actor/host_mesh.py",
+        PACKAGES + "forkpoint/consensus/ask.py",
+        "/home/me/forkpoint/src/forkpoint/consensus/ask.py",
+        "/home/me/forkpoint/src/forkpoint/guard/thread.py",
         "/tmp/torchinductor_me/ab/cab.py",
         "/lib/x86_64-linux-gnu/libc.so.6",
         "",

@@ -7,6 +7,7 @@ import re
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.ingest.flight_recorder.columns import DumpColumns, DumpHeader, GroupConfig, GroupStatus
+from forkpoint.ingest.flight_recorder.generations import last_generation
 from forkpoint.ingest.flight_recorder.header import TAKE_ANOTHER
 from forkpoint.ingest.flight_recorder.json_dump import read_json
 from forkpoint.ingest.flight_recorder.stream import read_pickle
@@ -32,9 +33,12 @@ def looks_like_dump(head: bytes) -> bool:
 
 
 def decode(data: bytes, name: str) -> DumpColumns:
-    """One dump as columns. Raises an InputError that begins with `name` and fits on a line."""
+    """One dump as columns, without groups that were made again later.
+
+    Raises an InputError that begins with `name` and fits on a line.
+    """
     try:
-        return _decode(data)
+        return last_generation(_decode(data))
     except InputError as error:
         raise type(error)(f"{name}: {error}") from None
 

@@ -5,9 +5,10 @@ from typing import Final, TypeGuard
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.flight_recorder.columns import NO_FRAMES
-from forkpoint.ingest.flight_recorder.names import P2P_OPS, STATES, dtype_name, split_name
+from forkpoint.ingest.flight_recorder.names import P2P_OPS, STATES, dtype_name
 from forkpoint.ingest.flight_recorder.table import Table
 from forkpoint.model.op import Signature
+from forkpoint.model.op_names import split_name
 
 Entry = dict[object, object]
 Call = tuple[int, int, int, int, int, int, int, int]

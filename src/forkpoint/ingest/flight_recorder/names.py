@@ -1,4 +1,4 @@
-"""Names as recorders write them: ops with their peers, element types, states, lists of ranks as text."""
+"""Names as recorders write them: element types, states, lists of ranks as text."""
 
 import re
 from typing import Final
@@ -6,7 +6,6 @@ from typing import Final
 STATES: Final = {"scheduled": 0, "started": 1, "completed": 2}
 P2P_OPS: Final = frozenset({"send", "recv"})
 
-_MESSAGE = re.compile(r"(send|recv) ([0-9]{1,9})(->|<-)([0-9]{1,9}|\?)")
 _RANKS = re.compile(r"\[ *+([0-9]{1,9} *+(?:, *+[0-9]{1,9} *+)*+)?\]")
 
 # c10::ScalarType in the order of its enum: nightlies before schema 2.1 wrote the number.
@@ -19,20 +18,6 @@ _WORTH_KEEPING: Final = range(256, 2 << 20)
 """Length of rank lists that are worth keeping: long ones, which all dumps of a job repeat."""
 _KEPT_LISTS: Final = 16
 _kept: dict[str, tuple[int, ...]] = {}
-
-
-def split_name(profiling_name: str) -> tuple[str, str, tuple[int, int] | None]:
-    """(lib, op, peers): "nccl:recv 1<-0" -> ("nccl", "recv", (0, 1)), always (source, destination)."""
-    lib, colon, op = profiling_name.partition(":")
-    if not colon:
-        lib, op = "", profiling_name
-    message = _MESSAGE.fullmatch(op)
-    if message is None:
-        return lib, op, None
-    op, own, arrow, other = message.groups()
-    if other == "?":
-        return lib, op, None
-    return lib, op, (int(own), int(other)) if arrow == "->" else (int(other), int(own))
 
 
 def dtype_name(number: int) -> str:

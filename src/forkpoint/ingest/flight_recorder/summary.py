@@ -7,8 +7,8 @@ import numpy as np
 from forkpoint.ingest.flight_recorder.channels import MessageRows, message_rows
 from forkpoint.ingest.flight_recorder.columns import NO_FRAMES, DumpColumns, GroupStatus
 from forkpoint.ingest.flight_recorder.states import infer_states
-from forkpoint.ingest.flight_recorder.tokens import NO_STACK, match_token, message_token, mix, numel, stack_token
 from forkpoint.model.op import Op, OpState, Signature, Stack
+from forkpoint.model.tokens import NO_STACK, match_token, message_token, mix, numel, stack_token
 from forkpoint.model.trace import (
     BLOCK,
     RECENT,

@@ -1,0 +1,20 @@
+"""Where ops failed of which nothing is left pending: gloo takes a failed op off its list like a done one."""
+
+from forkpoint.cohorts import cohorts_at
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.incident import Incident
+
+
+def find_last_slot(kind: PartingKind, gone: tuple[int, ...], incident: Incident) -> Divergence | None:
+    """The newest slot of all, if every member that dumped stands there; `gone` ranks must not be among them."""
+    lasts = [(g, t.last) for g in incident.timeline.groups for r in g.traces if (t := g.track(r))]
+    if not lasts:
+        return None
+    group = max(lasts, key=lambda item: item[1].created_ns)[0]
+    seqs = {t.last_seq for r in group.traces if (t := group.track(r))}
+    if len(seqs) != 1 or any(r in group.traces for r in gone):
+        return None
+    (seq,) = seqs
+    others = tuple(group.traces)
+    cohorts = cohorts_at(group, seq, incident.timeline)
+    return Divergence(kind, group.group, None, seq, seq, seq, cohorts, (), (others,), unknown=gone)

@@ -1,0 +1,129 @@
+"""What observers of a live job knew of its ranks when they took the evidence (`ranks.json`, written by guard and watch).
+
+    {"schema": "forkpoint.ranks/1", "world_size": 4, "still_s": 12.5, "stalled": true,
+     "ranks": [{"rank": 2, "state": "gone", "says": "seen by rank 1"}, ...],
+     "groups": [{"name": "1", "desc": "dp", "ranks": [0, 2]}], "steps": [{"group": "0", "step": 7, "rank": 2, "calls": 41}]}
+
+It says what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not tell), and that nothing moved.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from forkpoint.errors import UnreadableInput
+from forkpoint.ingest.logs.read import read_log
+from forkpoint.ingest.text import clean
+from forkpoint.model.capture import StepCount
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace
+
+_SCHEMA: Final = '"forkpoint.ranks/1"'
+_MAX_RANKS: Final = 1 << 20
+_ENDED: Final = {
+    "gone": (LogKind.KILLED, "its process is gone"),
+    "stopped": (LogKind.KILLED, "its process is stopped and does not run"),
+    "finished": (LogKind.LEFT, "its program ended in order"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankStates:
+    events: tuple[LogEvent, ...]
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and members."""
+    world: tuple[int, ...] | None
+    steps: tuple[StepCount, ...]
+
+
+def looks_like_rank_states(head: str) -> bool:
+    return head.lstrip().startswith("{") and _SCHEMA in head[:200]
+
+
+def read_rank_states(text: str, name: str) -> RankStates:
+    try:
+        raw: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{name}: begins like the states of ranks, but is no JSON; was it cut?") from error
+    top = _mapping(raw)
+    size = _number(top.get("world_size"))
+    return RankStates(
+        events=(*_stall(top, name), *(e for state in _items(top, "ranks") for e in _events(state, name))),
+        groups=tuple((_text(g.get("name")), _ranks(g.get("ranks"))) for g in _items(top, "groups")),
+        world=tuple(range(size)) if size and size <= _MAX_RANKS else None,
+        steps=tuple(step for item in _items(top, "steps") if (step := _step(item, name))),
+    )
+
+
+def with_members(trace: RankTrace, states: RankStates) -> RankTrace:
+    """The trace with what its dump did not say: who belongs to its groups."""
+    return replace(
+        trace,
+        world=trace.world or states.world,
+        groups=tuple(_declare_group(group, trace.rank, states) for group in trace.groups),
+        channels=tuple(_declare_channel(channel, trace.rank, states) for channel in trace.channels),
+    )
+
+
+def _declare_group(group: GroupTrace, rank: int, states: RankStates) -> GroupTrace:
+    return group if group.members else replace(group, members=_members(group.name, rank, states))
+
+
+def _declare_channel(channel: ChannelTrace, rank: int, states: RankStates) -> ChannelTrace:
+    return channel if channel.members else replace(channel, members=_members(channel.name, rank, states))
+
+
+def _members(name: str, rank: int, states: RankStates) -> tuple[int, ...] | None:
+    """The same name may mean other ranks elsewhere; None where it is not plain."""
+    found = {ranks for known, ranks in states.groups if known == name and rank in ranks}
+    return found.pop() if len(found) == 1 else None
+
+
+def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
+    still = top.get("still_s")
+    if top.get("stalled") is not True or not isinstance(still, int | float):
+        return ()
+    return (LogEvent(LogKind.STOOD_STILL, name, 1, None, f"nothing has moved on any rank for {still:.0f} s"),)
+
+
+def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
+    rank, says = _number(state.get("rank")), _text(state.get("says"))
+    word = _text(state.get("state"))
+    if rank is None:
+        return ()
+    if word == "raised":
+        return read_log(io.BytesIO(says.encode("utf-8", "replace")), name, rank).events
+    if word not in _ENDED:
+        return ()
+    kind, told = _ENDED[word]
+    return (LogEvent(kind, name, 1, rank, clean(f"{told} ({says})" if says else told)),)
+
+
+def _step(item: Mapping[str, object], name: str) -> StepCount | None:
+    step, rank, calls = (_number(item.get(key)) for key in ("step", "rank", "calls"))
+    if step is None or rank is None or calls is None:
+        return None
+    return StepCount(name, _text(item.get("group")), step, rank, calls)
+
+
+def _items(top: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    value = top.get(key)
+    return [_mapping(item) for item in value[:_MAX_RANKS]] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    return tuple(sorted(r for r in value if type(r) is int)) if isinstance(value, list) else ()
+
+
+def _number(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _text(value: object) -> str:
+    return value[:8000] if isinstance(value, str) else ""

@@ -1,0 +1,19 @@
+"""Names of ops as recorders write them: library, operation and peers in one text."""
+
+import re
+
+_MESSAGE = re.compile(r"(send|recv) ([0-9]{1,9})(->|<-)([0-9]{1,9}|\?)")
+
+
+def split_name(profiling_name: str) -> tuple[str, str, tuple[int, int] | None]:
+    """(lib, op, peers): "nccl:recv 1<-0" -> ("nccl", "recv", (0, 1)), always (source, destination)."""
+    lib, colon, op = profiling_name.partition(":")
+    if not colon:
+        lib, op = "", profiling_name
+    message = _MESSAGE.fullmatch(op)
+    if message is None:
+        return lib, op, None
+    op, own, arrow, other = message.groups()
+    if other == "?":
+        return lib, op, None
+    return lib, op, (int(own), int(other)) if arrow == "->" else (int(other), int(own))

@@ -1,0 +1,47 @@
+"""How a rank without a dump left: what it says after a peer's failure follows from that failure."""
+
+import pytest
+
+import forkpoint
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.verdict import Cause, Verdict
+from small_jobs import SmallJob
+
+LEFT = 2
+WAITING = (0, 1, 3)
+
+
+def said(kind: LogKind, line: int, text: str, exception: str | None = None) -> LogEvent:
+    return LogEvent(kind, f"rank_{LEFT}.log", line, LEFT, text, exception=exception)
+
+
+RESET = said(
+    LogKind.NETWORK, 10, "RuntimeError: [gloo/transport/tcp/pair.cc:537] Connection reset by peer", "RuntimeError"
+)
+CRASHED = said(LogKind.CRASHED, 20, "terminate called without an active exception")
+CUT = said(LogKind.EXCEPTION, 5, "a traceback that is cut")
+OWN = said(LogKind.EXCEPTION, 5, "ValueError: no such file", "ValueError")
+
+
+def verdict_of(*events: LogEvent) -> Verdict:
+    job = SmallJob(4, lib="gloo")
+    for _ in range(5):
+        job.op()
+    job.op(WAITING, done=False)
+    logs = tuple((f"rank_{rank}.log", rank) for rank in range(4))
+    return forkpoint.diagnose(job.capture(WAITING, events=events, logs=logs))
+
+
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [((CRASHED,), Cause.RANK_LOST), ((CUT,), Cause.DIVERGENT_PATH), ((OWN, RESET), Cause.DIVERGENT_PATH)],
+)
+def test_a_rank_that_left_by_itself_is_named(events: tuple[LogEvent, ...], cause: Cause) -> None:
+    verdict = verdict_of(*events)
+
+    assert (verdict.cause, verdict.suspects) == (cause, (LEFT,))
+
+
+@pytest.mark.parametrize("events", [(RESET, CRASHED), (CUT, RESET)])
+def test_a_rank_that_left_because_of_a_peer_is_not_named(events: tuple[LogEvent, ...]) -> None:
+    assert verdict_of(*events).suspects == ()

@@ -1,0 +1,164 @@
+"""Ranks that wait for each other in a ring: who may be named, and did they skip a call or swap two?"""
+
+from typing import Any
+
+import forkpoint
+from forkpoint.align import align
+from forkpoint.cohorts import find_partings
+from forkpoint.diverge import find_divergences
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.verdict import Cause
+from small_jobs import TORCH, SmallJob
+
+EVERYBODY = {"1": ("counts", (0, 1, 2, 3)), "2": ("norms", (0, 1, 2, 3))}
+LOADER: list[dict[str, Any]] = [
+    TORCH,
+    {"name": "run", "filename": "/train/train.py", "line": 38},
+    {"name": "_bootstrap_inner", "filename": "/usr/lib/python3.12/threading.py", "line": 1073},
+    {"name": "_bootstrap", "filename": "/usr/lib/python3.12/threading.py", "line": 1030},
+]
+CALLED_FROM: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (({}, (0,)), ({"frames": LOADER}, ()))
+"""The main thread, where rank 0 is odd; another one, where nobody is."""
+
+
+def _fork(job: SmallJob) -> Divergence:
+    timeline = align(job.capture())
+    return find_divergences(timeline, find_partings(timeline))[0]
+
+
+def _issue(job: SmallJob, rank: int, *groups: str, **changed: Any) -> None:
+    for group in groups:
+        job.op(ranks=[rank], group=group, done=False, **changed)
+
+
+def test_one_rank_that_left_out_what_most_wait_in_is_odd() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    _issue(job, 0, "2")
+    for rank in (1, 2, 3):
+        _issue(job, rank, "1", "2")
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (0,), True)
+
+
+def test_a_rank_that_is_only_less_far_on_a_path_that_others_take_too_is_not_odd() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    _issue(job, 0, "2")
+    _issue(job, 1, "2", "1")
+    for rank in (2, 3):
+        _issue(job, rank, "1", "2")
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (), False)
+
+
+def test_a_ring_through_four_groups_of_a_mesh_names_nobody_for_being_the_last_to_come() -> None:
+    job = SmallJob(4, groups={"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))})
+    _issue(job, 0, "1")  # the others issued all of theirs: 1 and 2 begin with dp, 3 with tp
+    _issue(job, 1, "4", "1")
+    _issue(job, 3, "2", "4")
+    _issue(job, 2, "3", "2")
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd) == (PartingKind.CYCLE, ())
+
+
+def test_the_smaller_side_of_a_ring_is_odd_unless_its_calls_come_from_two_threads() -> None:
+    for frames, odd in CALLED_FROM:
+        job = SmallJob(4, groups=EVERYBODY)
+        _issue(job, 0, "1", **frames)
+        for rank in (1, 2, 3):
+            _issue(job, rank, "2")
+
+        fork = _fork(job)
+
+        assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, odd, False)
+
+
+def test_another_call_in_one_slot_is_odd_unless_it_comes_from_another_thread() -> None:
+    for frames, odd in CALLED_FROM:
+        job = SmallJob(4)
+        job.op()
+        job.op(ranks=[0], size=1, done=False, **frames)
+        job.op(ranks=[1, 2, 3], size=640, done=False)
+
+        fork = _fork(job)
+
+        assert (fork.how, fork.odd) == (PartingKind.METADATA, odd)
+
+
+def test_a_job_that_trains_in_a_thread_is_judged_as_any_other() -> None:
+    job = SmallJob(4)
+    job.op(frames=LOADER)
+    job.op(ranks=[0], size=1, done=False, frames=[{**LOADER[1], "line": 52}, *LOADER[1:]])
+    job.op(ranks=[1, 2, 3], size=640, done=False, frames=LOADER)
+
+    assert _fork(job).odd == (0,)
+
+
+def _pipeline(job: SmallJob) -> None:
+    """Three stages pass three micro-batches on and their gradients back."""
+    for rank in range(3):
+        for _ in range(3):
+            if rank > 0:
+                job.recv(rank, rank - 1)
+            if rank < 2:
+                job.send(rank, rank + 1)
+        for _ in range(3):
+            if rank < 2:
+                job.recv(rank, rank + 1, line=40)
+            if rank > 0:
+                job.send(rank, rank - 1, line=50)
+
+
+def test_of_two_stages_that_wait_for_each_other_neither_is_odd_and_the_one_that_ran_ahead_skipped() -> None:
+    job = SmallJob(3)
+    for _ in range(3):
+        _pipeline(job)
+    for _ in range(2):  # what both ends issued
+        job.send(0, 1)
+        job.recv(1, 0)
+        job.send(1, 2)
+        job.recv(2, 1)
+    job.recv(2, 1, done=False)  # the last stage wants a third
+    for _ in range(2):  # the middle one turns to its gradients, and its host goes on to the next step
+        job.recv(1, 2, line=40, done=False)
+        job.send(1, 0, line=50, done=False)
+    for _ in range(3):
+        job.recv(1, 0, done=False)
+        job.send(1, 2, done=False)
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (), True)
+
+
+def test_a_rank_that_issues_its_usual_calls_swapped_did_not_skip_one_even_if_its_host_runs_ahead() -> None:
+    job = SmallJob(2, groups={"1": ("counts", (0, 1)), "2": ("norms", (0, 1))})
+    lines = {"1": 10, "2": 20, "0": 30}
+    for _ in range(3):
+        for group, line in lines.items():
+            job.op(group=group, line=line)
+    for rank, order in ((0, "1201201"), (1, "2101201")):
+        for group in order:
+            _issue(job, rank, group, line=lines[group])
+
+    fork = _fork(job)
+
+    assert (fork.how, fork.odd, fork.left_order) == (PartingKind.CYCLE, (), False)
+
+
+def test_a_ring_is_called_another_order_only_where_stacks_could_show_a_skip() -> None:
+    job = SmallJob(4, groups=EVERYBODY)
+    for rank, groups in ((0, "12"), (1, "12"), (2, "21"), (3, "21")):
+        _issue(job, rank, *groups)
+
+    assert forkpoint.diagnose(job.capture()).cause is Cause.ORDER_INVERSION
+
+    for entry in (entry for entries in job.entries.values() for entry in entries):
+        del entry["frames"]
+
+    assert forkpoint.diagnose(job.capture()).cause is Cause.INCONCLUSIVE
