@@ -1,0 +1,265 @@
+"""`forkpoint lab`: break a small real job on purpose, and see whether the diagnosis is right."""
+
+import shutil
+import signal
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import print_verdict
+from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.lab.case_folder import CaseFolder
+    from forkpoint.lab.fault import Backend, Fault
+    from forkpoint.lab.record import Recorded, Settings
+    from forkpoint.lab.score import Scored
+    from forkpoint.model.verdict import Verdict
+
+_DESCRIPTION = """\
+Run small real training jobs that are broken on purpose, keep what a person
+would have (dumps, logs and stacks of each rank), and diagnose it.
+
+  list   what can be broken
+  run    break it, diagnose it, and say what was really broken
+  score  break everything and count how often the diagnosis is right
+
+Jobs run on the CPU with gloo, or with NCCL where there is a GPU, whose ranks
+then share it. torch must be installed. Nothing is left running.
+
+exit codes of run and score:
+  0  no innocent rank is accused, and at least 90 % of the verdicts are right
+  1  otherwise
+  2  wrong usage, or no torch
+"""
+
+_NCCL_TIMEOUT_S, _GLOO_TIMEOUT_S = 20, 10
+"""Of collectives. A communicator of NCCL ranks that share one GPU takes seconds to be made."""
+_NCCL_LINGER_S, _GLOO_LINGER_S = 20, 8
+_MAX_WIDTH = 100
+
+
+def run(args: Namespace) -> int:
+    return args.lab(args)
+
+
+def _run_list(args: Namespace) -> int:
+    from forkpoint.lab.faults import FAULTS
+    from forkpoint.lab.render import list_json, list_text
+
+    print(list_json(FAULTS) if args.json else list_text(FAULTS))
+    return 0
+
+
+def _run_faults(args: Namespace) -> int:
+    from forkpoint.lab.render import score_json, truth_text
+    from forkpoint.lab.score import Score
+
+    if args.html and len(args.names) > 1:
+        raise UsageError("--html writes one report: name one fault")
+    if args.html:
+        check_writable("--html", args.html)
+    faults, settings = _chosen(args.names), _settings(args)
+    scored: list[Scored] = []
+    for recorded in _recorded(_possible(faults, settings), settings, 1):
+        case = _diagnosed(recorded, html=args.html)
+        scored.append(case)
+        if not args.json:
+            print_verdict(case.verdict, as_json=False, width=None)
+            print(f"\n{truth_text(case, min(_MAX_WIDTH, shutil.get_terminal_size().columns))}")
+            print(f"evidence: {escape(str(recorded.folder))}\n", flush=True)
+    if args.json:
+        print(score_json(Score(tuple(scored))))
+    return 0 if Score(tuple(scored)).is_good else 1
+
+
+def _run_score(args: Namespace) -> int:
+    from forkpoint.lab.render import score_json, score_text
+    from forkpoint.lab.score import score
+
+    if args.kept:
+        folders = sorted(path.parent for path in args.kept.glob("*/case.toml") if _is_named(path.parent, args.names))
+    else:
+        faults, settings = _chosen(args.names), _settings(args)
+        folders = sorted(r.folder for r in _recorded(_possible(faults, settings), settings, args.parallel))
+    if not folders:
+        raise UsageError(f"no cases in {args.kept}: `forkpoint lab score --out DIR` keeps them")
+    result = score(map(_case_and_verdict, folders))
+    print(score_json(result) if args.json else score_text(result))
+    return 0 if result.is_good else 1
+
+
+# ---------------------------------------------------------------------------------------------------------- the steps
+
+
+def _chosen(names: Sequence[str]) -> "list[Fault]":
+    from difflib import get_close_matches
+
+    from forkpoint.lab.faults import FAULTS
+
+    by_name = {fault.name: fault for fault in FAULTS}
+    for name in names:
+        if name not in by_name:
+            near = get_close_matches(name, by_name, 1)
+            hint = f"did you mean {near[0]}?" if near else "`forkpoint lab list` names them all"
+            raise UsageError(f"the lab has no fault {name}: {hint}")
+    return [by_name[name] for name in names] or list(FAULTS)
+
+
+def _settings(args: Namespace) -> "Settings":
+    from tempfile import gettempdir
+
+    from forkpoint.lab.record import Settings
+    from forkpoint.lab.torch_here import find_torch
+
+    here = find_torch()
+    backend: Backend = here.backend if args.backend == "auto" else args.backend
+    if backend == "nccl" and not here.nccl:
+        raise UsageError(f"torch {here.version} finds no GPU for NCCL here: use --backend gloo")
+    nccl = backend == "nccl"
+    return Settings(
+        backend=backend,
+        out=args.out or Path(gettempdir()) / "forkpoint-lab",
+        pg_timeout=_NCCL_TIMEOUT_S if nccl else _GLOO_TIMEOUT_S,
+        linger=_NCCL_LINGER_S if nccl else _GLOO_LINGER_S,
+    )
+
+
+def _possible(faults: "Sequence[Fault]", settings: "Settings") -> "list[Fault]":
+    """Those that the backend can have; the others are said."""
+    for fault in faults:
+        if settings.backend not in fault.backends:
+            print(f"forkpoint: {fault.name} needs {' or '.join(fault.backends)}: left out", file=sys.stderr)
+    possible = [fault for fault in faults if settings.backend in fault.backends]
+    if not possible:
+        raise UsageError(f"nothing to run on {settings.backend}")
+    return possible
+
+
+def _recorded(faults: "Sequence[Fault]", settings: "Settings", parallel: int) -> "Iterator[Recorded]":
+    """As they are done. However this ends, no rank is left."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    from forkpoint.lab.record import record
+
+    with _stop_on_sigterm(), ThreadPoolExecutor(parallel) as pool:
+        try:
+            running = [pool.submit(record, fault, settings) for fault in faults]
+            print(f"forkpoint: runs {len(faults)} on {settings.backend}, some 20 s each", file=sys.stderr)
+            for done, job in enumerate(as_completed(running), 1):
+                recorded = job.result()
+                how = f"{recorded.seconds:.0f} s, {recorded.dumps} dumps"
+                print(f"forkpoint: {done}/{len(faults)} {recorded.fault.name}: {how}", file=sys.stderr)
+                yield recorded
+        except BaseException:
+            settings.cancelled.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _stop_on_sigterm() -> Generator[None]:
+    """As on Ctrl-C: what is running is ended first."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _diagnosed(recorded: "Recorded", *, html: str | None) -> "Scored":
+    from forkpoint.lab.case_folder import read_case
+    from forkpoint.lab.score import Scored, mark
+
+    case = read_case(recorded.folder)
+    verdict = _diagnose(case, picture=bool(html))
+    if html:
+        from forkpoint.report.html import render_html
+
+        write_file(html, [render_html(verdict)])
+    return Scored(case.name, case.truth, verdict, mark(case.truth, verdict))
+
+
+def _case_and_verdict(folder: Path) -> "tuple[CaseFolder, Verdict]":
+    from forkpoint.lab.case_folder import read_case
+
+    case = read_case(folder)
+    return case, _diagnose(case, picture=False)
+
+
+def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
+    from forkpoint.ingest import read
+    from forkpoint.pipeline import diagnose
+
+    return diagnose(read([str(case.capture)]), [str(case.source)], picture=picture)
+
+
+# -------------------------------------------------------------------------------------------------------- the arguments
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parsers = parser.add_subparsers(metavar="list|run|score", required=True)
+    listing = parsers.add_parser("list", help="what can be broken", description="Name every fault of the lab.")
+    _add_json(listing)
+    listing.set_defaults(lab=_run_list)
+
+    run = parsers.add_parser("run", help="break a job and diagnose it", description="Run faults one after the other.")
+    run.add_argument("names", nargs="+", metavar="NAME", help="as `forkpoint lab list` has it")
+    _add_run_arguments(run)
+    run.add_argument("--html", metavar="FILE", help="also write the report as one file for a browser")
+    run.set_defaults(lab=_run_faults)
+
+    score = parsers.add_parser("score", help="count how often the diagnosis is right", description="Run all faults.")
+    score.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    _add_run_arguments(score)
+    score.add_argument("--parallel", type=_positive, default=1, metavar="N", help="so many jobs at a time (default: 1)")
+    score.add_argument("--from", dest="kept", type=_folder, metavar="DIR", help="run nothing: diagnose what DIR holds")
+    score.set_defaults(lab=_run_score)
+
+
+def _add_run_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "gloo", "nccl"),
+        default="auto",
+        help="auto: nccl where there is a GPU, otherwise gloo",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="keep captures, sources and truths here (default: a temporary folder)"
+    )
+    _add_json(parser)
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError("must be a number, at least 1")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise ArgumentTypeError(f"{text} is no folder")
+    return Path(text)
+
+
+def _is_named(folder: Path, names: Sequence[str]) -> bool:
+    return not names or folder.name in names
+
+
+COMMAND = Command(
+    name="lab",
+    help="break a small real job on purpose and see it diagnosed",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)
