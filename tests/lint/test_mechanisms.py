@@ -17,6 +17,28 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 # what: (rule, the program, the mended program)
 MECHANISMS = {
+    "an agreement that only one rank asks for": (
+        "collective-under-branch",
+        """
+        from forkpoint.consensus import any_rank
+
+        def train(model, loader):
+            for batch in loader:
+                loss = model(batch)
+                if dist.get_rank() == 0:
+                    stop = any_rank(bool(torch.isnan(loss)), "skip")
+        """,
+        """
+        from forkpoint.consensus import any_rank
+
+        def train(model, loader):
+            for batch in loader:
+                loss = model(batch)
+                if any_rank(bool(torch.isnan(loss)), "skip"):
+                    continue
+                dist.all_reduce(loss)
+        """,
+    ),
     "validation with the wrapped model on one rank": (
         "collective-under-branch",
         """

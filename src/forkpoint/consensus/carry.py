@@ -1,0 +1,116 @@
+"""One collective that ends: with its result, or with an error that says who did not come."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from forkpoint.consensus.absence import ANNOUNCE_AFTER_S, Absence, announce, find_absence
+from forkpoint.consensus.errors import NoAgreement, settle
+from forkpoint.consensus.question import Question, count
+from forkpoint.consensus.torch_inside import gather_options, sum_options
+from forkpoint.model.ranks import name_ranks
+
+_SLICE_S = 1.0
+"""The host looks up this often while it waits in C++: for Ctrl-C, and to announce itself."""
+
+
+def reduce_sum(question: Question, words: list[int]) -> list[int]:
+    """Element by element over the members."""
+    group = question.members.group
+    if group is None or group.size() == 1:
+        return words
+    # Integers carry no gradient. The copy is not waited for: what the GPU is still doing counts against the time-out.
+    device = question.members.device
+    tensor = torch.tensor(words, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
+    work = group.allreduce([tensor], sum_options(_longer_than(question)))
+    return _result(question, work, tensor)
+
+
+def gather(question: Question, record: bytes) -> list[bytes]:
+    """The records of all members, in the group's order. All of one length."""
+    group = question.members.group
+    if group is None or group.size() == 1:
+        return [record]
+    device = question.members.device
+    tensor = torch.tensor(list(record), dtype=torch.uint8, device="cpu").to(device, non_blocking=True)
+    gathered = torch.empty((group.size(), len(record)), dtype=torch.uint8, device=device)
+    work = group.allgather([list(gathered)], [tensor], gather_options(_longer_than(question)))
+    return [bytes(row) for row in _result(question, work, gathered)]
+
+
+def _longer_than(question: Question) -> timedelta:
+    """Gloo gives up by itself soon after we do, so that nothing is in flight when the process ends."""
+    return timedelta(seconds=question.timeout_s + _SLICE_S)
+
+
+def _result(question: Question, work: dist.Work, tensor: torch.Tensor) -> list[Any]:
+    assert question.members.group is not None
+    count(question.members.group)  # issued, not refused
+    began = time.monotonic()
+    try:
+        finished = _finish(question, work, tensor.device)
+    except RuntimeError as broken:
+        raise _no_agreement(question, time.monotonic() - began) from broken
+    if not finished:
+        raise _no_agreement(question, question.timeout_s)
+    return tensor.tolist()
+
+
+def _finish(question: Question, work: dist.Work, device: torch.device) -> bool:
+    """Whether it finished in time. The others learn that this rank is here once it has waited for a while."""
+    began = time.monotonic()
+    announce_at = min(ANNOUNCE_AFTER_S, question.timeout_s / 2)
+    wait = _wait_on_host if device.type == "cpu" else _wait_on_device
+    if wait(work, announce_at):
+        return True
+    announce(question)
+    while (left := question.timeout_s - (time.monotonic() - began)) > 0:
+        if wait(work, min(left, _SLICE_S)):
+            return True
+    return False
+
+
+def _wait_on_host(work: dist.Work, seconds: float) -> bool:
+    try:
+        work.wait(timedelta(seconds=seconds))
+    except RuntimeError:
+        if not work.is_completed():
+            return False
+        work.wait()  # it has ended meanwhile: well, or with an error of its own
+    return True
+
+
+def _wait_on_device(work: dist.Work, seconds: float) -> bool:
+    """By asking: NCCL's own wait with a time-out would mark the communicator as failed."""
+    until = time.monotonic() + seconds
+    pause = 0.0
+    while not work.is_completed():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 1e-3)
+    work.wait()
+    return True
+
+
+def _no_agreement(question: Question, waited: float) -> NoAgreement:
+    absence = find_absence(question, waited)
+    message = f"no agreement on {question}: {_who(question, waited, absence)}"
+    error = NoAgreement(message, None if absence is None else absence.absent)
+    settle(error, question.members.ranks)
+    return error
+
+
+def _who(question: Question, waited: float, absence: Absence | None) -> str:
+    timed_out = waited >= question.timeout_s
+    ended = f"within {waited:.3g} s" if timed_out else f"before it broke after {waited:.3g} s"
+    if absence is None:
+        return f"not all ranks came {ended}; which ones is not known, because the group's store does not answer"
+    if question.members.rank in absence.absent:
+        return f"this rank came after rank {absence.by} had waited {absence.waited:.3g} s and given up"
+    if not absence.absent:
+        return f"every rank came, but the collective did not finish {ended}"
+    return f"{name_ranks(absence.absent)} did not come {ended}{' (or came and froze)' if timed_out else ''}"
