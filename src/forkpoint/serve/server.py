@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import uvicorn
 
@@ -20,6 +22,8 @@ _LOOPBACK = "127.0.0.1"
 _MAX_CONNECTIONS = 200
 _LAST_WORDS_S = 2
 """For answers that are on their way when the server stops."""
+_JOIN_S = 10.0
+"""For those, and for workers that are being ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,22 @@ def run(bound: Bound, root: str, source: Sequence[str] = (), *, embed_source: bo
     asyncio.run(_serve(bound, Watch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
 
 
-async def _serve(bound: Bound, watch: Watch) -> None:
+@contextlib.contextmanager
+def serving(bound: Bound, root: str, source: Sequence[str] = ()) -> Generator[None]:
+    """Beside the caller, from a thread of its own, until the block ends."""
+    watch = Watch(str(Path(root).resolve()), Diagnoser(source))
+    begun: Future[_Server] = Future()
+    thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
+    thread.start()
+    server = begun.result()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(_JOIN_S)
+
+
+async def _serve(bound: Bound, watch: Watch, begun: Callable[["_Server"], None] | None = None) -> None:
     config = uvicorn.Config(
         Guard(make_app(watch), bound.port, bound.token),
         loop="asyncio",
@@ -70,6 +89,8 @@ async def _serve(bound: Bound, watch: Watch) -> None:
     )
     watching = asyncio.create_task(watch.run())
     server = _Server(config, watch, watching)
+    if begun:
+        begun(server)
     await server.serve(sockets=[bound.socket])
     with contextlib.suppress(asyncio.CancelledError):
         await watching  # raises what made it end, if that was not us

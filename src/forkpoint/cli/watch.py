@@ -1,0 +1,292 @@
+"""`forkpoint watch`: beside a running job, without touching it."""
+
+import signal
+import sys
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import add_source_argument, exit_code, print_verdict
+from forkpoint.cli.serve import _port
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.watch.alerts import Alerts
+    from forkpoint.watch.look import Watch
+    from forkpoint.watch.metrics import Metrics
+    from forkpoint.watch.sight import Sight
+    from forkpoint.watch.sources import Source
+
+_DESCRIPTION = """\
+Look at a running job again and again, and say when ranks no longer agree or no
+longer move: long before the timeout. The job is not changed, signalled or
+stopped. Give at least one source; all of them go together.
+
+PATH is a log or dump that the job writes, or a folder of them. --debug-server
+and --worker ask torch's debug server, --pipe asks through NCCL's dump pipes,
+--ras asks NCCL. A rank that is behind in one look is no finding. An alarm needs
+calls that do not fit, an end that the logs tell of, or --stall seconds in which
+no rank moves; and the same verdict in two looks. docs/watch.md says it in full.
+
+exit codes:
+  0  ended by Ctrl-C; with --once: the job runs, or nothing speaks against it
+  1  with --once: something found
+  2  wrong usage
+  3  with --once: nothing could be read
+  4  with --once: the job has stopped, and the evidence does not decide why
+"""
+
+_RAS = "localhost:28028"
+_BLIND = 3
+
+
+def run(args: Namespace) -> int:
+    from tempfile import TemporaryDirectory
+
+    sources = _make_sources(args)
+    with ExitStack() as stack:
+        spool = args.keep or stack.enter_context(TemporaryDirectory(prefix="forkpoint-watch-"))
+        watch = _make_watch(args, sources, spool)
+        alerts = _make_alerts(args)
+        metrics = _make_metrics(args)
+        if args.serve is not None:
+            _serve(args, spool, stack)
+        # systemd and schedulers end programs so; folders are to be removed all the same.
+        signal.signal(signal.SIGTERM, _leave)
+        try:
+            return _run_once(args, watch, alerts) if args.once else _run_on(args, watch, alerts, metrics)
+        except KeyboardInterrupt:  # how it is meant to end
+            return 0
+
+
+def _run_once(args: Namespace, watch: "Watch", alerts: "Alerts") -> int:
+    from forkpoint.watch.loop import look_once
+    from forkpoint.watch.sight import State
+
+    sight = _tell(look_once(watch, args.every), alerts)
+    _print_sight(sight, args)
+    if sight.state is State.FOUND and sight.verdict:
+        return exit_code(sight.verdict)
+    return _BLIND if sight.state is State.BLIND else 0
+
+
+def _run_on(args: Namespace, watch: "Watch", alerts: "Alerts", metrics: "Metrics | None") -> NoReturn:
+    from rich.console import Console
+    from rich.live import Live
+
+    from forkpoint.watch.loop import looks
+    from forkpoint.watch.views.text import draw, what_matters
+
+    console = Console()
+    with ExitStack() as stack:
+        is_drawn = console.is_terminal and not args.json
+        live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_drawn else None
+        shown: object = None
+        for found in looks(watch, args.every):
+            sight = _tell(found, alerts)
+            if metrics:
+                metrics.update(sight)
+            if live:
+                live.update(draw(sight), refresh=True)
+            if sight.is_alarm or (not live and what_matters(sight) != shown):
+                shown = what_matters(sight)
+                _print_sight(sight, args)
+    raise AssertionError  # looks do not end by themselves
+
+
+def _tell(sight: "Sight", alerts: "Alerts") -> "Sight":
+    """The sight, with notes of what could not be told."""
+    from dataclasses import replace
+
+    if not sight.is_alarm or sight.verdict is None:
+        return sight
+    return replace(sight, notes=(*sight.notes, *alerts.send(sight.verdict)))
+
+
+def _print_sight(sight: "Sight", args: Namespace) -> None:
+    if args.json:
+        from forkpoint.watch.views.json_line import render_json_line
+
+        print(render_json_line(sight), flush=True)
+        return
+    from forkpoint.watch.views.text import render_line
+
+    print(render_line(sight), flush=True)
+    if sight.is_alarm and sight.verdict:
+        print_verdict(sight.verdict, as_json=False, width=None)
+        kept = f"forkpoint diagnose {sight.evidence}" if args.keep else "removed when this ends; --keep DIR keeps it"
+        print(f"files     {escape(kept)}", flush=True)
+
+
+def _make_sources(args: Namespace) -> "list[Source]":
+    from forkpoint.watch.ask import parse_address
+    from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
+    from forkpoint.watch.sources.paths import Paths
+    from forkpoint.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
+    from forkpoint.watch.sources.ras import Ras
+
+    sources: list[Source] = []
+    if args.debug_server and args.worker:
+        raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
+    if args.debug_server or args.worker:
+        frontend = parse_address(args.debug_server) if args.debug_server else None
+        workers = parse_workers(args.worker)
+        sources.append(DebugServer(workers, frontend, py_spy=args.py_spy, dated=args.once))
+    if args.pipe:
+        prefixes = (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
+        sources.append(Pipes(args.pipe, prefixes, args.every if args.once else POKE_EVERY_S))
+    if args.ras:
+        sources.append(Ras(parse_address(args.ras)))
+    if args.paths:
+        sources.append(Paths(args.paths))
+    if not sources:
+        raise UsageError("name a source: PATH, --debug-server, --worker, --pipe or --ras (see forkpoint watch --help)")
+    return sources
+
+
+def _make_watch(args: Namespace, sources: "list[Source]", spool: str) -> "Watch":
+    from forkpoint.watch.look import Settings, Watch
+    from forkpoint.watch.spool import Spool
+
+    try:
+        kept = Spool(spool)
+    except OSError as error:
+        raise UsageError(f"--keep {spool}: {error.strerror}; name a folder that can be written to") from error
+    return Watch(sources, kept, Settings(args.stall, args.world_size, tuple(args.source)))
+
+
+def _make_alerts(args: Namespace) -> "Alerts":
+    from forkpoint.watch.alerts import Alerts, parse_webhook
+
+    return Alerts(parse_webhook(args.webhook) if args.webhook else None, tuple(args.alert_command))
+
+
+def _make_metrics(args: Namespace) -> "Metrics | None":
+    if args.metrics is None:
+        return None
+    try:
+        from forkpoint.watch.metrics import Metrics, serve_metrics
+    except ModuleNotFoundError as error:
+        raise _missing("--metrics", error) from error
+    metrics = Metrics()
+    port = serve_metrics(metrics, args.metrics)
+    print(f"forkpoint: metrics at http://127.0.0.1:{port}/metrics", file=sys.stderr, flush=True)
+    return metrics
+
+
+def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
+    try:
+        from forkpoint.serve.server import bind, serving
+    except ModuleNotFoundError as error:
+        raise _missing("--serve", error) from error
+    bound = bind(args.serve)
+    stack.enter_context(serving(bound, str(Path(spool) / "found"), args.source))
+    print(f"forkpoint: what is found will be shown at {bound.url}", file=sys.stderr, flush=True)
+
+
+def _missing(option: str, error: ModuleNotFoundError) -> Exception:
+    package = (error.name or "").partition(".")[0]
+    return error if package == "forkpoint" else UsageError(f"{option} needs {package}: pip install 'forkpoint[watch]'")
+
+
+def _leave(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    _add_sources(parser)
+    _add_rule(parser)
+    _add_outputs(parser)
+
+
+def _add_sources(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="log, dump, or folder of them, while they are written")
+    parser.add_argument("--debug-server", metavar="HOST:PORT", help="frontend of torch.distributed.debug (port 25999)")
+    parser.add_argument(
+        "--worker",
+        nargs="+",
+        default=[],
+        metavar="HOST:PORT",
+        help="debug servers of the ranks, in the order of ranks or as RANK=HOST:PORT; a path for a socket",
+    )
+    parser.add_argument(
+        "--pipe", metavar="STEM", help="as TORCH_NCCL_DEBUG_INFO_PIPE_FILE: asks through STEM<rank>.pipe"
+    )
+    parser.add_argument(
+        "--dump-prefix", metavar="PREFIX", help="where --pipe makes ranks write, if not where torch does by default"
+    )
+    parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
+    parser.add_argument(
+        "--py-spy",
+        action="store_true",
+        help="stacks by py-spy in the job's container, which stops a process for a moment; else by faulthandler",
+    )
+
+
+def _add_rule(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--every", type=_seconds, default=5.0, metavar="S", help="seconds between looks (default: 5, see docs/watch.md)"
+    )
+    parser.add_argument(
+        "--stall",
+        type=_seconds,
+        default=300.0,
+        metavar="S",
+        help="alarm when no rank moved for so long (default: 300, half of NCCL's timeout)",
+    )
+    parser.add_argument(
+        "--world-size",
+        type=_count,
+        metavar="N",
+        help="ranks of the job, where no dump states it (gloo): needed to tell the odd rank from the rest",
+    )
+    parser.add_argument("--once", action="store_true", help="look three times, print, and end: for cron")
+    add_source_argument(parser)
+
+
+def _add_outputs(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="a line of JSON per change (schema forkpoint.watch/1)")
+    parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; else it is removed at the end")
+    parser.add_argument(
+        "--serve",
+        type=_port,
+        metavar="PORT",
+        help="show what is found in a browser, as forkpoint serve does (0: any port)",
+    )
+    parser.add_argument("--metrics", type=_port, metavar="PORT", help="Prometheus metrics on 127.0.0.1 (0: any port)")
+    parser.add_argument("--webhook", metavar="URL", help="POST the verdict's JSON there, once per incident")
+    parser.add_argument(
+        "--alert-command",
+        nargs=REMAINDER,
+        default=[],
+        metavar="CMD",
+        help="run this once per incident, with the verdict's JSON on standard input; must come last",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise ArgumentTypeError("must be a number of seconds above 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= 1_000_000:
+        raise ArgumentTypeError("must be a number from 1 on")
+    return int(text)
+
+
+COMMAND = Command(
+    name="watch",
+    help="look at a running job, and say when it has gone wrong",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,109 @@
+"""One question over a socket, one answer: bounded in time and size. Whoever answers is not trusted."""
+
+import http.client
+import io
+import socket
+import time
+from dataclasses import dataclass
+
+from forkpoint.errors import UsageError
+
+LIMIT_S = 5.0
+"""A rank's server answers in 0.2 s even while Python is stuck; a loaded node gets 25 times that."""
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    """A path, for a socket in the file system."""
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}" if self.port else self.host
+
+    @property
+    def is_path(self) -> bool:
+        return self.host.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    why: str
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, `[::1]:port`, or the path of a socket. Raises UsageError."""
+    if text.startswith("/"):
+        return Address(text, 0)
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{text}: must be HOST:PORT, or the path of a socket")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def ask(address: Address, question: bytes, max_bytes: int, limit_s: float = LIMIT_S) -> bytes | NoAnswer:
+    """All that comes back until the other side closes."""
+    deadline = time.monotonic() + limit_s
+    try:
+        with _connect(address, limit_s) as connection:
+            connection.sendall(question)
+            return _read_all(connection, deadline, max_bytes)
+    except TimeoutError:
+        return NoAnswer(f"no whole answer in {limit_s:g} s")
+    except OSError as error:
+        return NoAnswer(f"cannot be asked ({error.strerror or error})")
+
+
+def ask_http(address: Address, method: str, path: str, max_bytes: int) -> bytes | NoAnswer:
+    """The body of an answer that says OK. Redirects are not followed: they could lead anywhere."""
+    # HTTP/1.0: the answer comes in one piece, and its end is the end of the connection.
+    question = f"{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
+    answer = ask(address, question.encode("ascii", "replace"), max_bytes)
+    if isinstance(answer, NoAnswer):
+        return answer
+    try:
+        response = http.client.HTTPResponse(_Received(answer))  # pyright: ignore[reportArgumentType] only makefile is used
+        response.begin()
+        body = response.read()
+    except (http.client.HTTPException, ValueError):
+        return NoAnswer("its answer is not HTTP, or was cut")
+    return body if response.status == http.HTTPStatus.OK else NoAnswer(f"it answers with status {response.status}")
+
+
+class _Received:
+    """Bytes where a socket is expected."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def _connect(address: Address, limit_s: float) -> socket.socket:
+    if not address.is_path:
+        return socket.create_connection((address.host, address.port), timeout=limit_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(limit_s)
+    try:
+        connection.connect(address.host)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_all(connection: socket.socket, deadline: float, max_bytes: int) -> bytes | NoAnswer:
+    pieces: list[bytes] = []
+    size = 0
+    while (left := deadline - time.monotonic()) > 0:
+        connection.settimeout(left)  # of each piece, so that drops of an answer do not stretch the limit
+        piece = connection.recv(_PIECE)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_bytes:
+            return NoAnswer(f"its answer is longer than {max_bytes >> 10} kB")
+    raise TimeoutError

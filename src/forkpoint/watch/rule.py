@@ -1,0 +1,109 @@
+"""When is what a look shows an alarm?
+
+Ranks of a running job are asked at different moments, so a rank that is behind in one look is no finding. An alarm needs
+evidence that time cannot undo, or time itself:
+
+- calls that do not fit: members of a group issued different ops, sizes or dtypes at one seq. What was issued stays
+  issued.
+- a ring of waits whose ranks do not move, with stacks that show each of them inside a communication call.
+- the logs tell of an end (a watchdog's timeout, a kill, a crash), and no rank is seen to move. An exception may have been
+  caught, so it counts once the logs are still, too, and the rank that raised does not answer.
+- no rank that can be read moved for `stall_s`, and one is in an op that is not done.
+
+Whatever the ground, the verdict must be the same in two looks in a row: files that are half written, answers from before
+and after a restart, and lines that are still to come change it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forkpoint.detectors.stalls import is_communicating
+from forkpoint.model.capture import Capture
+from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.watch.progress import Step
+
+STALL_S = 300.0
+"""Half of NCCL's default timeout (600 s): the other half is left for a person to look."""
+
+_ENDS = frozenset({
+    LogKind.WATCHDOG_TIMEOUT,
+    LogKind.WATCHDOG_DIED,
+    LogKind.DESYNC,
+    LogKind.KILLED,
+    LogKind.CRASHED,
+    LogKind.AGENT_FAILURE,
+    LogKind.NODE_FAILED,
+})  # fmt: skip
+"""After these a process does not go on."""
+
+
+class Ground(StrEnum):
+    """What an alarm rests on."""
+
+    MISMATCH = "mismatch"
+    RING = "ring"
+    LOGS = "logs"
+    STILL = "still"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the logs have said since ranks last moved."""
+
+    ends: int = 0
+    failed: frozenset[int | None] = frozenset()
+    """Ranks that told of a failure. None: a line that does not say whose it is."""
+
+    def heard(self, said: Iterable[LogEvent]) -> "Words":
+        events = list(said)
+        ends = sum(event.kind in _ENDS for event in events)
+        return Words(self.ends + ends, self.failed | {event.rank for event in events if event.kind in FAILURES})
+
+    def tell_of_loss(self, answering: Iterable[int]) -> bool:
+        """Of a failure that was not dealt with: who answers is still there."""
+        seen = frozenset(answering)
+        return bool(self.failed - seen - {None}) if seen else bool(self.failed)
+
+
+def find_ground(verdict: Verdict | None, step: Step, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
+    """`verdict`: of the dumps alone. `quiet`: the logs did not grow since the look before."""
+    divergence = verdict.divergence if verdict else None
+    if divergence is not None and is_final(divergence):
+        return Ground.MISMATCH
+    if step.is_pending and not step.moved and step.still_s >= stall_s:
+        return Ground.STILL
+    if not step.moved and (words.ends or (quiet and words.tell_of_loss(step.standings))):
+        return Ground.LOGS
+    if divergence is not None and divergence.how is PartingKind.CYCLE and not step.moved:
+        return Ground.RING
+    return None
+
+
+def is_final(divergence: Divergence) -> bool:
+    """Counts of messages are of the moment; what was issued under a number is not."""
+    if divergence.how is PartingKind.MESSAGE:
+        return divergence.shift is None
+    return divergence.how in (PartingKind.METADATA, PartingKind.VOLUME)
+
+
+def stands(ground: Ground, verdict: Verdict, capture: Capture) -> bool:
+    """Whether the verdict on all evidence is the alarm that the ground announced."""
+    divergence = verdict.divergence
+    match ground:
+        case Ground.MISMATCH:
+            return divergence is not None and is_final(divergence)
+        case Ground.RING:
+            inside = {s.rank for s in capture.stacks if is_communicating(s.stack)}
+            return divergence is not None and bool(divergence.cycle) and inside.issuperset(divergence.cycle)
+        case Ground.LOGS | Ground.STILL:
+            return verdict.cause is not Cause.HEALTHY
+
+
+def incident_of(verdict: Verdict) -> tuple[object, ...]:
+    """Equal for verdicts on the same incident."""
+    divergence = verdict.divergence
+    where = (divergence.group, divergence.channel, divergence.seq, divergence.how) if divergence else ()
+    return (verdict.cause, verdict.suspects, *where)

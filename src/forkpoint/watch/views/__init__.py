@@ -1,0 +1,1 @@
+"""A `Sight` for eyes and for programs. Nothing is looked at or judged here."""

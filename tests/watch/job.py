@@ -1,0 +1,31 @@
+"""A real job on gloo that goes on until it is told to end. What each rank does is told by files in its folder."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _WorkerServer
+
+
+def main(folder: Path) -> None:
+    rank, end = int(os.environ["RANK"]), time.monotonic() + 110
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)
+    server = _WorkerServer("127.0.0.1", 0)
+    dist.all_reduce(torch.ones(4))
+    port = folder / f"port_{rank}"
+    port.with_suffix(".new").write_text(str(server.port))
+    port.with_suffix(".new").rename(port)
+    while time.monotonic() < end:
+        while rank == 1 and (folder / "rank_1_sleeps").exists():
+            time.sleep(0.05)
+        if rank == 2 and (folder / "rank_2_differs").exists():
+            dist.all_gather([torch.ones(4) for _ in range(3)], torch.ones(4))
+        dist.all_reduce(torch.ones(4))
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
