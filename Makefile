@@ -6,9 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs accept accept-pictures bench bench-lint chromium clean
+.PHONY: help demo test check format docs accept accept-pictures bench bench-lint bench-guard chromium clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -46,6 +47,11 @@ bench: $(VENV)/.full ## compare with torchfrtrace; RANKS="64 256" ENTRIES="2000"
 
 bench-lint: $(VENV)/.full ## the linter on real bugs and repositories: BUGS=bugs.json REPOS=folder; says how to get them
 	$(BIN)/python -m bench.lint $(if $(BUGS),--bugs "$(BUGS)") $(if $(REPOS),--repos "$(REPOS)")
+
+bench-guard: $(VENV)/.full ## what the guard costs, how soon it speaks, and whether healthy jobs stay quiet (MINUTES=30)
+	$(BIN)/python -m bench.guard.cost
+	$(BIN)/python -m bench.guard.latency
+	$(BIN)/python -m bench.guard.soak --minutes $(MINUTES)
 
 # The page is tested in Debian's browser. Without it those tests are skipped, and say so.
 chromium: ## the browser that tests of the page drive (apt)

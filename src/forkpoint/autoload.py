@@ -1,0 +1,37 @@
+"""What `import torch` calls in every process where forkpoint is installed (entry point `torch.backends`).
+
+It does nothing unless FORKPOINT is set, and it never raises: torch would take that for a broken installation.
+"""
+
+import os
+import sys
+import threading
+import time
+
+_EVERY_S = 0.2
+
+
+def autoload() -> None:
+    if os.environ.get("FORKPOINT", "").strip().lower() in ("", "0", "off") or "RANK" not in os.environ:
+        return
+    # torch is half imported at this point: the guard, which imports torch.distributed, waits until the job has it.
+    threading.Thread(target=_start_when_ready, daemon=True, name="forkpoint-autoload").start()
+
+
+def _start_when_ready() -> None:
+    try:
+        while not _has_process_group():
+            time.sleep(_EVERY_S)
+        from forkpoint.guard import start  # noqa: PLC0415 as said
+
+        start()
+    except Exception as error:  # noqa: BLE001 whatever it is, training goes on
+        sys.stderr.write(
+            f"forkpoint guard: not started ({type(error).__name__}: {error}); training goes on unwatched\n"
+        )
+
+
+def _has_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)  # absent while it is being imported
+    return is_initialized is not None and is_initialized()

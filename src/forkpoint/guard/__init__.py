@@ -1,0 +1,29 @@
+"""In the training process: says within seconds that ranks no longer agree, long before the watchdog's timeout.
+
+    FORKPOINT=1 torchrun train.py            # no change of code
+
+    import forkpoint.guard
+    forkpoint.guard.start()                  # the same, from code
+
+It reads torch's own recorder in a thread of its own and compares with the other ranks over a store connection of its
+own. On a reason to look closer it asks all ranks for their dumps and stacks and runs `forkpoint diagnose` on them, in
+another process. It never touches the job's communicators, and whatever fails in it, training goes on.
+"""
+
+from contextlib import AbstractContextManager
+
+from forkpoint.guard.alarm import RanksParted
+from forkpoint.guard.overseer import Alarm
+from forkpoint.guard.settings import Mode, Settings
+from forkpoint.guard.status import Status, status
+from forkpoint.guard.switch import start, step, stop
+
+
+def vote(timeout_s: float = 60.0) -> AbstractContextManager[None]:
+    """A vote before every collective, for a debugging run (guard/voting.py)."""
+    from forkpoint.guard.voting import vote as open_vote  # noqa: PLC0415 loads torch's dispatch modes: 70 MB
+
+    return open_vote(timeout_s)
+
+
+__all__ = ["Alarm", "Mode", "RanksParted", "Settings", "Status", "start", "status", "step", "stop", "vote"]

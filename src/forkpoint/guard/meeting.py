@@ -1,0 +1,141 @@
+"""Where guards meet: a store connection of their own, never the job's communicators, and never the job's own client.
+
+Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and tells its
+address once through the job's store. Every call is bounded; a store that does not answer makes the guard blind, no more.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, cast
+
+from torch._C._distributed_c10d import Store, TCPStore
+from torch.distributed import DistError, distributed_c10d
+
+_ANSWERS_S: Final = 3.0
+"""A store in the same data centre answers in a millisecond; this long without a word, and it is taken for gone."""
+_ADDRESS: Final = "forkpoint/guard/address"
+
+
+class Blind(Exception):
+    """The other guards cannot be reached; the text says why."""
+
+
+class Meeting:
+    def __init__(self, store: TCPStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._known: set[str] = set()
+        """Keys that were there once: asking for one that is not blocks."""
+
+    def tell(self, key: str, value: bytes) -> None:
+        try:
+            self._store.set(self._prefix + key, cast("str", value))  # bytes are taken, whatever the stub says
+        except (DistError, RuntimeError) as error:
+            raise Blind(_why(error)) from error
+
+    def hear(self, keys: Sequence[str]) -> list[bytes | None]:
+        """What was told under each key; None where nothing was."""
+        try:
+            for key in keys:
+                if key not in self._known and self._store.check([self._prefix + key]):
+                    self._known.add(key)
+            known = [key for key in keys if key in self._known]
+            values = self._store.multi_get([self._prefix + key for key in known]) if known else []
+        except (DistError, RuntimeError) as error:
+            raise Blind(_why(error)) from error
+        told = dict(zip(known, values, strict=True))
+        return [told.get(key) for key in keys]
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """What was told under these keys is needed no more: a dump of every rank is."""
+        try:
+            for key in keys:
+                self._store.delete_key(self._prefix + key)
+                self._known.discard(key)
+        except (DistError, RuntimeError) as error:
+            raise Blind(_why(error)) from error
+
+
+def meet(rank: int, session: int, give_up: float, environ: Mapping[str, str] = os.environ) -> Meeting:
+    """`session` counts the process groups of this process. Raises Blind where no store is found before `give_up`
+    (time.monotonic).
+    """
+    # A restart, of the job or of the process group in it, must not hear what was told before.
+    run, restart = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefix = f"forkpoint/guard/{run}/{restart}/{session}/"
+    try:
+        if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            return Meeting(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
+        job = distributed_c10d._get_default_store()  # noqa: SLF001 the only way to the job's store
+        if rank == 0:
+            return Meeting(_serve(job, environ), prefix)
+        host, _, port = _address(job, give_up).rpartition(":")
+        return Meeting(_connect(host, int(port)), prefix)
+    except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
+        raise Blind(_why(error)) from error
+
+
+_served: list[TCPStore] = []
+"""One for all sessions of a process: its address must not change while others may still hold the old one."""
+
+
+def _serve(job: Store, environ: Mapping[str, str]) -> TCPStore:
+    if not _served:
+        _served.append(
+            TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=_ANSWERS_S))  # noqa: S104 ranks of other hosts connect, as to torch's own
+        )
+    store = _served[0]
+    job.set(_ADDRESS, f"{environ.get('MASTER_ADDR') or socket.gethostname()}:{store.port}")
+    return store
+
+
+def _address(job: Store, give_up: float) -> str:
+    # `get` would block the job's own client until rank 0 has come.
+    while not job.check([_ADDRESS]):
+        if time.monotonic() > give_up:
+            raise Blind("rank 0's guard has told no address; is FORKPOINT set on every rank?")
+        time.sleep(0.2)
+    return job.get(_ADDRESS).decode()
+
+
+def _connect(host: str, port: int) -> TCPStore:
+    before = _connections()
+    store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=_ANSWERS_S))
+    for name, number in _connections().items():
+        if name not in before:
+            _bound(number, port)
+    return store
+
+
+def _connections() -> dict[str, int]:
+    """Of this process, by a name that no other ever has: the job's own client may be connected to the same store."""
+    found: dict[str, int] = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            found[str(entry.readlink())] = int(entry.name)
+    return found
+
+
+def _bound(number: int, port: int) -> None:
+    """Makes reads from a store's connection give up. Without that a host that is frozen holds whoever asks it for ever:
+    the store's own timeout is only for keys that are not there yet.
+    """
+    try:
+        with socket.socket(fileno=os.dup(number)) as connection:  # another number for the same connection
+            if connection.getpeername()[1] == port:
+                limit = struct.pack("ll", int(_ANSWERS_S), 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    except OSError:
+        return  # no connection: a file that another thread opened meanwhile
+
+
+def _why(error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0][:160]
+    return f"the guards' store does not answer ({first or type(error).__name__})"

@@ -1,0 +1,219 @@
+"""Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from forkpoint.guard import answer as answers
+from forkpoint.guard.answer import Answer, Ask, encode_ask
+from forkpoint.guard.diagnosis import Diagnosis, Told
+from forkpoint.guard.evidence import write_evidence
+from forkpoint.guard.meeting import Blind, Meeting
+from forkpoint.guard.settings import Mode, Settings
+from forkpoint.guard.summary import FAN_IN, Summary
+from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect, threshold
+
+_COLLECT_S: Final = 2.0
+"""Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
+_CONCLUDE_S: Final = 8.0
+_DIAGNOSE_S: Final = 5.0
+"""Of these at the end of a job: what a diagnosis takes on a busy host."""
+
+# What time cannot undo may be said at once; everything else waits for the threshold.
+_CERTAIN: Final = {
+    Reason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    Reason.STEP: frozenset({"divergent-path"}),
+    Reason.CYCLE: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    Reason.DEPARTED: frozenset({"divergent-path", "metadata-mismatch", "rank-lost", "never-joined"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    told: Told
+    reason: Reason
+    folder: str
+    """Where the evidence lies; "" = it was not kept."""
+    when: float
+    """Seconds since 1970, by rank 0's clock."""
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    suspicion: Suspicion
+    number: int
+    """Of the ask that goes with it."""
+    until: float
+    folder: Path
+    answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    diagnosis: Diagnosis | None = None
+
+
+class Overseer:
+    def __init__(self, world_size: int, meeting: Meeting, settings: Settings) -> None:
+        self._world_size = world_size
+        self._meeting = meeting
+        self._settings = settings
+        self._asked = 0
+        self._inquiry: _Inquiry | None = None
+        self._settled: set[tuple[object, ...]] = set()
+        """Suspicions that were looked into, and came to nothing or were told."""
+        self._told: set[tuple[object, ...]] = set()
+
+    def attend(self, summary: Summary) -> Alarm | str | None:
+        """One look. A text: what could not be found out, and why."""
+        if self._inquiry is not None:
+            return self._go_on(self._inquiry, summary)
+        if summary.still_s < QUIET_S:  # moved since: what was nothing may be something now
+            self._settled = {key for key in self._settled if key[1] is not None}
+        suspicion = suspect(summary, self._world_size, self._settings.stall_s)
+        if suspicion is not None and suspicion.key not in self._settled:
+            self._inquiry = self._ask(suspicion)
+        return None
+
+    def _ask(self, suspicion: Suspicion) -> _Inquiry:
+        self._asked += 1
+        asked = () if self._world_size <= FAN_IN else tuple(self._asked_ranks(suspicion))
+        self._meeting.tell("ask", encode_ask(Ask(self._asked, asked)))
+        return _Inquiry(suspicion, self._asked, time.monotonic() + _COLLECT_S, _scratch())
+
+    def finish(self, gather: Callable[[], Summary]) -> Alarm | str | None:
+        """Rank 0 ends in order. Ranks that told different calls did so, whether the job ends or not."""
+        until = time.monotonic() + _CONCLUDE_S
+        while self._inquiry is not None and self._inquiry.suspicion.conflict and time.monotonic() < until:
+            found = self.attend(gather())
+            if found is not None:
+                return found
+            time.sleep(0.1)
+        return None
+
+    def conclude(self, own: Answer, gather: Callable[[], Summary]) -> Alarm | str | None:
+        """Rank 0 ends with an exception, mostly because of another rank: who was it? Bounded, for the process waits."""
+        until = time.monotonic() + _CONCLUDE_S
+        summary = gather()
+        inquiry, failed = self._inquiry, None
+        if inquiry is None or inquiry.diagnosis is None:
+            self.end()
+            inquiry = self._ask(Suspicion(Reason.DEPARTED))
+            while len(summary.odd) < self._world_size and time.monotonic() < until - _DIAGNOSE_S:
+                time.sleep(self._settings.every_s)
+                summary = gather()
+                self._collect(inquiry)
+            if (
+                not inquiry.answers
+            ):  # all have ended; who ended with an exception stands in no call, and yet it is all there is
+                inquiry.answers[own.rank] = own
+            failed = self._judge(inquiry, summary)
+        while failed is None and inquiry.diagnosis is not None:
+            told = inquiry.diagnosis.result()
+            if isinstance(told, Told):
+                return self._decide(inquiry, told, summary)
+            if isinstance(told, str) or time.monotonic() > until:
+                self._close(inquiry)
+                return told or "no verdict in time, for rank 0 ends; diagnose its log and those of the others"
+            time.sleep(0.05)
+        return failed
+
+    def end(self) -> None:
+        if self._inquiry is not None:
+            self._close(self._inquiry)
+
+    def _go_on(self, inquiry: _Inquiry, summary: Summary) -> Alarm | str | None:
+        if inquiry.diagnosis is None:
+            self._collect(inquiry)
+            missing = self._expected(summary) - inquiry.answers.keys()
+            if missing and time.monotonic() < inquiry.until:
+                return None
+            if inquiry.suspicion.conflict is None and summary.still_s < inquiry.suspicion.still_s:
+                return self._close(inquiry)  # it moved: slow, not stuck
+            return self._judge(inquiry, summary)
+        told = inquiry.diagnosis.result()
+        if told is None:
+            return None
+        self._settled.add(inquiry.suspicion.key)
+        if isinstance(told, str):
+            self._close(inquiry)
+            return told
+        return self._decide(inquiry, told, summary)
+
+    def _collect(self, inquiry: _Inquiry) -> None:
+        wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
+        for data in self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted]):
+            answer = answers.decode(data) if data else None
+            if answer is not None:
+                inquiry.answers[answer.rank] = answer
+
+    def _asked_ranks(self, suspicion: Suspicion) -> range | list[int]:
+        """All of a small job; of a large one those who differ, and enough others to tell who is odd."""
+        if self._world_size <= FAN_IN:
+            return range(self._world_size)
+        named = suspicion.conflict.ranks if suspicion.conflict else ()
+        return sorted({*named, *range(0, self._world_size, -(-self._world_size // FAN_IN))})
+
+    def _expected(self, summary: Summary) -> set[int]:
+        """Ranks worth waiting for."""
+        away = {o.rank for o in summary.odd} | set(summary.silent)
+        return set(range(self._world_size)) - away if self._world_size <= FAN_IN else set()
+
+    def _judge(self, inquiry: _Inquiry, summary: Summary) -> str | None:
+        # A rank that is gone will not come; with everybody there, only time tells.
+        late = summary.still_s >= threshold(summary, self._settings.stall_s)
+        stalled = late or inquiry.suspicion.reason is Reason.DEPARTED
+        moving = summary.still_s < QUIET_S
+        try:
+            write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
+            inquiry.diagnosis = Diagnosis(inquiry.folder, self._settings.source)
+        except OSError as error:
+            self._settled.add(inquiry.suspicion.key)
+            self._close(inquiry)
+            return f"{inquiry.suspicion.reason} suspected, but {inquiry.folder} cannot be written ({error.strerror})"
+        return None
+
+    def _decide(self, inquiry: _Inquiry, told: Told, summary: Summary) -> Alarm | None:
+        """An alarm once for each thing that is wrong."""
+        reason = inquiry.suspicion.reason
+        certain = told.cause in _CERTAIN.get(reason, frozenset())
+        if reason is Reason.DEPARTED:  # of the others nothing is certain yet
+            certain = certain and set(told.suspects) <= {o.rank for o in summary.odd}
+        late = reason is Reason.STALL and told.cause != "healthy"
+        if told.key in self._told or not (certain or late):
+            self._close(inquiry)
+            return None
+        self._told.add(told.key)
+        alarm = Alarm(told, reason, self._keep(inquiry, told), time.time())
+        self._close(inquiry)
+        return alarm
+
+    def _keep(self, inquiry: _Inquiry, told: Told) -> str:
+        """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
+        if self._settings.mode is not Mode.DUMP:
+            return ""
+        place = Path(self._settings.folder).absolute() / time.strftime("%Y%m%d-%H%M%S")
+        try:
+            shutil.copytree(inquiry.folder, place)
+            (place / "verdict.json").write_text(told.raw)
+        except OSError as error:
+            return f"not kept: {place} cannot be written ({error.strerror})"
+        self._asked += 1
+        self._meeting.tell("ask", encode_ask(Ask(self._asked, folder=str(place))))
+        return str(place)
+
+    def _close(self, inquiry: _Inquiry) -> None:
+        self._inquiry = None
+        if inquiry.diagnosis is not None:
+            inquiry.diagnosis.end()
+        shutil.rmtree(inquiry.folder, ignore_errors=True)
+        with suppress(Blind):
+            self._meeting.forget([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
+
+
+def _scratch() -> Path:
+    """In memory where there is such a place: a full disk must not keep the verdict from being found."""
+    memory = Path("/dev/shm")  # noqa: S108 the folder below it is made for us alone
+    return Path(tempfile.mkdtemp(prefix="forkpoint-", dir=memory if os.access(memory, os.W_OK) else None))

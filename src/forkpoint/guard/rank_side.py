@@ -1,0 +1,145 @@
+"""One rank's part: look at the recorder, tell the others, answer when asked."""
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from forkpoint.guard.answer import Answer
+from forkpoint.guard.beat import Beat, GroupBeat, RankState
+from forkpoint.guard.digest import Digest
+from forkpoint.guard.recent import RecentReader
+from forkpoint.guard.recorder import Counters, LiveGroup, Recorder, find_groups
+from forkpoint.guard.stacks import communication_call, dump_stacks
+
+_SHARE: Final = 0.004
+"""Of the time may go into reading calls: 8 ms are read every 2 s, 20 ms (a full ring buffer) every 5 s."""
+_QUIET_LOOKS: Final = 2
+"""Looks without news after which calls are read once more: now it matters in which one this rank stands."""
+_KEPT_STEPS: Final = 64
+"""Ranks tell at different moments, and must have steps in common."""
+
+
+class RankSide:
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.digest = Digest()
+        self._recorder = Recorder()
+        self._reader = RecentReader()
+        self._counters: dict[int, Counters] = {}
+        self._moved = time.monotonic()
+        self._number = 0
+        self._reads = 0
+        self._quiet_looks = 0
+        self._next_read = 0.0
+        self._groups: tuple[LiveGroup, ...] = ()
+        self._keys: dict[str, str] = {}
+        self._steps: OrderedDict[int, dict[str, int]] = OrderedDict()
+
+    def look(self) -> Beat:
+        """What there is to tell now."""
+        now = time.monotonic()
+        counters = self._recorder.counters()
+        if counters != self._counters:
+            self._counters, self._moved, self._quiet_looks = counters, now, 0
+        else:
+            self._quiet_looks += 1
+        if self._quiet_looks == _QUIET_LOOKS or (self._quiet_looks == 0 and now >= self._next_read):
+            self._read_calls(now)
+        self._number += 1
+        error = _last_error()
+        return Beat(
+            rank=self.rank,
+            number=self._number,
+            state=RankState.RAISED if error else RankState.RUNNING,
+            says=error,
+            still_s=round(now - self._moved, 3),
+            calling=communication_call(),
+            groups=self._group_beats(),
+            reads=self._reads,
+            steps={step: {self._keys.get(g, g): n for g, n in c.items()} for step, c in list(self._steps.items())},
+        )
+
+    def _read_calls(self, now: float) -> None:
+        began = time.thread_time()
+        self._reads += 1
+        before = self.digest.seen
+        self.digest.add(self._reader.read(self._recorder.calls(), before))
+        self._groups = find_groups()
+        self._keys = {g.name: _key(g) for g in self._groups}
+        self._next_read = now + (time.thread_time() - began) / _SHARE
+
+    def _group_beats(self) -> dict[str, GroupBeat]:
+        sizes = {g.name: len(g.ranks) for g in self._groups}
+        by_name = {self.digest.names[pg_id]: c for pg_id, c in self._counters.items() if pg_id in self.digest.names}
+        told: dict[str, GroupBeat] = {}
+        for name, group in self.digest.groups.items():
+            counters = by_name.get(name, Counters(group.last_seq, group.last_seq))
+            told[self._keys.get(name, name)] = GroupBeat(
+                size=sizes.get(name, self.world_size),
+                enqueued=counters.enqueued,
+                completed=counters.completed,
+                last_seq=max(group.last_seq, counters.enqueued),
+                timeout_s=group.timeout_s,
+                tail=dict(group.tail),
+                blocks=dict(group.blocks),
+            )
+        return told
+
+    def end_step(self, step: int) -> None:
+        """Called by the training thread: how many calls each group has had by now."""
+        self._reads += 1
+        self._steps[step] = {self.digest.names.get(i, str(i)): c.enqueued for i, c in self._recorder.counters().items()}
+        while len(self._steps) > _KEPT_STEPS:
+            self._steps.popitem(last=False)
+
+    def last_words(self) -> Beat:
+        """How its program ends."""
+        last = self.look()
+        return last if last.state is RankState.RAISED else replace(last, state=RankState.FINISHED, calling="")
+
+    def answer(self) -> Answer:
+        return Answer(
+            rank=self.rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            world_size=self.world_size,
+            groups=tuple((g.name, g.desc, g.ranks) for g in find_groups()),
+            stacks=dump_stacks(threading.get_ident()),
+            steps=dict(self._steps),
+            dump=self._recorder.dump(),
+        )
+
+
+def _last_error() -> str:
+    """The exception with which the program ends; "" while it runs. The interpreter keeps it when the main thread ends."""
+    error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None or threading.main_thread().is_alive():
+        return ""
+    return "".join(traceback.format_exception(error))[-4000:]
+
+
+def leave_files(answer: Answer, folder: Path) -> None:
+    """As the engine, and torch's own tools, expect them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in (
+        (f"trace_rank_{answer.rank}", answer.dump),
+        (f"stacks_rank_{answer.rank}.txt", answer.stacks.encode()),
+    ):
+        if not (folder / name).exists():  # rank 0 may have written it to the same disk, and all at one moment
+            partial = folder / f".{name}.{os.getpid()}"
+            partial.write_bytes(data)
+            partial.replace(folder / name)
+
+
+def _key(group: LiveGroup) -> str:
+    members = blake2b(repr(group.ranks).encode(), digest_size=4).hexdigest()
+    return f"{group.name}#{members}"

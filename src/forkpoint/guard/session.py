@@ -1,0 +1,152 @@
+"""The guard of one process group, from its start to its end: what the guard's thread does at every look."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from forkpoint.guard import answer as answers
+from forkpoint.guard import beat as beats
+from forkpoint.guard.alarm import end_training, render, say
+from forkpoint.guard.answer import Ask, decode_ask
+from forkpoint.guard.beat import Beat, RankState
+from forkpoint.guard.leader import Leader
+from forkpoint.guard.meeting import Blind, Meeting, meet
+from forkpoint.guard.neighbour import identity, look_at
+from forkpoint.guard.overseer import Alarm, Overseer
+from forkpoint.guard.rank_side import RankSide, leave_files
+from forkpoint.guard.settings import Mode, Settings
+
+_AGAIN_S: Final = 10.0
+"""Between attempts to reach a store that did not answer."""
+_RANKS_PER_S: Final = 10_000
+"""Looks that one store is asked to serve: three requests each, a third of what one core can do. Larger jobs look less
+often."""
+_PATIENCE_S: Final = 30.0
+"""For rank 0's guard to serve the store: a rank may start its training that much later."""
+
+
+class Session:
+    def __init__(self, settings: Settings, number: int) -> None:
+        self._settings = settings
+        self._number = number
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.every_s = max(settings.every_s, self.world_size / _RANKS_PER_S)
+        self.side = RankSide(self.rank, self.world_size)
+        self.blind = "not connected yet"
+        """Why nothing can be heard of the others; "" = it can."""
+        self.alarms: list[Alarm] = []
+        self._meeting: Meeting | None = None
+        self._leader: Leader | None = None
+        self._overseer: Overseer | None = None
+        self._next_try = 0.0
+        self._answered = 0
+        self._told_reads = -1
+        self._neighbour: dict[str, Any] | None = None
+        self._ended = False
+
+    def look(self) -> None:
+        """Never raises for what others do or fail to do."""
+        beat = self.side.look()
+        if self._meeting is None and time.monotonic() < self._next_try:
+            return
+        try:
+            meeting = self._meeting or self._connect()
+            self._exchange(meeting, beat)
+        except Blind as error:
+            self._go_blind(str(error))
+
+    def end(self) -> None:
+        """Tells the others that this rank leaves in order, or with which exception."""
+        try:
+            if self._meeting is not None:
+                self._say_last_words(self._meeting)
+        except Blind:
+            return
+        finally:
+            if self._overseer is not None:
+                self._overseer.end()
+
+    def _say_last_words(self, meeting: Meeting) -> None:
+        words = self._with_neighbour(meeting, self.side.last_words())
+        self._tell(meeting, words)
+        meeting.hear([f"beat/{self.rank}"])  # until it has arrived: a store takes words without an answer
+        if self._overseer is None or self._leader is None or self.alarms:
+            return
+        if words.state is RankState.RAISED:
+            self._give(self._overseer.conclude(self.side.answer(), self._leader.gather), meeting)
+        else:
+            self._give(self._overseer.finish(self._leader.gather), meeting)
+
+    def _connect(self) -> Meeting:
+        meeting = meet(self.rank, self._number, time.monotonic() + _PATIENCE_S)
+        meeting.tell(f"who/{self.rank}", json.dumps(identity()).encode())
+        self._meeting = meeting
+        self._told_reads = -1
+        self._leader = Leader(self.rank, self.world_size, meeting, self.every_s)
+        self._overseer = Overseer(self.world_size, meeting, self._settings) if self.rank == 0 else None
+        if self.blind != "not connected yet":
+            say(f"forkpoint guard: rank {self.rank} sees the others again")
+        self.blind = ""
+        return meeting
+
+    def _go_blind(self, why: str) -> None:
+        self._meeting = None
+        self._next_try = time.monotonic() + _AGAIN_S
+        if self.blind != why:
+            say(f"forkpoint guard: rank {self.rank} is blind: {why}; training goes on unwatched")
+        self.blind = why
+
+    def _exchange(self, meeting: Meeting, beat: Beat) -> None:
+        self._tell(meeting, self._with_neighbour(meeting, beat))
+        ask, verdict = meeting.hear(["ask", "verdict"])
+        wanted = decode_ask(ask)
+        if wanted.number > self._answered:
+            self._answered = wanted.number
+            if not wanted.ranks or self.rank in wanted.ranks:
+                self._answer(meeting, wanted)
+        if self._leader is not None and self._leader.levels:
+            summary = self._leader.gather()
+            if self._overseer is not None:
+                self._give(self._overseer.attend(summary), meeting)
+        if verdict and self._settings.mode is Mode.RAISE and not self._ended:
+            self._ended = True
+            end_training(verdict.decode("utf-8", "replace"))
+
+    def _tell(self, meeting: Meeting, beat: Beat) -> None:
+        """Calls only when they are new: a beat goes out twice a second, and they are most of it."""
+        if beat.reads != self._told_reads:
+            self._told_reads = beat.reads
+            meeting.tell(f"calls/{self.rank}", beats.encode(beat))
+        meeting.tell(f"beat/{self.rank}", beats.encode(beats.without_calls(beat)))
+
+    def _answer(self, meeting: Meeting, ask: Ask) -> None:
+        answer = self.side.answer()
+        if not ask.folder:
+            meeting.tell(f"answer/{ask.number}/{self.rank}", answers.encode(answer))
+            return
+        try:
+            leave_files(answer, Path(ask.folder))
+        except OSError as error:
+            say(f"forkpoint guard: rank {self.rank} cannot write to {ask.folder} ({error.strerror})")
+
+    def _with_neighbour(self, meeting: Meeting, beat: Beat) -> Beat:
+        """Of the next rank, where it is on the same host."""
+        neighbour = (self.rank + 1) % self.world_size
+        if self._neighbour is None:
+            (told,) = meeting.hear([f"who/{neighbour}"])
+            self._neighbour = json.loads(told) if told else None
+        known = self._neighbour
+        if known is None or not known["boot"] or known["boot"] != identity()["boot"]:
+            return beat
+        return beats.with_neighbour(beat, neighbour, look_at(known["pid"], known["began"]))
+
+    def _give(self, alarm: Alarm | str | None, meeting: Meeting) -> None:
+        if isinstance(alarm, str):
+            say(f"forkpoint guard: {alarm}")
+        elif alarm is not None:
+            self.alarms.append(alarm)
+            say(render(alarm))
+            meeting.tell("verdict", render(alarm).encode())

@@ -1,0 +1,75 @@
+"""What the guard is told to do: by the environment (no change of code) or by `guard.start(...)`."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+SWITCH: Final = "FORKPOINT"
+_OFF: Final = ("", "0", "off")
+
+
+class Mode(StrEnum):
+    OBSERVE = "observe"
+    """Say what is wrong, on rank 0's stderr. The job is left alone."""
+    RAISE = "raise"
+    """Also end the job with the verdict, long before the watchdog would."""
+    DUMP = "dump"
+    """Also write every rank's dump and stacks to a folder at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    mode: Mode = Mode.OBSERVE
+    every_s: float = 0.5
+    """Between two looks at the recorder's counters: a look costs microseconds, and a mismatch is to be told in 5 s."""
+    stall_s: float | None = None
+    """How long nothing may move before a late rank is reported. None: half of the waiting group's own timeout, so that
+    a person, or `raise`, has the other half."""
+    folder: str = "forkpoint-guard"
+    """Where `dump` writes."""
+    source: str | None = None
+    """The program's folder, for sites and fixes in the verdict. Without it sites are the lines of stacks."""
+
+
+def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
+    """None: the guard is not switched on. A value that makes no sense is said and left out: nothing here may end a job."""
+    switch = environ.get(SWITCH, "").strip().lower()
+    if switch in _OFF:
+        return None
+    defaults = Settings()
+    return Settings(
+        mode=_mode(switch),
+        every_s=_seconds(environ, "FORKPOINT_EVERY_S") or defaults.every_s,
+        stall_s=_seconds(environ, "FORKPOINT_STALL_S"),
+        folder=environ.get("FORKPOINT_DIR") or defaults.folder,
+        source=environ.get("FORKPOINT_SOURCE") or None,
+    )
+
+
+def _mode(switch: str) -> Mode:
+    if switch in frozenset(Mode):
+        return Mode(switch)
+    if switch not in ("1", "on", "true", "yes"):
+        _complain(SWITCH, switch, f"1 or {', '.join(Mode)}")
+    return Mode.OBSERVE
+
+
+def _seconds(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 86400.0:
+        _complain(name, text, "seconds, from 0.05 to 86400")
+        return None
+    return value
+
+
+def _complain(name: str, value: str, wanted: str) -> None:
+    sys.stderr.write(f"forkpoint guard: {name}={value!r} is not understood and left out; it takes {wanted}\n")

@@ -1,0 +1,253 @@
+"""Many ranks' beats as one value, small whatever their number: what a leader of a branch tells the leader above it.
+
+Beats of 64 ranks become a summary; summaries of 64 branches become a summary. Groups whose members all lie in one
+branch and agree end there.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from forkpoint.guard.beat import Beat, RankState
+
+FAN_IN: Final = 64
+"""Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
+_KEPT: Final = 32
+"""Ranks named in a summary, at most: enough to act on, and bounded when a whole node goes."""
+_KEPT_SEQS: Final = 64
+_WORDS: Final = (RankState.GONE, RankState.STOPPED, RankState.FINISHED, RankState.RAISED)
+
+Told = dict[int, tuple[int, int]]
+"""By seq (or block, or step): what was told of it, and an example of a rank that did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two ranks told different things of the same place."""
+
+    group: str
+    what: str
+    """`seq`, `block` or `step`."""
+    at: int
+    ranks: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OddRank:
+    rank: int
+    state: RankState
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ranks that wait at the same place."""
+
+    group: str
+    seq: int
+    count: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    size: int
+    seen: int
+    """Members that told of it."""
+    lowest: int
+    """The last call of the member that is furthest behind."""
+    behind: int
+    """An example of such a member."""
+    highest: int
+    tail: Told
+    blocks: Told
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    ranks: int
+    """How many told anything."""
+    still_s: float
+    """Since anything moved on any of them."""
+    waiting: int
+    finished: int
+    timeout_s: float
+    """The shortest timeout of a group in which somebody waits; 0 where none is known."""
+    waits: tuple[Wait, ...]
+    odd: tuple[OddRank, ...]
+    """Ranks that ended, failed, or do not run. Those that ended in order are counted, and named while there are few."""
+    silent: tuple[int, ...]
+    conflicts: tuple[Conflict, ...]
+    groups: dict[str, GroupSummary] = field(default_factory=dict[str, GroupSummary])
+    steps: dict[str, Told] = field(default_factory=dict[str, Told])
+    """By group, how many calls it had at the end of a step."""
+
+
+def summarise(beats: Sequence[Beat], silent: Iterable[int]) -> Summary:
+    """`silent`: ranks whose beats stand still. What they told last counts, unless a neighbour saw their process end."""
+    quiet = tuple(silent)
+    whole = merge([_of(beat, is_silent=beat.rank in quiet) for beat in beats], quiet)
+    conflicts = list(whole.conflicts)
+    groups = {
+        key: replace(
+            group,
+            tail=_compare([(b.rank, b.groups[key].tail) for b in beats if key in b.groups], ("seq", key), conflicts),
+            blocks=_compare(
+                [(b.rank, b.groups[key].blocks) for b in beats if key in b.groups], ("block", key), conflicts
+            ),
+        )
+        for key, group in whole.groups.items()
+    }
+    return replace(whole, groups=groups, conflicts=_one_per_place(conflicts))
+
+
+def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> Told:
+    """The union of what ranks told. Nearly always one tells what another told before, and that is seen at once."""
+    known: dict[int, int] = {}
+    first: dict[int, int] = {}
+    for rank, tokens in told:
+        if tokens.items() <= known.items():
+            continue
+        apart = [at for at, token in tokens.items() if known.setdefault(at, token) != token]
+        for at in tokens:
+            first.setdefault(at, rank)
+        if apart:
+            at = min(apart)
+            conflicts.append(Conflict(of[1], of[0], at, (first[at], rank)))
+    return {at: (known[at], first[at]) for at in sorted(known)[-_KEPT_SEQS:]}
+
+
+def _of(beat: Beat, *, is_silent: bool) -> Summary:
+    waits = tuple(
+        Wait(key, at, 1, beat.rank) for key, g in sorted(beat.groups.items()) if (at := g.waits_at) is not None
+    )
+    if beat.is_waiting and not waits:
+        waits = (Wait(f"({beat.calling})", 0, 1, beat.rank),)
+    odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankState.RUNNING else []
+    if beat.neighbour is not None and beat.neighbour_state is not RankState.RUNNING:
+        odd.append(OddRank(beat.neighbour, beat.neighbour_state, f"seen by rank {beat.rank}"))
+    running = beat.state is RankState.RUNNING and not is_silent
+    return Summary(
+        ranks=1,
+        still_s=beat.still_s if running else float("inf"),
+        waiting=int(beat.is_waiting and not is_silent),
+        finished=int(beat.state is RankState.FINISHED),
+        timeout_s=min((g.timeout_s for g in beat.groups.values() if g.waits_at and g.timeout_s), default=0.0),
+        waits=waits if running else (),
+        odd=tuple(odd),
+        silent=(),
+        conflicts=(),
+        groups={
+            key: GroupSummary(g.size, 1, g.last_seq, beat.rank, g.last_seq, {}, {}) for key, g in beat.groups.items()
+        },
+        steps=_told_steps(beat),
+    )
+
+
+def _told_steps(beat: Beat) -> dict[str, Told]:
+    steps: dict[str, Told] = {}
+    for step, counts in beat.steps.items():
+        for key, count in counts.items():
+            steps.setdefault(key, {})[step] = (count, beat.rank)
+    return steps
+
+
+def merge(parts: Sequence[Summary], silent: tuple[int, ...] = ()) -> Summary:
+    conflicts: list[Conflict] = [c for part in parts for c in part.conflicts]
+    groups: dict[str, GroupSummary] = {}
+    steps: dict[str, Told] = {}
+    for part in parts:
+        for key, told in part.groups.items():
+            groups[key] = _join(groups[key], told, key, conflicts) if key in groups else told
+        for key, told in part.steps.items():
+            steps[key] = _join_told(steps.get(key, {}), told, ("step", key), conflicts)
+    # What a rank says of itself counts more than what its neighbour sees of its process.
+    odd = {o.rank: o for o in sorted((o for part in parts for o in part.odd), key=lambda o: _WORDS.index(o.state))}
+    timeouts = [part.timeout_s for part in parts if part.timeout_s]
+    return Summary(
+        ranks=sum(part.ranks for part in parts),
+        still_s=min((part.still_s for part in parts), default=float("inf")),
+        waiting=sum(part.waiting for part in parts),
+        finished=sum(part.finished for part in parts),
+        timeout_s=min(timeouts, default=0.0),
+        waits=_join_waits(wait for part in parts for wait in part.waits),
+        odd=tuple(odd[rank] for rank in sorted(odd))[:_KEPT],
+        silent=tuple(sorted({*silent, *(r for part in parts for r in part.silent)}))[:_KEPT],
+        conflicts=_one_per_place(conflicts),
+        groups=groups,
+        steps=steps,
+    )
+
+
+def _one_per_place(conflicts: list[Conflict]) -> tuple[Conflict, ...]:
+    places = {(c.what, c.at, c.group): c for c in reversed(conflicts)}
+    return tuple(places[place] for place in sorted(places))[:_KEPT]
+
+
+def _join(one: GroupSummary, other: GroupSummary, key: str, conflicts: list[Conflict]) -> GroupSummary:
+    low = min(one, other, key=lambda g: g.lowest)
+    return GroupSummary(
+        size=one.size,
+        seen=one.seen + other.seen,
+        lowest=low.lowest,
+        behind=low.behind,
+        highest=max(one.highest, other.highest),
+        tail=_join_told(one.tail, other.tail, ("seq", key), conflicts),
+        blocks=_join_told(one.blocks, other.blocks, ("block", key), conflicts),
+    )
+
+
+def _join_told(one: Told, other: Told, of: tuple[str, str], conflicts: list[Conflict]) -> Told:
+    """The union; where both tell of one place and differ, that is a conflict. Of many the first is what matters."""
+    apart = [at for at in one.keys() & other.keys() if one[at][0] != other[at][0]]
+    if apart:
+        at = min(apart)
+        conflicts.append(Conflict(of[1], of[0], at, (one[at][1], other[at][1])))
+    joined = other | one
+    return {at: joined[at] for at in sorted(joined)[-_KEPT_SEQS:]}
+
+
+def _join_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:
+    joined: dict[tuple[str, int], Wait] = {}
+    for wait in waits:
+        key = (wait.group, wait.seq)
+        known = joined.get(key)
+        joined[key] = Wait(*key, known.count + wait.count, min(known.example, wait.example)) if known else wait
+    return tuple(joined[key] for key in sorted(joined))[:_KEPT]
+
+
+def without_closed_groups(summary: Summary) -> dict[str, GroupSummary]:
+    """Groups that somebody above must still compare: those with members elsewhere."""
+    return {key: g for key, g in summary.groups.items() if g.seen < g.size}
+
+
+def encode(summary: Summary) -> bytes:
+    raw = asdict(summary) | {"groups": {k: asdict(g) for k, g in without_closed_groups(summary).items()}}
+    return json.dumps(raw, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Summary | None:
+    """None: not a summary."""
+    try:
+        raw: dict[str, Any] = json.loads(data)
+        return Summary(
+            waits=tuple(Wait(**w) for w in raw.pop("waits")),
+            odd=tuple(OddRank(o["rank"], RankState(o["state"]), o["says"]) for o in raw.pop("odd")),
+            silent=tuple(raw.pop("silent")),
+            conflicts=tuple(Conflict(c["group"], c["what"], c["at"], tuple(c["ranks"])) for c in raw.pop("conflicts")),
+            groups={key: _group(g) for key, g in raw.pop("groups").items()},
+            steps={key: _read_told(told) for key, told in raw.pop("steps").items()},
+            **raw,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _group(raw: dict[str, Any]) -> GroupSummary:
+    tail, blocks = (_read_told(raw.pop(name)) for name in ("tail", "blocks"))
+    return GroupSummary(tail=tail, blocks=blocks, **raw)
+
+
+def _read_told(raw: dict[str, Any]) -> Told:
+    return {int(at): (int(token), int(rank)) for at, (token, rank) in raw.items()}

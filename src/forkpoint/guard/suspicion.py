@@ -1,0 +1,65 @@
+"""Summary -> is there a reason to look closer? Time alone is a reason only after the stall threshold: a healthy job may be
+slow, uneven, checkpointing or evaluating.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from forkpoint.guard.beat import RankState
+from forkpoint.guard.summary import Conflict, Summary
+
+QUIET_S: Final = 1.0
+"""Nothing has moved for so long: whoever still runs would have been seen at two looks."""
+DEFAULT_STALL_S: Final = 300.0
+"""Half of NCCL's default timeout, where no group tells its own."""
+
+
+_STRENGTH: Final = ("seq", "block", "step")
+"""What says most exactly where ranks parted comes first."""
+
+
+class Reason(StrEnum):
+    MISMATCH = "mismatch"
+    """Ranks told different calls of one place."""
+    STEP = "step"
+    """Ranks had issued different numbers of calls at the end of the same step."""
+    DEPARTED = "departed"
+    """Others wait, and a rank ended, failed or does not run."""
+    CYCLE = "cycle"
+    """Everybody waits, and not at one place."""
+    STALL = "stall"
+    """Somebody waits, and nothing has moved for longer than the threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    reason: Reason
+    conflict: Conflict | None = None
+    still_s: float = 0.0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for the same suspicion at the next look."""
+        conflict = self.conflict
+        return (self.reason, (conflict.group, conflict.what, conflict.at) if conflict else None)
+
+
+def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspicion | None:
+    """The strongest reason, if there is any."""
+    if summary.conflicts:
+        first = min(summary.conflicts, key=lambda c: (_STRENGTH.index(c.what), c.at))
+        return Suspicion(Reason.STEP if first.what == "step" else Reason.MISMATCH, first, summary.still_s)
+    if not summary.waiting or summary.still_s < QUIET_S:
+        return None
+    if any(o.state is not RankState.FINISHED for o in summary.odd) or summary.finished:
+        return Suspicion(Reason.DEPARTED, still_s=summary.still_s)
+    if summary.waiting == world_size and len(summary.waits) > 1:
+        return Suspicion(Reason.CYCLE, still_s=summary.still_s)
+    if summary.still_s >= threshold(summary, stall_s):
+        return Suspicion(Reason.STALL, still_s=summary.still_s)
+    return None
+
+
+def threshold(summary: Summary, stall_s: float | None) -> float:
+    return stall_s or summary.timeout_s / 2 or DEFAULT_STALL_S

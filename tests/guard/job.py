@@ -1,0 +1,71 @@
+"""A small job under the guard. What goes wrong in it, on which rank and in which step, is in GUARD_JOB."""
+
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import forkpoint.guard
+
+JOB = json.loads(os.environ["GUARD_JOB"])
+RANK = int(os.environ["RANK"])
+if not os.environ.get("FORKPOINT"):
+    settings = JOB["settings"]
+    settings["mode"] = forkpoint.guard.Mode(settings.get("mode", "observe"))
+    forkpoint.guard.start(forkpoint.guard.Settings(**settings))
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+pair = dist.new_group([0, 1])
+world = dist.group.WORLD
+values = torch.ones(100)
+
+
+def go_wrong() -> bool:  # noqa: C901 a table
+    """True: this rank does not make the usual call in this step."""
+    match JOB["how"]:
+        case "broadcast":
+            dist.broadcast(torch.ones(3), 0)
+        case "sleep":
+            time.sleep(JOB["seconds"])
+            return False
+        case "raise":
+            raise ValueError("a bad batch")
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "exit":
+            sys.exit(0)
+        case "order":
+            dist.all_reduce(torch.ones(7), group=pair)
+            return False
+        case "thread dies":
+            forkpoint.guard.switch.running_thread().session.look = None
+            return False
+        case "dtype":
+            return False
+        case "clock":
+            time.time, now = (lambda: now() + 86400.0), time.time
+            return False
+    return True
+
+
+for step in range(JOB["steps"]):
+    time.sleep(0.03)
+    if step == JOB["at"] and JOB["who"] == RANK:
+        print(f"WRONG {time.time():.3f}", flush=True)
+        if go_wrong():
+            continue
+    other = JOB["how"] == "dtype" and step == JOB["at"] and JOB["who"] == RANK
+    dist.all_reduce(values.int() if other else values)
+    if JOB["how"] == "order" and step == JOB["at"] and RANK in (0, 1) and JOB["who"] != RANK:
+        dist.all_reduce(torch.ones(7), group=pair)
+    if JOB["stepped"]:
+        forkpoint.guard.step(step)
+print(f"STATUS blind={forkpoint.guard.status().blind!r}", flush=True)
+print("FINISHED", flush=True)
+dist.destroy_process_group()

@@ -1,0 +1,180 @@
+"""Real gloo ranks, something goes wrong in them, and the guard says what; or nothing does, and it says nothing.
+
+All jobs run at once, once: most of them wait most of the time. How quickly an alarm came is measured in bench/guard;
+here it only has to come while the job still hangs or runs.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+
+TESTS = Path(__file__).parent.parent
+LIMIT_S = 100.0
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    how: str
+    who: int = 2
+    at: int = 40
+    steps: int = 4000
+    seconds: float = 1000.0
+    stepped: bool = False
+    plain: bool = False
+    """Each rank is an interpreter of its own, as in life, not a fork: for what happens when one ends."""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def script(self) -> str:
+        told = asdict(self) | {"settings": {"every_s": 0.25, "stall_s": 60.0} | self.settings}
+        here = str(Path(__file__).parent / "job.py")
+        return f"import os, runpy\nos.environ['GUARD_JOB'] = {json.dumps(told)!r}\nrunpy.run_path({here!r}, run_name='__main__')\n"
+
+
+JOBS = (
+    Job("another call", "broadcast"),
+    Job("another type", "dtype", who=1, steps=800),
+    Job("a call skipped among equal ones", "skip", who=3, steps=800, stepped=True),
+    Job("another order of groups", "order", who=1),
+    Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 5.0}),
+    Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=150, settings={"stall_s": 20.0}),
+    Job("stopped", "stop"),
+    Job("raises", "raise", who=1, plain=True),
+    Job("killed", "kill", plain=True),
+    Job("leaves early", "exit", who=3, plain=True),
+    Job("raise mode", "broadcast", settings={"mode": "raise"}),
+    Job("dump mode", "broadcast", settings={"mode": "dump"}),
+    Job("dump mode, nowhere to write", "broadcast", settings={"mode": "dump", "folder": "/dev/null/full"}),
+    Job("the guard's thread dies", "thread dies", who=1, steps=800),
+    Job("the store's host's guard dies", "thread dies", who=0, steps=800),
+    Job("the clock jumps", "clock", who=0, steps=800),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    folder: Path
+    codes: list[int]
+
+    def log(self, rank: int) -> str:
+        return (self.folder / f"log_rank_{rank}.txt").read_text(errors="replace")
+
+    @property
+    def alarms(self) -> list[str]:
+        return re.findall(r"^forkpoint guard: 20\S+Z (.*)", self.log(0), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def ended() -> Iterator[dict[str, Ended]]:
+    with tempfile.TemporaryDirectory() as base:
+        folders = {job.name: Path(base) / str(number) for number, job in enumerate(JOBS)}
+        for job in JOBS:
+            folders[job.name].mkdir()
+            (folders[job.name] / "train.py").write_text(job.script())
+        told = [
+            {
+                "folder": str(folders[job.name]),
+                "world": 4,
+                "limit": LIMIT_S,
+                "pg_timeout": 60,
+                "own_hashes": job.plain,
+                "must_end": False,
+            }
+            for job in JOBS
+        ]
+        jobs = Path(base) / "jobs.json"
+        jobs.write_text(json.dumps(told))
+        run = subprocess.run(
+            [sys.executable, str(TESTS / "remedies" / "ranks.py"), str(jobs)],
+            capture_output=True,
+            timeout=380,
+            check=True,
+        )
+        codes = json.loads(run.stdout)
+        yield {job.name: Ended(folders[job.name], codes[str(folders[job.name])]) for job in JOBS}
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "suspect"),
+    [
+        ("another call", "divergent-path", "rank 2"),
+        ("another type", "metadata-mismatch", "rank 1"),
+        ("another order of groups", ("order-inversion", "divergent-path"), ""),
+        ("late for longer than the threshold", "host-stall", "Rank 3"),
+        ("stopped", "rank-lost", "Rank 2"),
+        ("raises", "divergent-path", "Rank 1 raised ValueError: a bad batch"),
+        ("killed", "rank-lost", "Rank 2"),
+        ("leaves early", "divergent-path", "Rank 3"),
+    ],
+)
+def test_what_went_wrong_is_said_with_cause_and_rank(ended, name, cause, suspect) -> None:
+    assert len(ended[name].alarms) == 1, ended[name].log(0)
+    assert ended[name].alarms[0].startswith(cause)
+    assert suspect in ended[name].alarms[0]
+
+
+def test_wrong_data_without_a_hang_is_said_while_the_job_goes_on(ended) -> None:
+    assert ended["another type"].codes == [0, 0, 0, 0]
+    log = ended["another type"].log(0)
+    assert log.index("metadata-mismatch") < log.index("FINISHED")
+
+
+def test_a_call_skipped_among_equal_ones_is_found_where_steps_are_told(ended) -> None:
+    job = ended["a call skipped among equal ones"]
+    assert "divergent-path" in job.alarms[0]
+    assert re.search(r"Rank 3 had issued 1 fewer call than the others in group 0 by the end of step \d+", job.alarms[0])
+
+
+def test_a_rank_that_is_late_and_comes_is_no_alarm(ended) -> None:
+    job = ended["late for less than the threshold"]
+    assert job.alarms == []
+    assert job.codes == [0, 0, 0, 0]
+    assert "forkpoint" not in job.log(0)
+
+
+def test_the_line_where_a_late_rank_stands_is_said(ended) -> None:
+    assert re.search(r"at .*job\.py:\d+", ended["late for longer than the threshold"].log(0))
+
+
+def test_in_mode_raise_every_rank_ends_with_the_verdict(ended) -> None:
+    job = ended["raise mode"]
+    assert all(code not in (0, -9) for code in job.codes)
+    assert all("divergent-path" in job.log(rank) for rank in range(4))
+
+
+def test_in_mode_dump_all_ranks_leave_dumps_and_stacks_that_can_be_diagnosed(ended) -> None:
+    job = ended["dump mode"]
+    (folder,) = (job.folder / "forkpoint-guard").iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {f"trace_rank_{r}" for r in range(4)} | {f"stacks_rank_{r}.txt" for r in range(4)} | {"ranks.json"}
+    command = [sys.executable, "-m", "forkpoint", "diagnose", "--json", str(folder)]
+    verdict = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+    assert (verdict["cause"], verdict["suspects"]) == ("divergent-path", [2])
+    assert str(folder.name) in job.log(0)
+
+
+def test_a_full_disk_is_said_and_training_goes_on(ended) -> None:
+    assert "evidence: not kept: /dev/null/full" in ended["dump mode, nowhere to write"].log(0)
+
+
+@pytest.mark.parametrize("name", ["the guard's thread dies", "the store's host's guard dies", "the clock jumps"])
+def test_whatever_happens_to_the_guard_the_job_ends_well(ended, name) -> None:
+    assert ended[name].codes == [0, 0, 0, 0]
+    assert ended[name].alarms == []
+    assert all("FINISHED" in ended[name].log(rank) for rank in range(4))
+
+
+def test_a_guard_that_died_says_so(ended) -> None:
+    log = ended["the guard's thread dies"].log(1)
+    assert "forkpoint guard: stopped by its own error" in log
+    assert 'STATUS blind="TypeError' in log

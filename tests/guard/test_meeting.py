@@ -1,0 +1,56 @@
+"""Where guards meet: a real store, which may not answer."""
+
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+from torch._C._distributed_c10d import TCPStore
+
+from forkpoint.guard.meeting import Blind, Meeting, _connect
+
+pytestmark = pytest.mark.torch
+
+HOST = """
+import sys, time
+from datetime import timedelta
+from torch._C._distributed_c10d import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
+print(store.port, flush=True)
+time.sleep(60)
+"""
+
+
+def connect(port: int) -> Meeting:
+    return Meeting(_connect("127.0.0.1", port), "guard/")
+
+
+def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
+    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=1))
+    one, other = connect(host.port), connect(host.port)
+    one.tell("a", b"\x00\xff")
+    one.tell("c", b"")
+    began = time.monotonic()
+    assert other.hear(["a", "b", "c"]) == [b"\x00\xff", None, b""]
+    assert time.monotonic() - began < 0.9  # it did not wait for what is not there
+    one.tell("b", b"2")
+    assert other.hear(["b"]) == [b"2"]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_host_that_dies_or_freezes_makes_it_blind_within_seconds(how: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
+        try:
+            assert host.stdout is not None
+            meeting = connect(int(host.stdout.readline()))
+            meeting.tell("a", b"1")
+            assert meeting.hear(["a"]) == [b"1"]
+            host.send_signal(9 if how == "kill" else 19)
+            time.sleep(0.5)
+            began = time.monotonic()
+            with pytest.raises(Blind, match="does not answer"):
+                meeting.hear(["a"])
+            assert time.monotonic() - began < 30
+        finally:
+            host.kill()
