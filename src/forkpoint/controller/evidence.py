@@ -1,0 +1,59 @@
+"""What ranks show after a failure -> files -> the same reading and the same judgement as of any other job."""
+
+import json
+from pathlib import Path
+
+from forkpoint.controller.failure import Failure
+from forkpoint.errors import InputError
+from forkpoint.ingest import read
+from forkpoint.model.verdict import Evidence, Verdict
+from forkpoint.pipeline import diagnose
+
+FACTS = "controller.txt"
+
+
+def diagnose_failure(failure: Failure, folder: Path) -> Verdict | None:
+    """None: the ranks left nothing to read."""
+    _write(failure, folder)
+    try:
+        return diagnose(read([str(folder)]))
+    except InputError:
+        return None
+
+
+def cite_facts(failure: Failure, folder: Path) -> tuple[Evidence, ...]:
+    """The controller's own words, written where a reader can open them."""
+    path = folder / FACTS
+    facts = failure.facts()
+    path.write_text("".join(f"{failure.name}: {says}\n" for _, says in facts))
+    return tuple(Evidence(str(path), rank, f"line {n}", says) for n, (rank, says) in enumerate(facts, 1))
+
+
+def _write(failure: Failure, folder: Path) -> None:
+    """A rank that raised has left the call: as after any exception, its log speaks for it, not its dump."""
+    gone = {raised.rank for raised in failure.raised}
+    for seen in failure.testimony:
+        if seen.dump and seen.rank not in gone:
+            (folder / f"trace_rank_{seen.rank}").write_bytes(seen.dump)
+        if seen.stacks:
+            (folder / f"stacks_rank_{seen.rank}.txt").write_text(seen.stacks)
+    for raised in failure.raised:
+        (folder / f"log_rank_{raised.rank}.txt").write_text(raised.traceback)
+    (folder / "ranks.json").write_text(_describe(failure))
+
+
+def _describe(failure: Failure) -> str:
+    """What dumps do not say (ingest/rank_states.py reads it): whose process ended, who belongs to a group, and a hang."""
+    groups = sorted({group for seen in failure.testimony for group in seen.groups})
+    lost = [failure.lost] if failure.lost else []
+    known = {
+        "schema": "forkpoint.ranks/1",
+        "world_size": failure.size,
+        "stalled": failure.still,
+        "still_s": failure.limit_s / 2 if failure.limit_s else None,
+        "ranks": [
+            {"rank": death.rank, "state": "gone", "says": death.how.removeprefix("its process ")} for death in lost
+        ],
+        "groups": [{"name": group.name, "desc": group.desc, "ranks": group.ranks} for group in groups],
+    }
+    return json.dumps(known, indent=1)

@@ -1,0 +1,204 @@
+"""The controller: ranks on a Monarch mesh that run one method at a time, all the same."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
+from monarch.actor import Future, MeshFailure, ProcMesh, this_host  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+from forkpoint.controller.answers import Death, Hello, Look, Raised, Returned, Testimony
+from forkpoint.controller.compare import find_other_ops, find_unequal_counts
+from forkpoint.controller.evidence import cite_facts, diagnose_failure
+from forkpoint.controller.failure import Failure
+from forkpoint.controller.gather import POLL_S, SETTLE_S, Gathered, gather, last_line, rank_in
+from forkpoint.controller.processes import Processes
+from forkpoint.controller.rank import RankActor, WitnessActor
+from forkpoint.controller.step_failed import StepFailed
+from forkpoint.controller.verdicts import conclude
+from forkpoint.errors import UsageError
+
+RANKS, WITNESSES = "forkpoint_ranks", "forkpoint_witnesses"
+START_S = 300.0
+"""For processes to start and import torch: minutes on a cold shared file system."""
+COUNT_S = 5.0
+"""Counters are there at once, unless a rank holds the GIL: then they are not known, and it has not moved."""
+TESTIFY_S = 30.0
+"""A first dump with stacks takes two seconds of CPU, and ranks may share one; a rank that holds the GIL never answers."""
+REASON_S = 20.0
+"""Monarch tells how a process ended after about seven seconds."""
+STOP_S = 15.0
+LOOK_SHARE = 0.01
+"""Of the time that goes into comparing what was issued: a cost that nobody notices."""
+
+
+class Controller:
+    """Starts processes, in each of them a process group and `trainer()`. Use it in a `with`.
+
+    `ranks`: how many processes on this host; or a mesh of your own to run on, which is stopped with the job.
+    `timeout_s`: the longest that a call may take; NCCL's own limit is ten minutes too.
+    `every_call`: compare what was issued after every call, whatever it costs.
+    """
+
+    def __init__(
+        self,
+        ranks: int | ProcMesh,
+        trainer: Callable[[], object],
+        *,
+        backend: str | None = None,
+        timeout_s: float = 600.0,
+        every_call: bool = False,
+    ) -> None:
+        self._wanted = ranks
+        self._make = (trainer, backend)
+        self._processes = Processes(())
+        self._timeout_s = timeout_s
+        self._every_call = every_call
+        self._call = 0
+        self._looked = 0.0
+        self._look_cost = 0.0
+        self._reasons: dict[int, str] = {}
+        self._running = False
+        self._unhandled = monarch.actor.unhandled_fault_hook
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Runs a method of the trainer on every rank. What each returned, by rank; or StepFailed."""
+        if not self._running:
+            raise UsageError(f"{method}: the job does not run; start it with `with Controller(...) as job`")
+        self._call += 1
+        returned = self._hear(self._ranks.run.stream(self._call, method, args, kwargs), method, self._timeout_s)
+        self._compare(returned, method)
+        return [answer.value for answer in returned]
+
+    def stop(self) -> None:
+        """Ends all processes, whatever they do. Again is harmless."""
+        if not self._running:
+            return
+        self._running = False
+        try:
+            with suppress(TimeoutError):  # those that do not stop are killed next
+                self._procs.stop().get(timeout=STOP_S)
+        finally:
+            self._processes.kill()
+            self._processes.close(STOP_S)
+            monarch.actor.unhandled_fault_hook = self._unhandled
+
+    def _start(self) -> None:
+        wanted = self._wanted
+        monarch.actor.unhandled_fault_hook = self._on_fault
+        self._procs = this_host().spawn_procs(per_host={"gpus": wanted}) if isinstance(wanted, int) else wanted
+        self._running = True
+        self._size = self._procs.extent.nelements
+        self._ranks = self._procs.spawn(RANKS, RankActor, *self._make)
+        self._witnesses = self._procs.spawn(WITNESSES, WitnessActor)
+        hellos: list[Hello] = [waiting.get(timeout=START_S) for waiting in self._ranks.greet.stream()]
+        self._processes = Processes(hellos)
+        host, port = next(hello.address for hello in hellos if hello.address)
+        near = self._processes.count == self._size
+        self._hear(self._ranks.start.stream(("localhost" if near else host, port)), "start", START_S)
+        self._look("start")  # a first look is slow: it loads what later ones need
+
+    def _hear(self, sent: Iterable[Future[Any]], method: str, limit_s: float) -> list[Returned]:
+        """What all ranks returned. Half-way the counters are read, to tell slow from stuck."""
+        got = self._gather(sent, limit_s / 2)
+        still = False
+        if got.silent and not got.failed:
+            before = self._count()
+            gather(got, self._processes, limit_s / 2)
+            still = bool(got.silent) and before == self._count()
+        returned = [answer for answer in got.answers if isinstance(answer, Returned)]
+        if len(returned) == self._size:
+            return sorted(returned, key=lambda answer: answer.rank)
+        raise self._failed(replace(self._failure(got, method, limit_s), still=still))
+
+    def _gather(self, sent: Iterable[Future[Any]], limit_s: float) -> Gathered:
+        got = Gathered(list(sent), self._size)
+        gather(got, self._processes, limit_s)
+        return got
+
+    def _count(self) -> dict[int, Look]:
+        return {look.rank: look for look in self._gather(self._witnesses.count.stream(), COUNT_S).answers}
+
+    def _failure(self, got: Gathered, method: str, limit_s: float) -> Failure:
+        return Failure(
+            self._call,
+            method,
+            self._size,
+            raised=tuple(answer for answer in got.answers if isinstance(answer, Raised)),
+            dead=tuple(got.dead),
+            silent=got.silent,
+            limit_s=None if got.failed else limit_s,
+        )
+
+    def _compare(self, returned: list[Returned], method: str) -> None:
+        """Counters after every call, which is cheap; what was issued where they differ, and now and then."""
+        due = (time.monotonic() - self._looked) * LOOK_SHARE >= self._look_cost
+        if not (find_unequal_counts(returned) or due or self._every_call):
+            return
+        looks = self._look(method)
+        if not (find_unequal_counts(looks) or find_other_ops(looks)):
+            return
+        time.sleep(SETTLE_S)  # another thread of a rank may be about to issue it
+        looks = self._look(method)
+        missing, other = find_unequal_counts(looks), find_other_ops(looks)
+        if missing or other:
+            failure = Failure(self._call, method, self._size, splits=missing or other, counted=bool(missing))
+            raise self._failed(failure)
+
+    def _look(self, method: str) -> list[Look]:
+        began = time.monotonic()
+        got = self._gather(self._witnesses.look.stream(), TESTIFY_S)
+        if len(got.answers) < self._size:
+            raise self._failed(self._failure(got, method, TESTIFY_S))
+        self._looked = time.monotonic()
+        self._look_cost = self._looked - began
+        return got.answers
+
+    def _failed(self, failure: Failure) -> StepFailed:
+        """Hears the ranks, stops them, and judges."""
+        try:
+            got = self._gather(self._witnesses.testify.stream(), TESTIFY_S)
+            # Who ends while the others are stuck or have parted is no cause of it.
+            later = () if failure.limit_s or failure.splits else got.dead
+            dead = self._hear_reasons({death.rank: death for death in (*later, *failure.dead)})
+        finally:
+            self._processes.kill()  # they may stand in a collective for ever, and Monarch would ask them first
+            self.stop()
+        testimony = tuple(answer for answer in got.answers if isinstance(answer, Testimony))
+        failure = replace(failure, dead=dead, testimony=testimony)
+        folder = Path(tempfile.mkdtemp(prefix="forkpoint-call-"))
+        seen = diagnose_failure(failure, folder)
+        verdict = conclude(failure, seen, cite_facts(failure, folder))
+        return StepFailed(verdict, failure.call, failure.method, str(folder))
+
+    def _hear_reasons(self, dead: dict[int, Death]) -> tuple[Death, ...]:
+        """The kernel shows at once that a process has ended, Monarch says later how."""
+        ends = time.monotonic() + REASON_S
+        while any(not d.how and d.rank not in self._reasons for d in dead.values()) and time.monotonic() < ends:
+            time.sleep(POLL_S)
+        return tuple(replace(d, how=d.how or self._reasons.get(d.rank, "")) for d in dead.values())
+
+    def _on_fault(self, failure: MeshFailure) -> None:
+        """Monarch's own hook ends this process. What concerns our ranks is told by the call that fails."""
+        if not failure.mesh_name.startswith((RANKS, WITNESSES, "logger-")):
+            self._unhandled(failure)
+        elif (rank := rank_in(failure.report())) is not None:
+            self._reasons.setdefault(rank, last_line(failure.report()))

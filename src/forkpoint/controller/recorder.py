@@ -1,0 +1,97 @@
+"""Inside a rank: its groups, their counters, and what its flight recorder holds. Imports torch."""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import numpy as np
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from forkpoint.controller.answers import Count, Issued, Look
+from forkpoint.guard.symbols import without_inductor
+from forkpoint.ingest.flight_recorder import DumpColumns, decode
+from forkpoint.ingest.flight_recorder.channels import message_rows
+from forkpoint.model.tokens import match_token
+from forkpoint.model.trace import Ints
+from forkpoint.model.world import ProcessGroup
+
+_SEQUENCE_NUMBER = "_get_sequence_number_for_group"
+DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")
+"""NCCL's recorder, which only builds for GPUs have, and that of gloo and the others."""
+
+
+def groups_of_rank() -> dict[ProcessGroup, dist.ProcessGroup]:
+    """From torch itself: gloo's dumps do not say who belongs to a group."""
+    table = dist.distributed_c10d._world  # noqa: SLF001 - torch has no public list of groups
+    return {
+        ProcessGroup(name, group.group_desc, tuple(table.pg_group_ranks[group])): group
+        for group, name in table.pg_names.items()
+        if group in table.pg_group_ranks
+    }
+
+
+def count_issued() -> tuple[Count, ...]:
+    # Only torch's own tests and tools call it by this name, and there is no other.
+    return tuple(Count(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in groups_of_rank().items())
+
+
+def look(rank: int) -> Look:
+    groups = groups_of_rank()
+    held = [decode(dump(recorder, stacks=False), recorder) for recorder in _recorders()]
+    recorded = {count.group: count for columns in held for count in _recorded(columns, groups)}
+    # NCCL counts collectives alone, recorded or not; elsewhere a counter is only sure while it stands at 0.
+    counted = {c.group: c for c in count_issued() if not c.seq or dist.get_backend(groups[c.group]) == "nccl"}
+    issued = tuple(i for columns in held for i in _issued(columns, groups))
+    return Look(rank, tuple((recorded | counted).values()), issued)
+
+
+def fullest_dump() -> bytes:
+    """With stacks. One file per rank: where both recorders were used, NCCL's counts, as in a dump on timeout."""
+    held = [dump(recorder, stacks=True) for recorder in _recorders()]
+    return next((data for data in held if decode(data, "").record_id.size), held[-1])
+
+
+def dump(recorder: str, *, stacks: bool) -> bytes:
+    with without_inductor():
+        return getattr(c10d, recorder)(includeCollectives=True, includeStackTraces=stacks, onlyActive=False)
+
+
+def _recorders() -> list[str]:
+    return [name for name in DUMPS if hasattr(c10d, name)]
+
+
+def _recorded(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[Count]:
+    """The recorder numbers collectives apart from messages."""
+    from_start = _from_start(columns)
+    for group, rows in _rows_by_group(columns, groups):
+        if rows.size:
+            yield Count(group, int(columns.collective_seq[rows[-1]]))
+        elif from_start:
+            yield Count(group, 0)
+
+
+def _issued(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[Issued]:
+    tokens = np.array([match_token(s) for s in columns.signatures], dtype=np.uint64)
+    for group, rows in _rows_by_group(columns, groups):
+        if rows.size:
+            held = tokens[columns.signature[rows]]
+            lengths = [1 << n for n in range(int(held.size).bit_length())]
+            digests = tuple(_digest(held[-length:].tobytes()) for length in (*lengths, held.size))
+            yield Issued(group, int(held.size), _from_start(columns), digests)
+
+
+def _rows_by_group(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[tuple[ProcessGroup, Ints]]:
+    """Messages are left out: how many a rank sends is its own affair."""
+    collective = ~message_rows(columns).of_p2p
+    names = [name for name, _ in columns.groups]
+    for group in groups:
+        of_group = np.isin(columns.group, [n for n, name in enumerate(names) if name == group.name])
+        yield group, np.flatnonzero(collective & of_group)
+
+
+def _from_start(columns: DumpColumns) -> bool:
+    return bool(columns.record_id.size) and int(columns.record_id[0]) == 0
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()

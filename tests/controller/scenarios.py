@@ -1,0 +1,67 @@
+"""Real jobs, one after another, each with its own fault. Prints a line of JSON for each.
+
+In a process of its own: Monarch keeps threads and handlers until a process ends.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from controller.trainer import Trainer
+from forkpoint.controller import Controller, StepFailed
+from forkpoint.errors import UsageError
+from forkpoint.report.json_report import render_json
+
+
+def tell(name: str, run: Callable[[dict[str, object]], None]) -> None:
+    said: dict[str, object] = {"name": name}
+    try:
+        run(said)
+    except StepFailed as failed:
+        said |= {"call": failed.call, "method": failed.method, "verdict": json.loads(render_json(failed.verdict))}
+        said |= {"files": sorted(path.name for path in Path(failed.folder).iterdir()), "text": str(failed)}
+    print(json.dumps(said | {"left": ranks_left()}), flush=True)  # noqa: T201 - this is how a process answers
+
+
+def ranks_left() -> list[str]:
+    """Processes of ranks that this one has started and that still run."""
+    threads = Path(f"/proc/{os.getpid()}/task").iterdir()
+    children = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+    commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in children}
+    return [pid for pid, command in commands.items() if command.exists() and b"bootstrap_main" in command.read_bytes()]
+
+
+def healthy_then_other_type(said: dict[str, object]) -> None:
+    with Controller(3, Trainer, every_call=True) as job:
+        said["steps"] = [job.run("step", number) for number in range(3)]
+        said["passed"] = job.run("pass_along")
+        job.run("take_other_type")
+
+
+def healthy_to_the_end(said: dict[str, object]) -> None:
+    with Controller(2, Trainer) as job:
+        said["steps"] = [job.run("step", number=7)]
+        said["running"] = len(ranks_left())
+    try:
+        job.run("step", 8)
+    except UsageError as error:
+        said["after"] = str(error)
+
+
+def fault(method: str, ranks: int, timeout_s: float = 60.0) -> Callable[[dict[str, object]], None]:
+    def run(said: dict[str, object]) -> None:
+        with Controller(ranks, Trainer, timeout_s=timeout_s) as job:
+            job.run("step", 0)
+            job.run(method)
+
+    return run
+
+
+if __name__ == "__main__":
+    tell("other type", healthy_then_other_type)
+    tell("skipped", fault("skip_one", 3))
+    tell("raised", fault("fail_on_one", 3))
+    tell("exited", fault("exit_on_one", 2))
+    tell("stalled", fault("stall_on_one", 3, timeout_s=10.0))
+    tell("ended", healthy_to_the_end)

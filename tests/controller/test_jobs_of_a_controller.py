@@ -1,0 +1,98 @@
+"""Real Monarch, real processes, real gloo: what a call that goes wrong says, and that nothing is left of the job."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+LIMIT_S = 540
+TESTS = Path(__file__).parents[1]
+
+Told = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """One process for all jobs: importing torch is most of what they cost."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    env["TMPDIR"] = str(tmp_path_factory.mktemp("evidence"))
+    command = [sys.executable, str(TESTS / "controller" / "scenarios.py")]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        out, _ = process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith('{"name"')]
+    return {line["name"]: line for line in lines}
+
+
+def test_every_rank_runs_the_same_calls_and_answers_in_the_order_of_ranks(told: Told) -> None:
+    assert told["other type"]["steps"] == [[[rank, 3.0 * number] for rank in range(3)] for number in range(3)]
+    assert told["ended"]["steps"] == [[[0, 14.0], [1, 14.0]]]
+
+
+def test_a_pipeline_whose_ranks_send_unequally_is_no_divergence(told: Told) -> None:
+    assert told["other type"]["passed"] == [None, None, None]
+
+
+def test_equally_many_collectives_that_do_not_fit_are_found_although_nothing_hangs(told: Told) -> None:
+    verdict = told["other type"]["verdict"]
+
+    assert (verdict["cause"], verdict["suspects"]) == ("metadata-mismatch", [1])
+    assert (verdict["symptom"], told["other type"]["call"]) == ("no-hang", 5)
+
+
+def test_a_skipped_collective_names_the_odd_rank_and_the_call(told: Told) -> None:
+    verdict = told["skipped"]["verdict"]
+
+    assert (verdict["cause"], verdict["suspects"], verdict["action"]) == ("divergent-path", [1], "fix-code")
+    assert verdict["summary"].startswith("In call 2 (skip_one): ")
+
+
+def test_an_exception_of_one_rank_stops_those_that_wait_for_it(told: Told) -> None:
+    verdict = told["raised"]["verdict"]
+
+    assert (verdict["cause"], verdict["suspects"]) == ("divergent-path", [1])
+    assert "ValueError: bad batch" in verdict["summary"]
+    assert {"log_rank_1.txt", "stacks_rank_0.txt", "trace_rank_2"} <= set(told["raised"]["files"])
+
+
+def test_a_process_that_ends_is_named_and_not_those_that_lose_their_connection(told: Told) -> None:
+    verdict = told["exited"]["verdict"]
+
+    assert (verdict["cause"], verdict["suspects"], verdict["action"]) == ("rank-lost", [1], "replace-or-retry")
+    assert "code 7" in verdict["summary"]
+
+
+def test_a_rank_that_stalls_is_named_with_the_line_where_it_stands(told: Told) -> None:
+    verdict = told["stalled"]["verdict"]
+
+    assert (verdict["cause"], verdict["suspects"]) == ("host-stall", [1])
+    assert "trainer.py" in verdict["summary"]
+    assert "\nVERDICT v1 cause=host-stall " in told["stalled"]["text"]
+
+
+def test_no_process_is_left_of_any_job(told: Told) -> None:
+    assert {name: line["left"] for name, line in told.items()} == {name: [] for name in told}
+    assert (len(told), told["ended"]["running"]) == (6, 2)
+
+
+def test_a_job_that_has_ended_takes_no_calls(told: Told) -> None:
+    assert "start it with" in told["ended"]["after"]
+
+
+def test_without_monarch_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['monarch'] = None; import forkpoint.controller"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 1
+    assert "pip install 'forkpoint[monarch]'" in run.stderr
