@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from forkpoint import __version__
-from forkpoint.cli import demo, diagnose, explain, lint, serve
+from forkpoint.cli import demo, diagnose, explain, lab, lint, serve, watch
 from forkpoint.cli.command import Command
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
-COMMANDS: tuple[Command, ...] = (diagnose.COMMAND, demo.COMMAND, serve.COMMAND, explain.COMMAND, lint.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    diagnose.COMMAND,
+    demo.COMMAND,
+    lab.COMMAND,
+    serve.COMMAND,
+    watch.COMMAND,
+    explain.COMMAND,
+    lint.COMMAND,
+)
 
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
 
