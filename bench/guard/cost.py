@@ -19,8 +19,8 @@ from bench.guard import rank_cost, scale, step_time
 from bench.guard.rank_cost import RankCost, Setup
 from bench.guard.scale import Projection
 from bench.guard.step_time import Ratio, StepTime
+from forkpoint.guard.settings import Settings
 
-_EVERY_S = 0.5
 _CHECKS = 2
 """Small requests of a look that finds nothing: was something asked, is there a verdict."""
 _RINGS = (2000, 1000, 256)
@@ -78,7 +78,7 @@ def projection_row(groups: int, found: Projection) -> list[str]:
 
 def print_steps(worlds: Sequence[int], pairs: int, folder: Path) -> None:
     head = ("ranks", "step", "guard / none", "its CPU / none", "DETAIL / none", "pairs", "load")
-    rows = [step_row(step_time.measure(world, pairs, _EVERY_S, folder / f"step-{world}")) for world in worlds]
+    rows = [step_row(step_time.measure(world, pairs, Settings().every_s, folder / f"step-{world}")) for world in worlds]
     print(f"{table(head, rows)}\n", flush=True)
 
 
@@ -105,7 +105,7 @@ def print_projection() -> None:
         table(
             head,
             [
-                projection_row(part.groups, scale.project(world, part, _EVERY_S, _CHECKS))
+                projection_row(part.groups, scale.project(world, part, Settings().interval_s(world), _CHECKS))
                 for world in _WORLDS
                 for part in parts
             ],

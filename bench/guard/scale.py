@@ -73,7 +73,7 @@ def project(world: int, parts: Parts, every_s: float, checks: int) -> Projection
     levels = levels_led(0, world)
     leaders = [-(-world // FAN_IN**level) for level in range(1, levels + 1)]
     told = sum(leaders[:-1])  # summaries that go up; the topmost leader tells nobody
-    calls = every_s / _CALLS_EVERY_S  # of the looks, on the average
+    calls = min(1.0, every_s / _CALLS_EVERY_S)  # per look, on the average
     tell = parts.encode_beat + calls * parts.encode_calls
     read_beats = FAN_IN * (parts.decode_beat + calls * parts.decode_calls) + parts.summarise
     leader = tell + read_beats + parts.encode_summary

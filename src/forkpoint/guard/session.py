@@ -21,9 +21,6 @@ from forkpoint.guard.settings import Mode, Settings
 
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
-_RANKS_PER_S: Final = 10_000
-"""Looks that one store is asked to serve: three requests each, a third of what one core can do. Larger jobs look less
-often."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
 
@@ -33,7 +30,7 @@ class Session:
         self._settings = settings
         self._number = number
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.every_s = max(settings.every_s, self.world_size / _RANKS_PER_S)
+        self.every_s = settings.interval_s(self.world_size)
         self.side = RankSide(self.rank, self.world_size)
         self.blind = "not connected yet"
         """Why nothing can be heard of the others; "" = it can."""

@@ -9,6 +9,9 @@ from typing import Final
 
 SWITCH: Final = "FORKPOINT"
 _OFF: Final = ("", "0", "off")
+_RANKS_PER_S: Final = 10_000
+"""Looks per second that one store is asked to serve, with six requests each: a fraction of a core. Larger jobs look less
+often."""
 
 
 class Mode(StrEnum):
@@ -32,6 +35,10 @@ class Settings:
     """Where `dump` writes."""
     source: str | None = None
     """The program's folder, for sites and fixes in the verdict. Without it sites are the lines of stacks."""
+
+    def interval_s(self, world_size: int) -> float:
+        """Between two looks in a job of this size."""
+        return max(self.every_s, world_size / _RANKS_PER_S)
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
