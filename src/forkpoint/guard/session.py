@@ -21,6 +21,8 @@ from forkpoint.guard.settings import Mode, Settings
 
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
+_MOVING_S: Final = 1.5
+"""Between two exchanges while this rank moves on; one that stands still tells it at every look."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
 
@@ -39,6 +41,7 @@ class Session:
         self._leader: Leader | None = None
         self._overseer: Overseer | None = None
         self._next_try = 0.0
+        self._exchanged = 0.0
         self._answered = 0
         self._told_reads = -1
         self._neighbour: dict[str, Any] | None = None
@@ -47,8 +50,11 @@ class Session:
     def look(self) -> None:
         """Never raises for what others do or fail to do."""
         beat = self.side.look()
-        if self._meeting is None and time.monotonic() < self._next_try:
+        now = time.monotonic()
+        moves = beat.still_s < self.every_s
+        if (now < self._next_try) if self._meeting is None else (moves and now < self._exchanged + _MOVING_S):
             return
+        self._exchanged = now
         try:
             meeting = self._meeting or self._connect()
             self._exchange(meeting, beat)
