@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from bench.guard.cost import table
 from bench.guard.latency import FAULTS, Alarmed, score
 from bench.guard.rank_cost import read
-from bench.guard.scale import Parts, make_beat, project
+from bench.guard.scale import Parts, make_told, project
 from bench.guard.soak import read_logs
 from bench.guard.step_time import Ratio
 from forkpoint.guard.digest import BLOCKS, TAIL
@@ -68,9 +68,10 @@ def test_in_a_large_job_only_the_store_and_rank_zero_have_more_to_do() -> None:
 
 
 def test_the_beat_that_is_timed_is_as_large_as_one_can_be() -> None:
-    groups = make_beat(0, 3).groups
-    assert len(groups) == 3
-    assert all((len(g.tail), len(g.blocks)) == (TAIL, BLOCKS) for g in groups.values())
+    beat, calls = make_told(0, 3)
+    assert len(beat.groups) == 3
+    assert [len(tail) for tail in calls.tails.values()] == [TAIL] * 3
+    assert [len(blocks) for blocks in calls.blocks.values()] == [BLOCKS] * 3
 
 
 def test_only_who_did_it_is_right_and_whoever_else_is_named_is_counted() -> None:

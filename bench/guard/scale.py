@@ -14,9 +14,8 @@ from typing import cast
 
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard import beat as beats
 from forkpoint.guard import summary as summaries
-from forkpoint.guard.beat import Beat, GroupBeat, RankState
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState, decode_beat, decode_calls, encode
 from forkpoint.guard.digest import BLOCKS, TAIL
 from forkpoint.guard.leader import levels_led
 from forkpoint.guard.summary import FAN_IN, merge, summarise
@@ -94,35 +93,36 @@ def project(world: int, parts: Parts, every_s: float, checks: int) -> Projection
     )
 
 
-def make_beat(rank: int, groups: int) -> Beat:
+def make_told(rank: int, groups: int) -> tuple[Beat, Calls]:
     """As large as it gets: every group has a full tail and all its blocks."""
     tokens = {seq: seq * _ODD % 2**64 for seq in range(90_000, 90_000 + TAIL)}
     blocks = {block: block * _ODD % 2**64 for block in range(700, 700 + BLOCKS)}
-    group = GroupBeat(100_000, 90_063, 90_063, 90_063, 600.0, tokens, blocks)
-    told = {f"{number}#0123abcd": group for number in range(groups)}
-    return Beat(rank, 100_000, RankState.RUNNING, "", 0.1, "", told, {}, rank + 1)
+    keys = [f"{number}#0123abcd" for number in range(groups)]
+    told = dict.fromkeys(keys, GroupBeat(100_000, 90_063, 90_063, 600.0))
+    beat = Beat(rank, 100_000, RankState.RUNNING, "", 0.1, "", told, 7, rank + 1)
+    return beat, Calls(rank, 7, dict.fromkeys(keys, tokens), dict.fromkeys(keys, blocks), {})
 
 
 def measure(groups: int) -> Parts:
-    told = [make_beat(rank, groups) for rank in range(FAN_IN)]
-    calls = beats.encode(told[0])
-    beat = beats.encode(beats.without_calls(told[0]))
-    summary = summarise(told, [])
+    told = [make_told(rank, groups) for rank in range(FAN_IN)]
+    told_beats, told_calls = [beat for beat, _ in told], [calls for _, calls in told]
+    beat, calls = encode(told_beats[0]), encode(told_calls[0])
+    summary = summarise(told_beats, told_calls, [])
     encoded = summaries.encode(summary)
     with _server() as server:
         serve_set, serve_check, serve_read = _serve_costs(server, beat)
     return Parts(
         groups=groups,
         beat_bytes=len(beat),
-        encode_beat=_cpu(lambda: beats.encode(beats.without_calls(told[0]))),
-        decode_beat=_cpu(lambda: beats.decode(beat)),
+        encode_beat=_cpu(lambda: encode(told_beats[0])),
+        decode_beat=_cpu(lambda: decode_beat(beat)),
         calls_bytes=len(calls),
-        encode_calls=_cpu(lambda: beats.encode(told[0])),
-        decode_calls=_cpu(lambda: beats.decode(calls)),
+        encode_calls=_cpu(lambda: encode(told_calls[0])),
+        decode_calls=_cpu(lambda: decode_calls(calls)),
         summary_bytes=len(encoded),
         encode_summary=_cpu(lambda: summaries.encode(summary)),
         decode_summary=_cpu(lambda: summaries.decode(encoded)),
-        summarise=_cpu(lambda: summarise(told, [])),
+        summarise=_cpu(lambda: summarise(told_beats, told_calls, [])),
         merge=_cpu(lambda: merge([summary] * FAN_IN)),
         serve_set=serve_set,
         serve_check=serve_check,

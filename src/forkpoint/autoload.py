@@ -12,7 +12,7 @@ _EVERY_S = 0.2
 
 
 def autoload() -> None:
-    if os.environ.get("FORKPOINT", "").strip().lower() in ("", "0", "off") or "RANK" not in os.environ:
+    if "FORKPOINT" not in os.environ or "RANK" not in os.environ:
         return
     # torch is half imported at this point: the guard, which imports torch.distributed, waits until the job has it.
     threading.Thread(target=_start_when_ready, daemon=True, name="forkpoint-autoload").start()
@@ -23,8 +23,11 @@ def _start_when_ready() -> None:
         while not _has_process_group():
             time.sleep(_EVERY_S)
         from forkpoint.guard import start  # noqa: PLC0415 as said
+        from forkpoint.guard.settings import read_settings  # noqa: PLC0415 as said
 
-        start()
+        settings = read_settings()
+        if settings is not None:  # FORKPOINT may say "off"
+            start(settings)
     except Exception as error:  # noqa: BLE001 whatever it is, training goes on
         sys.stderr.write(
             f"forkpoint guard: not started ({type(error).__name__}: {error}); training goes on unwatched\n"

@@ -3,79 +3,78 @@
 import pytest
 
 from forkpoint.guard.beat import RankState
-from forkpoint.guard.summary import summarise
 from forkpoint.guard.suspicion import Reason, Suspicion, suspect
-from guard.told import beat
+from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch
 
 
-def reason(*told, stall_s: float | None = 60.0) -> Reason | None:
-    found = suspect(summarise(told, []), 4, stall_s)
+def reason(*ranks, stall_s: float | None = 60.0) -> Reason | None:
+    found = suspect(summary_of(ranks), 4, stall_s)
     return found.reason if found else None
 
 
 def test_ranks_at_work_are_no_reason() -> None:
-    assert reason(*(beat(r, 5 + r) for r in range(4))) is None
+    assert reason(*(told(r, 5 + r) for r in range(4))) is None
 
 
 def test_different_calls_at_one_place_are_a_reason_although_the_job_moves_on() -> None:
-    assert reason(beat(0), beat(1), beat(2), beat(3, tail={5: 999})) is Reason.MISMATCH
+    assert reason(told(0), told(1), told(2), told(3, tail={5: 999})) is Reason.MISMATCH
 
 
 def test_a_late_rank_is_a_reason_only_after_the_threshold() -> None:
-    def told(seconds: float):
-        return (*(beat(r, 6, done=5, still_s=seconds) for r in range(3)), beat(3, 5, still_s=seconds))
+    def ranks(seconds: float):
+        return (*(told(r, 6, done=5, still_s=seconds) for r in range(3)), told(3, 5, still_s=seconds))
 
-    assert reason(*told(59.0)) is None
-    assert reason(*told(60.0)) is Reason.STALL
+    assert reason(*ranks(59.0)) is None
+    assert reason(*ranks(60.0)) is Reason.STALL
 
 
 def test_without_a_threshold_half_of_the_groups_own_timeout_counts() -> None:
-    def told(seconds: float):
-        return (*(beat(r, 6, done=5, still_s=seconds, timeout_s=100.0) for r in range(3)), beat(3, 5, still_s=seconds))
+    def ranks(seconds: float):
+        return (*(told(r, 6, done=5, still_s=seconds, timeout_s=100.0) for r in range(3)), told(3, 5, still_s=seconds))
 
-    assert reason(*told(49.0), stall_s=None) is None
-    assert reason(*told(51.0), stall_s=None) is Reason.STALL
+    assert reason(*ranks(49.0), stall_s=None) is None
+    assert reason(*ranks(51.0), stall_s=None) is Reason.STALL
 
 
 def test_ranks_that_compute_for_long_wait_for_nobody() -> None:
-    assert reason(*(beat(r, 5, still_s=5000.0) for r in range(4))) is None
+    assert reason(*(told(r, 5, still_s=5000.0) for r in range(4))) is None
 
 
 def test_one_rank_that_still_moves_is_progress() -> None:
-    stuck = [beat(r, 6, done=5, still_s=500.0) for r in range(3)]
-    assert reason(*stuck, beat(3, 5, still_s=0.2)) is None
+    stuck = [told(r, 6, done=5, still_s=500.0) for r in range(3)]
+    assert reason(*stuck, told(3, 5, still_s=0.2)) is None
 
 
 @pytest.mark.parametrize("state", [RankState.RAISED, RankState.FINISHED])
 def test_a_rank_that_ended_while_others_wait_is_a_reason_at_once(state) -> None:
-    waiting = [beat(r, 6, done=5, still_s=2.0) for r in range(3)]
-    assert reason(*waiting, beat(3, 5, state=state)) is Reason.DEPARTED
+    waiting = [told(r, 6, done=5, still_s=2.0) for r in range(3)]
+    assert reason(*waiting, told(3, 5, state=state)) is Reason.DEPARTED
 
 
 def test_a_rank_that_ended_while_nobody_waits_is_none() -> None:
-    assert reason(*(beat(r, 6, still_s=2.0) for r in range(3)), beat(3, 5, state=RankState.FINISHED)) is None
+    assert reason(*(told(r, 6, still_s=2.0) for r in range(3)), told(3, 5, state=RankState.FINISHED)) is None
 
 
 @pytest.mark.parametrize("state", [RankState.GONE, RankState.STOPPED])
 def test_a_process_that_a_neighbour_saw_end_or_stop_is_a_reason(state) -> None:
-    waiting = [beat(r, 6, done=5, still_s=2.0) for r in range(2)]
-    assert reason(*waiting, beat(2, 6, done=5, still_s=2.0, neighbour=(3, state))) is Reason.DEPARTED
+    waiting = [told(r, 6, done=5, still_s=2.0) for r in range(2)]
+    assert reason(*waiting, told(2, 6, done=5, still_s=2.0, neighbour=(3, state))) is Reason.DEPARTED
 
 
 def test_everybody_waiting_at_different_places_may_be_a_cycle() -> None:
-    told = [beat(r, 6, done=5, still_s=2.0, group=f"{r // 2}#p", size=2) for r in range(4)]
-    assert reason(*told) is Reason.CYCLE
+    ranks = [told(r, 6, done=5, still_s=2.0, group=f"{r // 2}#p", size=2) for r in range(4)]
+    assert reason(*ranks) is Reason.CYCLE
 
 
 def test_everybody_waiting_at_one_place_is_a_slow_call() -> None:
-    assert reason(*(beat(r, 6, done=5, still_s=2.0) for r in range(4))) is None
+    assert reason(*(told(r, 6, done=5, still_s=2.0) for r in range(4))) is None
 
 
 def test_steps_that_ended_with_different_numbers_of_calls_are_a_reason() -> None:
-    told = [beat(r, steps={3: {"0#a": 12 - (r == 2)}}) for r in range(4)]
-    assert reason(*told) is Reason.STEP
+    ranks = [told(r, steps={3: {"0#a": 12 - (r == 2)}}) for r in range(4)]
+    assert reason(*ranks) is Reason.STEP
 
 
 def test_the_same_suspicion_has_the_same_key_at_the_next_look() -> None:

@@ -1,9 +1,14 @@
-"""Beats written down by hand."""
+"""What ranks tell, written down by hand."""
 
-from forkpoint.guard.beat import Beat, GroupBeat, RankState
+from collections.abc import Iterable, Sequence
+
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
+from forkpoint.guard.summary import Summary, summarise
+
+Told = tuple[Beat, Calls]
 
 
-def beat(
+def told(
     rank: int,
     seq: int = 5,
     *,
@@ -17,19 +22,23 @@ def beat(
     neighbour: tuple[int, RankState] | None = None,
     steps: dict[int, dict[str, int]] | None = None,
     timeout_s: float = 600.0,
-) -> Beat:
+) -> Told:
     """A rank that issued `seq` calls in one group, of which `done` (all, if not said) are done."""
     calls = {s: 100 + s for s in range(1, seq + 1)} if tail is None else tail
-    completed = seq if done is None else done
-    return Beat(
+    beat = Beat(
         rank=rank,
         number=1,
         state=state,
         says=says,
         still_s=still_s,
         calling="",
-        groups={group: GroupBeat(size, seq, completed, seq, timeout_s, calls)},
-        steps=steps or {},
+        groups={group: GroupBeat(size, seq if done is None else done, seq, timeout_s)},
+        reads=1,
         neighbour=neighbour[0] if neighbour else None,
         neighbour_state=neighbour[1] if neighbour else RankState.RUNNING,
     )
+    return beat, Calls(rank, 1, {group: calls}, {}, steps or {})
+
+
+def summary_of(ranks: Sequence[Told], silent: Iterable[int] = ()) -> Summary:
+    return summarise([beat for beat, _ in ranks], [calls for _, calls in ranks], silent)

@@ -1,11 +1,11 @@
 """What ranks show after a failure -> files -> the same reading and the same judgement as of any other job."""
 
-import json
 from pathlib import Path
 
 from forkpoint.controller.failure import Failure
 from forkpoint.errors import InputError
 from forkpoint.ingest import read
+from forkpoint.model.ranks_file import KnownRank, render_ranks
 from forkpoint.model.verdict import Evidence, Verdict
 from forkpoint.pipeline import diagnose
 
@@ -43,17 +43,12 @@ def _write(failure: Failure, folder: Path) -> None:
 
 
 def _describe(failure: Failure) -> str:
-    """What dumps do not say (ingest/rank_states.py reads it): whose process ended, who belongs to a group, and a hang."""
-    groups = sorted({group for seen in failure.testimony for group in seen.groups})
+    """What dumps do not say: whose process ended, who belongs to a group, and a hang."""
     lost = [failure.lost] if failure.lost else []
-    known = {
-        "schema": "forkpoint.ranks/1",
-        "world_size": failure.size,
-        "stalled": failure.still,
-        "still_s": failure.limit_s / 2 if failure.limit_s else None,
-        "ranks": [
-            {"rank": death.rank, "state": "gone", "says": death.how.removeprefix("its process ")} for death in lost
-        ],
-        "groups": [{"name": group.name, "desc": group.desc, "ranks": group.ranks} for group in groups],
-    }
-    return json.dumps(known, indent=1)
+    return render_ranks(
+        failure.size,
+        failure.limit_s / 2 if failure.limit_s else None,
+        stalled=failure.still,
+        ranks=[KnownRank(death.rank, "gone", death.how.removeprefix("its process ")) for death in lost],
+        groups=sorted({group for seen in failure.testimony for group in seen.groups}),
+    )

@@ -90,9 +90,10 @@ class WitnessActor(Actor):
 
     @endpoint
     def testify(self) -> Testimony:
-        from forkpoint.controller.recorder import fullest_dump, groups_of_rank  # noqa: PLC0415 as said
+        from forkpoint.controller.recorder import fullest_dump  # noqa: PLC0415 as said
+        from forkpoint.guard.recorder import find_groups  # noqa: PLC0415 as said
 
-        return Testimony(self._rank, fullest_dump(), stacks_of_call(), tuple(groups_of_rank()))
+        return Testimony(self._rank, fullest_dump(), stacks_of_call(), tuple(find_groups()))
 
 
 def answer(rank: int, call: int, step: Callable[[], Any]) -> Returned | Raised:

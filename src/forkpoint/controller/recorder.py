@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from forkpoint.controller.answers import Count, Issued, Look
+from forkpoint.guard.recorder import find_groups
 from forkpoint.guard.symbols import without_inductor
 from forkpoint.ingest.flight_recorder import DumpColumns, decode
 from forkpoint.ingest.flight_recorder.channels import message_rows
@@ -20,23 +21,13 @@ DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")
 """NCCL's recorder, which only builds for GPUs have, and that of gloo and the others."""
 
 
-def groups_of_rank() -> dict[ProcessGroup, dist.ProcessGroup]:
-    """From torch itself: gloo's dumps do not say who belongs to a group."""
-    table = dist.distributed_c10d._world  # noqa: SLF001 - torch has no public list of groups
-    return {
-        ProcessGroup(name, group.group_desc, tuple(table.pg_group_ranks[group])): group
-        for group, name in table.pg_names.items()
-        if group in table.pg_group_ranks
-    }
-
-
 def count_issued() -> tuple[Count, ...]:
     # Only torch's own tests and tools call it by this name, and there is no other.
-    return tuple(Count(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in groups_of_rank().items())
+    return tuple(Count(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in find_groups().items())
 
 
 def look(rank: int) -> Look:
-    groups = groups_of_rank()
+    groups = find_groups()
     held = [decode(dump(recorder, stacks=False), recorder) for recorder in _recorders()]
     recorded = {count.group: count for columns in held for count in _recorded(columns, groups)}
     # NCCL counts collectives alone, recorded or not; elsewhere a counter is only sure while it stands at 0.

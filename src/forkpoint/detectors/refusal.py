@@ -24,7 +24,7 @@ from forkpoint.diverge.vote import odd_ranks
 from forkpoint.ingest.live_stacks.shapes import find_last_call
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
-from forkpoint.model.frames import bare_name, is_python, place_of, user_frames, user_place
+from forkpoint.model.frames import bare_name, in_side_thread, is_python, place_of, user_frames, user_place
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Signature, Stack
@@ -97,9 +97,7 @@ class _Call:
 
     @property
     def from_thread(self) -> bool:
-        """Python's threads begin in `threading`; the main thread does not."""
-        outermost = next((f for f in reversed(self.stack or ()) if is_python(f)), None)
-        return outermost is not None and place_of(outermost).endswith("/threading.py")
+        return in_side_thread(self.stack or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,4 @@ def _place(stack: Stack | None) -> tuple[tuple[str, int], ...]:
 
 def _unaccounted(divergence: Divergence, incident: Incident) -> int:
     """Ranks that may be members and of which nothing is known here."""
-    timeline = incident.timeline
-    strangers = 0 if divergence.group.declared else len(set(timeline.world) - set(divergence.group.ranks))
-    return len(divergence.unknown) + strangers + timeline.unseen
+    return len(divergence.unknown) + incident.timeline.unseen

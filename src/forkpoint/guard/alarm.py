@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from torch.distributed import distributed_c10d
@@ -39,7 +38,7 @@ def say(text: str) -> None:
         return  # a full disk or a closed stream is no reason to end a job
 
 
-def end_training(text: str, give_up: Callable[[int], None] = os._exit) -> None:
+def end_training(text: str) -> None:
     """Raises in the main thread, and ends the process where that thread cannot be woken.
 
     A thread that waits inside C++ raises only when it comes back: NCCL's groups are aborted for that. Gloo's calls cannot
@@ -61,7 +60,7 @@ def end_training(text: str, give_up: Callable[[int], None] = os._exit) -> None:
             return
         time.sleep(0.05)
     say(f"{text}\nforkpoint guard: the training thread cannot be woken; this process ends with code {STOP_CODE}")
-    give_up(STOP_CODE)
+    os._exit(STOP_CODE)
 
 
 def _abort() -> None:

@@ -1,7 +1,7 @@
 """What one rank tells the others at every look, and how it travels."""
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -25,19 +25,30 @@ class GroupBeat:
     """Of one group. Its key is its name and its members, for the same name may mean other members elsewhere."""
 
     size: int
-    enqueued: int
     completed: int
     last_seq: int
-    """The newest recorded call: above `enqueued` while its rank is still inside the enqueue."""
+    """The newest call, recorded or counted: recorded ones are ahead while their rank is still inside the enqueue."""
     timeout_s: float
-    tail: dict[int, int] = field(default_factory=dict[int, int])
-    blocks: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
     def waits_at(self) -> int | None:
         """The call that is not done; None without one."""
-        newest = max(self.enqueued, self.last_seq)
-        return self.completed + 1 if newest > max(self.completed, 0) else None
+        return self.completed + 1 if self.last_seq > max(self.completed, 0) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a rank called lately. Most of what it has to tell, so it is told only when it was read anew."""
+
+    rank: int
+    reads: int
+    """One higher each time."""
+    tails: dict[str, dict[int, int]]
+    """By group: token by seq."""
+    blocks: dict[str, dict[int, int]]
+    """By group: signature by number of the block."""
+    steps: dict[int, dict[str, int]]
+    """How many calls each group had at the end of a step, for steps told with `guard.step`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +64,8 @@ class Beat:
     calling: str
     """The torch.distributed call its main thread stands in."""
     groups: dict[str, GroupBeat]
-    steps: dict[int, dict[str, int]]
-    """How many calls each group had at the end of a step, for steps told with `guard.step`."""
-    reads: int = 0
-    """How often calls have been read: only then are `tail` and `blocks` told anew, apart from the beat."""
+    reads: int
+    """Of the calls that go with it."""
     neighbour: int | None = None
     """The next rank of the same host, whose process this one looks at."""
     neighbour_state: RankState = RankState.RUNNING
@@ -68,41 +77,50 @@ class Beat:
         )
 
 
-def with_neighbour(beat: Beat, rank: int, state: RankState) -> Beat:
-    return replace(beat, neighbour=rank, neighbour_state=state)
+def encode(told: Beat | Calls) -> bytes:
+    return json.dumps(asdict(told), separators=(",", ":")).encode()
 
 
-def without_calls(beat: Beat) -> Beat:
-    return replace(beat, groups={key: replace(g, tail={}, blocks={}) for key, g in beat.groups.items()}, steps={})
-
-
-def with_calls(beat: Beat, told: Beat) -> Beat:
-    """A beat and the calls that its rank told last."""
-    groups = {
-        key: replace(g, tail=told.groups[key].tail, blocks=told.groups[key].blocks) if key in told.groups else g
-        for key, g in beat.groups.items()
-    }
-    return replace(beat, groups=groups, steps=told.steps)
-
-
-def encode(beat: Beat) -> bytes:
-    return json.dumps(asdict(beat), separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> Beat | None:
+def decode_beat(data: bytes | None) -> Beat | None:
     """None: not a beat. Anyone who reaches the store can write there."""
-    if len(data) > _MAX_BYTES:
-        return None
     try:
-        raw: dict[str, Any] = json.loads(data)
-        groups = {str(key): _group(value) for key, value in raw.pop("groups").items()}
-        steps = {int(step): {str(k): int(v) for k, v in counts.items()} for step, counts in raw.pop("steps").items()}
-        state, seen = RankState(raw.pop("state")), RankState(raw.pop("neighbour_state"))
-        return Beat(groups=groups, steps=steps, state=state, neighbour_state=seen, **raw)
+        raw = _read(data)
+        groups = {
+            str(key): GroupBeat(int(g["size"]), int(g["completed"]), int(g["last_seq"]), float(g["timeout_s"]))
+            for key, g in raw["groups"].items()
+        }
+        return Beat(
+            rank=int(raw["rank"]),
+            number=int(raw["number"]),
+            state=RankState(raw["state"]),
+            says=str(raw["says"]),
+            still_s=float(raw["still_s"]),
+            calling=str(raw["calling"]),
+            groups=groups,
+            reads=int(raw["reads"]),
+            neighbour=None if raw["neighbour"] is None else int(raw["neighbour"]),
+            neighbour_state=RankState(raw["neighbour_state"]),
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _group(raw: dict[str, Any]) -> GroupBeat:
-    tail, blocks = ({int(k): int(v) for k, v in raw.pop(name).items()} for name in ("tail", "blocks"))
-    return GroupBeat(tail=tail, blocks=blocks, **raw)
+def decode_calls(data: bytes | None) -> Calls | None:
+    """None: not what a rank called."""
+    try:
+        raw = _read(data)
+        tails, blocks = ({str(k): _numbers(v) for k, v in raw[name].items()} for name in ("tails", "blocks"))
+        steps = {int(step): {str(k): int(v) for k, v in counts.items()} for step, counts in raw["steps"].items()}
+        return Calls(int(raw["rank"]), int(raw["reads"]), tails, blocks, steps)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _read(data: bytes | None) -> dict[str, Any]:
+    if data is None or len(data) > _MAX_BYTES:
+        raise ValueError
+    return json.loads(data)
+
+
+def _numbers(raw: dict[str, Any]) -> dict[int, int]:
+    return {int(at): int(token) for at, token in raw.items()}

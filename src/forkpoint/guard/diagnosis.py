@@ -24,7 +24,6 @@ class Told:
     confidence: float
     summary: str
     group: str
-    seq: int | None
     sites: tuple[str, ...]
     raw: str
     """The whole verdict, as JSON."""
@@ -76,7 +75,6 @@ def _read(text: str) -> Told:
         confidence=raw["confidence"],
         summary=raw["summary"],
         group=(divergence.get("group") or {}).get("name", ""),
-        seq=divergence.get("seq"),
         sites=tuple(f"{s['file']}:{s['line']}" + (f" ({s['why']})" if s.get("why") else "") for s in raw["sites"][:3]),
         raw=text,
     )

@@ -1,16 +1,12 @@
 """Answers -> a folder as a person would hand it over, with one file more: what the guards know of each rank."""
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from forkpoint.guard.answer import Answer
-from forkpoint.guard.beat import RankState
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.summary import Summary
-
-SCHEMA = "forkpoint.ranks/1"
+from forkpoint.model.ranks_file import KnownRank, render_ranks
 
 
 def write_evidence(folder: Path, answers: Sequence[Answer], summary: Summary, *, stalled: bool, moving: bool) -> None:
@@ -20,27 +16,22 @@ def write_evidence(folder: Path, answers: Sequence[Answer], summary: Summary, *,
         leave_files(answer, folder)
         if moving:
             (folder / f"stacks_rank_{answer.rank}.txt").unlink(missing_ok=True)
-    (folder / "ranks.json").write_text(json.dumps(_describe(answers, summary, stalled=stalled), indent=1))
+    (folder / "ranks.json").write_text(_describe(answers, summary, stalled=stalled))
 
 
-def _describe(answers: Sequence[Answer], summary: Summary, *, stalled: bool) -> dict[str, object]:
-    groups = {(name, ranks): desc for answer in answers for name, desc, ranks in answer.groups}
-    odd = {o.rank: o for o in summary.odd}
-    silent = [rank for rank in summary.silent if rank not in odd]
-    return {
-        "schema": SCHEMA,
-        "taken": round(time.time(), 3),
-        "world_size": max((answer.world_size for answer in answers), default=0),
-        "still_s": summary.still_s if summary.still_s < float("inf") else None,
-        "stalled": stalled,
-        "ranks": [{"rank": a.rank, "host": a.host, "pid": a.pid, "state": RankState.RUNNING} for a in answers]
-        + [{"rank": o.rank, "state": o.state, "says": o.says} for o in odd.values()]
-        + [{"rank": rank, "state": "silent"} for rank in silent],
-        "groups": [{"name": name, "desc": desc, "ranks": ranks} for (name, ranks), desc in sorted(groups.items())],
-        "steps": [
-            {"group": group, "step": step, "rank": answer.rank, "calls": calls}
+def _describe(answers: Sequence[Answer], summary: Summary, *, stalled: bool) -> str:
+    odd = {o.rank: KnownRank(o.rank, o.state, o.says) for o in summary.odd}
+    silent = [KnownRank(rank, "silent") for rank in summary.silent if rank not in odd]
+    return render_ranks(
+        max((answer.world_size for answer in answers), default=0),
+        summary.still_s if summary.still_s < float("inf") else None,
+        stalled=stalled,
+        ranks=[*odd.values(), *silent],
+        groups=sorted({group for answer in answers for group in answer.groups}),
+        steps=[
+            (group, step, answer.rank, calls)
             for answer in answers
             for step, counts in answer.steps.items()
             for group, calls in counts.items()
         ],
-    }
+    )

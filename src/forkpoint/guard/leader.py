@@ -8,17 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from forkpoint.guard import beat as beats
 from forkpoint.guard import summary as summaries
-from forkpoint.guard.beat import Beat
+from forkpoint.guard.beat import Beat, Calls, RankState, decode_beat, decode_calls
 from forkpoint.guard.meeting import Meeting
 from forkpoint.guard.summary import FAN_IN, Summary, merge, summarise
 
 SILENT_S: Final = 5.0
-"""A guard tells something twice a second, in jobs of thousands of ranks less often. One that is starved (its rank holds the GIL, the host swaps) may miss a few."""
-
+"""A guard tells something every second or two. One that is starved (its rank holds the GIL, the host swaps) may miss a few."""
 _MISSED: Final = 10
-"""Looks that a guard may miss before it is called silent."""
+"""In jobs of thousands of ranks guards look less often: so many looks one may miss before it is called silent."""
 
 
 def levels_led(rank: int, world_size: int) -> int:
@@ -37,24 +35,23 @@ class _Heard:
 
 
 class Leader:
-    def __init__(self, rank: int, world_size: int, meeting: Meeting, every_s: float = 0.5) -> None:
+    def __init__(self, rank: int, world_size: int, meeting: Meeting, every_s: float) -> None:
         self._silent_s = max(SILENT_S, _MISSED * every_s)
         self.levels = levels_led(rank, world_size)
         self._rank = rank
         self._world_size = world_size
         self._meeting = meeting
         self._heard: dict[int, _Heard] = {}
-        self._calls: dict[int, Beat] = {}
+        self._calls: dict[int, Calls] = {}
         """What each rank told last of its calls."""
 
     def gather(self) -> Summary:
         """Of all ranks below this one. Tells it to the leader above, except where there is none."""
         members = range(self._rank, min(self._rank + FAN_IN, self._world_size))
-        told = [
-            beats.decode(data) if data else None for data in self._meeting.hear([f"beat/{rank}" for rank in members])
-        ]
-        heard = self._with_calls([beat for beat in told if beat is not None])
-        summary = summarise(heard, [beat.rank for beat in heard if self._is_silent(beat)])
+        told = [decode_beat(data) for data in self._meeting.hear([f"beat/{rank}" for rank in members])]
+        heard = [beat for beat in told if beat is not None]
+        self._hear_calls(heard)
+        summary = summarise(heard, list(self._calls.values()), [b.rank for b in heard if self._is_silent(b)])
         span = FAN_IN
         for level in range(1, self.levels):
             self._meeting.tell(f"summary/{level}/{self._rank}", summaries.encode(summary))
@@ -67,14 +64,13 @@ class Leader:
             self._meeting.tell(f"summary/{self.levels}/{self._rank}", summaries.encode(summary))
         return summary
 
-    def _with_calls(self, heard: list[Beat]) -> list[Beat]:
-        """Beats with the calls their ranks told last; only what is new is read again."""
-        old = [b.rank for b in heard if b.rank not in self._calls or self._calls[b.rank].reads != b.reads]
-        for data in self._meeting.hear([f"calls/{rank}" for rank in old]) if old else ():
-            calls = beats.decode(data) if data else None
+    def _hear_calls(self, heard: list[Beat]) -> None:
+        """Only what is new is read again."""
+        new = [b.rank for b in heard if b.rank not in self._calls or self._calls[b.rank].reads != b.reads]
+        for data in self._meeting.hear([f"calls/{rank}" for rank in new]) if new else ():
+            calls = decode_calls(data)
             if calls is not None:
                 self._calls[calls.rank] = calls
-        return [beats.with_calls(b, self._calls[b.rank]) if b.rank in self._calls else b for b in heard]
 
     def _is_silent(self, beat: Beat) -> bool:
         now = time.monotonic()
@@ -82,4 +78,4 @@ class Leader:
         if known is None or known.number != beat.number:
             self._heard[beat.rank] = _Heard(beat.number, now)
             return False
-        return beat.state is beats.RankState.RUNNING and now - known.since > self._silent_s
+        return beat.state is RankState.RUNNING and now - known.since > self._silent_s

@@ -1,50 +1,58 @@
 """Is the next rank's process on this host still there? The only thing a guard can say of a rank that says nothing."""
 
+import json
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from forkpoint.guard.beat import RankState
 
-
-def identity() -> dict[str, int | str]:
-    """What a rank tells of its process, once: where it is, its number, and when it began (numbers are used again)."""
-    return {"boot": boot_id(), "pid": os.getpid(), "began": _began(os.getpid()) or 0}
+_STATES = {"T": RankState.STOPPED, "t": RankState.STOPPED, "Z": RankState.GONE, "X": RankState.GONE}
 
 
-def boot_id() -> str:
-    """Of this host and this namespace of process numbers: host names are not unique, and containers share kernels."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, as its rank tells it once."""
+
+    boot: str
+    """Of its host and namespace of process numbers: host names are not unique, and containers share kernels."""
+    pid: int
+    began: str
+    """In the kernel's count: numbers are used again."""
+
+    def look_at(self) -> RankState:
+        """Only where `boot` is this process's own."""
+        state, began = _state_and_begin(self.pid)
+        return RankState.GONE if began != self.began else _STATES.get(state, RankState.RUNNING)
+
+
+def own_identity() -> Identity:
     try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116 a link that is not followed by Path.stat
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot += f"-{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
-        return ""
+        boot = ""
+    return Identity(boot, os.getpid(), _state_and_begin(os.getpid())[1])
 
 
-def look_at(pid: int, began: int) -> RankState:
-    """Of a process of this host."""
-    now = _began(pid)
-    if now is None or now != began:
-        return RankState.GONE
-    return (
-        RankState.STOPPED
-        if _state(pid) in ("T", "t")
-        else RankState.GONE
-        if _state(pid) in ("Z", "X", "")
-        else RankState.RUNNING
-    )
+def encode(identity: Identity) -> bytes:
+    return json.dumps(asdict(identity)).encode()
 
 
-def _stat(pid: int) -> list[str]:
+def decode(data: bytes) -> Identity | None:
+    """None: not an identity."""
+    try:
+        raw = json.loads(data)
+        return Identity(str(raw["boot"]), int(raw["pid"]), str(raw["began"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _state_and_begin(pid: int) -> tuple[str, str]:
+    """Empty where there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()  # the name before it may hold anything
-
-
-def _state(pid: int) -> str:
-    return next(iter(_stat(pid)), "")
-
-
-def _began(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[19]) if len(fields) > 19 else None
+        return "", ""
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return fields[0], fields[19]

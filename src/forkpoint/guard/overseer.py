@@ -194,14 +194,15 @@ class Overseer:
         """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
         if self._settings.mode is not Mode.DUMP:
             return ""
-        place = Path(self._settings.folder).absolute() / time.strftime("%Y%m%d-%H%M%S")
+        name = time.strftime("%Y%m%d-%H%M%S")
+        place = Path(self._settings.folder).absolute() / name
         try:
             shutil.copytree(inquiry.folder, place)
             (place / "verdict.json").write_text(told.raw)
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1
-        self._meeting.tell("ask", encode_ask(Ask(self._asked, folder=str(place))))
+        self._meeting.tell("ask", encode_ask(Ask(self._asked, keep=name)))
         return str(place)
 
     def _close(self, inquiry: _Inquiry) -> None:

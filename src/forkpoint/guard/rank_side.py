@@ -1,7 +1,6 @@
 """One rank's part: look at the recorder, tell the others, answer when asked."""
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.guard.answer import Answer
-from forkpoint.guard.beat import Beat, GroupBeat, RankState
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
 from forkpoint.guard.digest import Digest
 from forkpoint.guard.recent import RecentReader
-from forkpoint.guard.recorder import Counters, LiveGroup, Recorder, find_groups
+from forkpoint.guard.recorder import Counters, Recorder, find_groups
 from forkpoint.guard.stacks import communication_call, dump_stacks
+from forkpoint.model.world import ProcessGroup
 
 _SHARE: Final = 0.004
 """Of the time may go into reading calls: 8 ms are read every 2 s, 20 ms (a full ring buffer) every 5 s."""
@@ -40,12 +40,12 @@ class RankSide:
         self._reads = 0
         self._quiet_looks = 0
         self._next_read = 0.0
-        self._groups: tuple[LiveGroup, ...] = ()
+        self._sizes: dict[str, int] = {}
         self._keys: dict[str, str] = {}
         self._steps: OrderedDict[int, dict[str, int]] = OrderedDict()
 
-    def look(self) -> Beat:
-        """What there is to tell now."""
+    def poll(self) -> float:
+        """Looks at the counters, and at the calls when that is due. For how long nothing has moved. Microseconds, mostly."""
         now = time.monotonic()
         counters = self._recorder.counters()
         if counters != self._counters:
@@ -54,6 +54,10 @@ class RankSide:
             self._quiet_looks += 1
         if self._quiet_looks == _QUIET_LOOKS or (self._quiet_looks == 0 and now >= self._next_read):
             self._read_calls(now)
+        return now - self._moved
+
+    def beat(self) -> Beat:
+        """What there is to tell now."""
         self._number += 1
         error = _last_error()
         return Beat(
@@ -61,10 +65,19 @@ class RankSide:
             number=self._number,
             state=RankState.RAISED if error else RankState.RUNNING,
             says=error,
-            still_s=round(now - self._moved, 3),
+            still_s=round(time.monotonic() - self._moved, 3),
             calling=communication_call(),
             groups=self._group_beats(),
             reads=self._reads,
+        )
+
+    def calls(self) -> Calls:
+        named = [(self._keys.get(name, name), group) for name, group in self.digest.groups.items()]
+        return Calls(
+            rank=self.rank,
+            reads=self._reads,
+            tails={key: dict(group.tail) for key, group in named},
+            blocks={key: dict(group.blocks) for key, group in named},
             steps={step: {self._keys.get(g, g): n for g, n in c.items()} for step, c in list(self._steps.items())},
         )
 
@@ -73,24 +86,21 @@ class RankSide:
         self._reads += 1
         before = self.digest.seen
         self.digest.add(self._reader.read(self._recorder.calls(), before))
-        self._groups = find_groups()
-        self._keys = {g.name: _key(g) for g in self._groups}
+        groups = find_groups()
+        self._sizes = {g.name: len(g.ranks) for g in groups}
+        self._keys = {g.name: _key(g) for g in groups}
         self._next_read = now + (time.thread_time() - began) / _SHARE
 
     def _group_beats(self) -> dict[str, GroupBeat]:
-        sizes = {g.name: len(g.ranks) for g in self._groups}
         by_name = {self.digest.names[pg_id]: c for pg_id, c in self._counters.items() if pg_id in self.digest.names}
         told: dict[str, GroupBeat] = {}
         for name, group in self.digest.groups.items():
             counters = by_name.get(name, Counters(group.last_seq, group.last_seq))
             told[self._keys.get(name, name)] = GroupBeat(
-                size=sizes.get(name, self.world_size),
-                enqueued=counters.enqueued,
+                size=self._sizes.get(name, self.world_size),
                 completed=counters.completed,
                 last_seq=max(group.last_seq, counters.enqueued),
                 timeout_s=group.timeout_s,
-                tail=dict(group.tail),
-                blocks=dict(group.blocks),
             )
         return told
 
@@ -103,16 +113,15 @@ class RankSide:
 
     def last_words(self) -> Beat:
         """How its program ends."""
-        last = self.look()
+        self.poll()
+        last = self.beat()
         return last if last.state is RankState.RAISED else replace(last, state=RankState.FINISHED, calling="")
 
     def answer(self) -> Answer:
         return Answer(
             rank=self.rank,
-            host=socket.gethostname(),
-            pid=os.getpid(),
             world_size=self.world_size,
-            groups=tuple((g.name, g.desc, g.ranks) for g in find_groups()),
+            groups=tuple(find_groups()),
             stacks=dump_stacks(threading.get_ident()),
             steps=dict(self._steps),
             dump=self._recorder.dump(),
@@ -140,6 +149,6 @@ def leave_files(answer: Answer, folder: Path) -> None:
             partial.replace(folder / name)
 
 
-def _key(group: LiveGroup) -> str:
+def _key(group: ProcessGroup) -> str:
     members = blake2b(repr(group.ranks).encode(), digest_size=4).hexdigest()
     return f"{group.name}#{members}"

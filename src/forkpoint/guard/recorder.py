@@ -12,6 +12,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from forkpoint.guard.symbols import without_inductor
+from forkpoint.model.world import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,6 @@ class Counters:
 
     enqueued: int
     completed: int
-
-
-@dataclass(frozen=True, slots=True)
-class LiveGroup:
-    name: str
-    desc: str
-    ranks: tuple[int, ...]
 
 
 class Recorder:
@@ -60,11 +54,11 @@ def is_running() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def find_groups() -> tuple[LiveGroup, ...]:
-    """Groups this rank knows to be a member of. Gloo's recorder does not say who belongs to a group; torch does."""
+def find_groups() -> dict[ProcessGroup, dist.ProcessGroup]:
+    """Groups of this rank, from torch itself: gloo's recorder does not say who belongs to a group."""
     world = distributed_c10d._world  # noqa: SLF001 the only list of groups there is
-    found: list[LiveGroup] = []
-    for group, name in list(world.pg_names.items()):
-        ranks = tuple(sorted(world.pg_group_ranks.get(group, {})))
-        found.append(LiveGroup(name, getattr(group, "group_desc", ""), ranks))
-    return tuple(found)
+    return {
+        ProcessGroup(name, group.group_desc, tuple(world.pg_group_ranks[group])): group
+        for group, name in list(world.pg_names.items())
+        if group in world.pg_group_ranks
+    }

@@ -1,20 +1,20 @@
 """The guard of one process group, from its start to its end: what the guard's thread does at every look."""
 
-import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch.distributed as dist
 
 from forkpoint.guard import answer as answers
-from forkpoint.guard import beat as beats
+from forkpoint.guard import neighbour as neighbours
 from forkpoint.guard.alarm import end_training, render, say
 from forkpoint.guard.answer import Ask, decode_ask
-from forkpoint.guard.beat import Beat, RankState
+from forkpoint.guard.beat import Beat, RankState, encode
 from forkpoint.guard.leader import Leader
 from forkpoint.guard.meeting import Blind, Meeting, meet
-from forkpoint.guard.neighbour import identity, look_at
+from forkpoint.guard.neighbour import Identity, own_identity
 from forkpoint.guard.overseer import Alarm, Overseer
 from forkpoint.guard.rank_side import RankSide, leave_files
 from forkpoint.guard.settings import Mode, Settings
@@ -44,20 +44,19 @@ class Session:
         self._exchanged = 0.0
         self._answered = 0
         self._told_reads = -1
-        self._neighbour: dict[str, Any] | None = None
+        self._own = own_identity()
+        self._neighbour: Identity | None = None
         self._ended = False
 
     def look(self) -> None:
         """Never raises for what others do or fail to do."""
-        beat = self.side.look()
+        moves = self.side.poll() < self.every_s
         now = time.monotonic()
-        moves = beat.still_s < self.every_s
-        if (now < self._next_try) if self._meeting is None else (moves and now < self._exchanged + _MOVING_S):
+        if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * moves):
             return
         self._exchanged = now
         try:
-            meeting = self._meeting or self._connect()
-            self._exchange(meeting, beat)
+            self._exchange(self._meeting or self._connect(), self.side.beat())
         except Blind as error:
             self._go_blind(str(error))
 
@@ -85,7 +84,7 @@ class Session:
 
     def _connect(self) -> Meeting:
         meeting = meet(self.rank, self._number, time.monotonic() + _PATIENCE_S)
-        meeting.tell(f"who/{self.rank}", json.dumps(identity()).encode())
+        meeting.tell(f"who/{self.rank}", neighbours.encode(self._own))
         self._meeting = meeting
         self._told_reads = -1
         self._leader = Leader(self.rank, self.world_size, meeting, self.every_s)
@@ -119,37 +118,38 @@ class Session:
             end_training(verdict.decode("utf-8", "replace"))
 
     def _tell(self, meeting: Meeting, beat: Beat) -> None:
-        """Calls only when they are new: a beat goes out twice a second, and they are most of it."""
         if beat.reads != self._told_reads:
             self._told_reads = beat.reads
-            meeting.tell(f"calls/{self.rank}", beats.encode(beat))
-        meeting.tell(f"beat/{self.rank}", beats.encode(beats.without_calls(beat)))
+            meeting.tell(f"calls/{self.rank}", encode(self.side.calls()))
+        meeting.tell(f"beat/{self.rank}", encode(beat))
 
     def _answer(self, meeting: Meeting, ask: Ask) -> None:
         answer = self.side.answer()
-        if not ask.folder:
+        if not ask.keep:
             meeting.tell(f"answer/{ask.number}/{self.rank}", answers.encode(answer))
             return
+        folder = Path(self._settings.folder) / ask.keep
         try:
-            leave_files(answer, Path(ask.folder))
+            leave_files(answer, folder)
         except OSError as error:
-            say(f"forkpoint guard: rank {self.rank} cannot write to {ask.folder} ({error.strerror})")
+            say(f"forkpoint guard: rank {self.rank} cannot write to {folder} ({error.strerror})")
 
     def _with_neighbour(self, meeting: Meeting, beat: Beat) -> Beat:
         """Of the next rank, where it is on the same host."""
         neighbour = (self.rank + 1) % self.world_size
         if self._neighbour is None:
             (told,) = meeting.hear([f"who/{neighbour}"])
-            self._neighbour = json.loads(told) if told else None
+            self._neighbour = neighbours.decode(told) if told else None
         known = self._neighbour
-        if known is None or not known["boot"] or known["boot"] != identity()["boot"]:
+        if known is None or not known.boot or known.boot != self._own.boot:
             return beat
-        return beats.with_neighbour(beat, neighbour, look_at(known["pid"], known["began"]))
+        return replace(beat, neighbour=neighbour, neighbour_state=known.look_at())
 
     def _give(self, alarm: Alarm | str | None, meeting: Meeting) -> None:
         if isinstance(alarm, str):
             say(f"forkpoint guard: {alarm}")
         elif alarm is not None:
             self.alarms.append(alarm)
-            say(render(alarm))
-            meeting.tell("verdict", render(alarm).encode())
+            text = render(alarm)
+            say(text)
+            meeting.tell("verdict", text.encode())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from forkpoint.guard.beat import Beat, RankState
+from forkpoint.guard.beat import Beat, Calls, RankState
 
 FAN_IN: Final = 64
 """Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
@@ -41,65 +41,52 @@ class OddRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Ranks that wait at the same place."""
-
-    group: str
-    seq: int
-    count: int
-    example: int
-
-
-@dataclass(frozen=True, slots=True)
 class GroupSummary:
     size: int
     seen: int
     """Members that told of it."""
-    lowest: int
-    """The last call of the member that is furthest behind."""
-    behind: int
-    """An example of such a member."""
-    highest: int
     tail: Told
     blocks: Told
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    ranks: int
-    """How many told anything."""
     still_s: float
     """Since anything moved on any of them."""
     waiting: int
-    finished: int
     timeout_s: float
     """The shortest timeout of a group in which somebody waits; 0 where none is known."""
-    waits: tuple[Wait, ...]
+    waits: tuple[tuple[str, int], ...]
+    """Where ranks wait: group and seq."""
     odd: tuple[OddRank, ...]
-    """Ranks that ended, failed, or do not run. Those that ended in order are counted, and named while there are few."""
-    silent: tuple[int, ...]
-    conflicts: tuple[Conflict, ...]
+    """Ranks that ended, failed, or do not run."""
+    silent: tuple[int, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
     groups: dict[str, GroupSummary] = field(default_factory=dict[str, GroupSummary])
     steps: dict[str, Told] = field(default_factory=dict[str, Told])
     """By group, how many calls it had at the end of a step."""
 
 
-def summarise(beats: Sequence[Beat], silent: Iterable[int]) -> Summary:
+def summarise(beats: Sequence[Beat], calls: Sequence[Calls], silent: Iterable[int]) -> Summary:
     """`silent`: ranks whose beats stand still. What they told last counts, unless a neighbour saw their process end."""
     quiet = tuple(silent)
     whole = merge([_of(beat, is_silent=beat.rank in quiet) for beat in beats], quiet)
-    conflicts = list(whole.conflicts)
+    conflicts: list[Conflict] = []
     groups = {
         key: replace(
             group,
-            tail=_compare([(b.rank, b.groups[key].tail) for b in beats if key in b.groups], ("seq", key), conflicts),
-            blocks=_compare(
-                [(b.rank, b.groups[key].blocks) for b in beats if key in b.groups], ("block", key), conflicts
-            ),
+            tail=_compare([(c.rank, c.tails.get(key, {})) for c in calls], ("seq", key), conflicts),
+            blocks=_compare([(c.rank, c.blocks.get(key, {})) for c in calls], ("block", key), conflicts),
         )
         for key, group in whole.groups.items()
     }
-    return replace(whole, groups=groups, conflicts=_one_per_place(conflicts))
+    counted = {key for c in calls for counts in c.steps.values() for key in counts}
+    steps = {key: _compare([(c.rank, _steps_of(key, c)) for c in calls], ("step", key), conflicts) for key in counted}
+    return replace(whole, groups=groups, steps=steps, conflicts=_one_per_place(conflicts))
+
+
+def _steps_of(key: str, calls: Calls) -> dict[int, int]:
+    return {step: counts[key] for step, counts in calls.steps.items() if key in counts}
 
 
 def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> Told:
@@ -119,38 +106,20 @@ def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], confli
 
 
 def _of(beat: Beat, *, is_silent: bool) -> Summary:
-    waits = tuple(
-        Wait(key, at, 1, beat.rank) for key, g in sorted(beat.groups.items()) if (at := g.waits_at) is not None
-    )
-    if beat.is_waiting and not waits:
-        waits = (Wait(f"({beat.calling})", 0, 1, beat.rank),)
+    waits = {(key, at) for key, g in beat.groups.items() if (at := g.waits_at) is not None}
     odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankState.RUNNING else []
     if beat.neighbour is not None and beat.neighbour_state is not RankState.RUNNING:
         odd.append(OddRank(beat.neighbour, beat.neighbour_state, f"seen by rank {beat.rank}"))
     running = beat.state is RankState.RUNNING and not is_silent
+    waiting = beat.is_waiting and running
     return Summary(
-        ranks=1,
         still_s=beat.still_s if running else float("inf"),
-        waiting=int(beat.is_waiting and not is_silent),
-        finished=int(beat.state is RankState.FINISHED),
+        waiting=int(waiting),
         timeout_s=min((g.timeout_s for g in beat.groups.values() if g.waits_at and g.timeout_s), default=0.0),
-        waits=waits if running else (),
+        waits=tuple(sorted(waits or {(f"({beat.calling})", 0)})) if waiting else (),
         odd=tuple(odd),
-        silent=(),
-        conflicts=(),
-        groups={
-            key: GroupSummary(g.size, 1, g.last_seq, beat.rank, g.last_seq, {}, {}) for key, g in beat.groups.items()
-        },
-        steps=_told_steps(beat),
+        groups={key: GroupSummary(g.size, 1, {}, {}) for key, g in beat.groups.items()},
     )
-
-
-def _told_steps(beat: Beat) -> dict[str, Told]:
-    steps: dict[str, Told] = {}
-    for step, counts in beat.steps.items():
-        for key, count in counts.items():
-            steps.setdefault(key, {})[step] = (count, beat.rank)
-    return steps
 
 
 def merge(parts: Sequence[Summary], silent: tuple[int, ...] = ()) -> Summary:
@@ -166,12 +135,10 @@ def merge(parts: Sequence[Summary], silent: tuple[int, ...] = ()) -> Summary:
     odd = {o.rank: o for o in sorted((o for part in parts for o in part.odd), key=lambda o: _WORDS.index(o.state))}
     timeouts = [part.timeout_s for part in parts if part.timeout_s]
     return Summary(
-        ranks=sum(part.ranks for part in parts),
         still_s=min((part.still_s for part in parts), default=float("inf")),
         waiting=sum(part.waiting for part in parts),
-        finished=sum(part.finished for part in parts),
         timeout_s=min(timeouts, default=0.0),
-        waits=_join_waits(wait for part in parts for wait in part.waits),
+        waits=tuple(sorted({wait for part in parts for wait in part.waits}))[:_KEPT],
         odd=tuple(odd[rank] for rank in sorted(odd))[:_KEPT],
         silent=tuple(sorted({*silent, *(r for part in parts for r in part.silent)}))[:_KEPT],
         conflicts=_one_per_place(conflicts),
@@ -186,13 +153,9 @@ def _one_per_place(conflicts: list[Conflict]) -> tuple[Conflict, ...]:
 
 
 def _join(one: GroupSummary, other: GroupSummary, key: str, conflicts: list[Conflict]) -> GroupSummary:
-    low = min(one, other, key=lambda g: g.lowest)
     return GroupSummary(
         size=one.size,
         seen=one.seen + other.seen,
-        lowest=low.lowest,
-        behind=low.behind,
-        highest=max(one.highest, other.highest),
         tail=_join_told(one.tail, other.tail, ("seq", key), conflicts),
         blocks=_join_told(one.blocks, other.blocks, ("block", key), conflicts),
     )
@@ -206,15 +169,6 @@ def _join_told(one: Told, other: Told, of: tuple[str, str], conflicts: list[Conf
         conflicts.append(Conflict(of[1], of[0], at, (one[at][1], other[at][1])))
     joined = other | one
     return {at: joined[at] for at in sorted(joined)[-_KEPT_SEQS:]}
-
-
-def _join_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    joined: dict[tuple[str, int], Wait] = {}
-    for wait in waits:
-        key = (wait.group, wait.seq)
-        known = joined.get(key)
-        joined[key] = Wait(*key, known.count + wait.count, min(known.example, wait.example)) if known else wait
-    return tuple(joined[key] for key in sorted(joined))[:_KEPT]
 
 
 def without_closed_groups(summary: Summary) -> dict[str, GroupSummary]:
@@ -232,7 +186,7 @@ def decode(data: bytes) -> Summary | None:
     try:
         raw: dict[str, Any] = json.loads(data)
         return Summary(
-            waits=tuple(Wait(**w) for w in raw.pop("waits")),
+            waits=tuple((str(group), int(seq)) for group, seq in raw.pop("waits")),
             odd=tuple(OddRank(o["rank"], RankState(o["state"]), o["says"]) for o in raw.pop("odd")),
             silent=tuple(raw.pop("silent")),
             conflicts=tuple(Conflict(c["group"], c["what"], c["at"], tuple(c["ranks"])) for c in raw.pop("conflicts")),

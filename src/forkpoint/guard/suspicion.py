@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from forkpoint.guard.beat import RankState
 from forkpoint.guard.summary import Conflict, Summary
 
 QUIET_S: Final = 1.0
@@ -52,7 +51,7 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
         return Suspicion(Reason.STEP if first.what == "step" else Reason.MISMATCH, first, summary.still_s)
     if not summary.waiting or summary.still_s < QUIET_S:
         return None
-    if any(o.state is not RankState.FINISHED for o in summary.odd) or summary.finished:
+    if summary.odd:
         return Suspicion(Reason.DEPARTED, still_s=summary.still_s)
     if summary.waiting == world_size and len(summary.waits) > 1:
         return Suspicion(Reason.CYCLE, still_s=summary.still_s)

@@ -1,19 +1,16 @@
 """On, off, and the end of a step."""
 
-from forkpoint.guard.settings import Mode, Settings, read_settings
+from forkpoint.guard.settings import Settings, read_settings
 from forkpoint.guard.thread import GuardThread
 
 _running: list[GuardThread] = []
 
 
-def start(settings: Settings | None = None, *, mode: Mode | str | None = None) -> None:
+def start(settings: Settings | None = None) -> None:
     """Starts the guard of this process, before or after `init_process_group`. A second start changes nothing."""
     if _running:
         return
-    chosen = settings or read_settings() or Settings()
-    if mode is not None:
-        chosen = Settings(Mode(mode), chosen.every_s, chosen.stall_s, chosen.folder, chosen.source)
-    thread = GuardThread(chosen)
+    thread = GuardThread(settings or read_settings() or Settings())
     _running.append(thread)
     thread.start()
 

@@ -18,9 +18,9 @@ from forkpoint.ingest.logs.read import read_log
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import StepCount
 from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.ranks_file import SCHEMA
 from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace
 
-_SCHEMA: Final = '"forkpoint.ranks/1"'
 _MAX_RANKS: Final = 1 << 20
 _ENDED: Final = {
     "gone": (LogKind.KILLED, "its process is gone"),
@@ -39,7 +39,7 @@ class RankStates:
 
 
 def looks_like_rank_states(head: str) -> bool:
-    return head.lstrip().startswith("{") and _SCHEMA in head[:200]
+    return head.lstrip().startswith("{") and f'"{SCHEMA}"' in head[:200]
 
 
 def read_rank_states(text: str, name: str) -> RankStates:

@@ -1,6 +1,5 @@
 """One look: gather, compare with the look before, and judge where there is ground for it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from forkpoint.errors import ForkpointError
 from forkpoint.ingest import read
 from forkpoint.model.capture import Capture
 from forkpoint.model.ranks import name_ranks
+from forkpoint.model.ranks_file import render_ranks
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
 from forkpoint.watch.progress import Progress, Step, group_progress
@@ -159,7 +159,7 @@ class Watch:
         if self._found is not None and state == self._judged:
             return self._still_found(sight)
         self._judged = state
-        ranks = _describe_ranks(evidence.world_size, ops.step, stalled=ground is Ground.STILL)
+        ranks = render_ranks(evidence.world_size, round(ops.step.still_s, 1), stalled=ground is Ground.STILL)
         copied = [*(dump.path for dump in evidence.dumps), *evidence.stacks]
         try:
             folder = self._spool.gather(copied, evidence.texts, ranks)
@@ -192,11 +192,3 @@ class Watch:
         except ForkpointError:
             return None
         return _Judged(capture, diagnose(capture, self._settings.source))
-
-
-def _describe_ranks(world_size: int | None, step: Step, *, stalled: bool) -> str:
-    """As `ingest.rank_states` reads it."""
-    still_s = round(step.still_s, 1)
-    return json.dumps(
-        {"schema": "forkpoint.ranks/1", "world_size": world_size, "still_s": still_s, "stalled": stalled}, indent=1
-    )
