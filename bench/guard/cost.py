@@ -1,6 +1,6 @@
-"""What the guard costs: step time, CPU, memory, bytes, and a projection to large jobs. About eight minutes on two cores.
+"""What the guard costs: step time, CPU, memory, bytes, and a projection to large jobs. About 25 minutes on two cores.
 
-    python -m bench.guard.cost --pairs 150
+    python -m bench.guard.cost --pairs 60
 
 Prints the tables of docs/guard.md. Step times mean something on a quiet machine only: the load stands beside them.
 """
@@ -23,6 +23,8 @@ from forkpoint.guard.settings import Settings
 
 _CHECKS = 2
 """Small requests of a look that finds nothing: was something asked, is there a verdict."""
+_BLOCK_S = 4.0
+"""A full recorder is read so often."""
 _RINGS = (2000, 1000, 256)
 _GROUPS = (1, 3, 8)
 _WORLDS = (64, 10_000, 100_000)
@@ -78,7 +80,7 @@ def projection_row(groups: int, found: Projection) -> list[str]:
 
 def print_steps(worlds: Sequence[int], pairs: int, folder: Path) -> None:
     head = ("ranks", "step", "guard / none", "its CPU / none", "DETAIL / none", "pairs", "load")
-    rows = [step_row(step_time.measure(world, pairs, Settings().every_s, folder / f"step-{world}")) for world in worlds]
+    rows = [step_row(step_time.measure(world, pairs, _BLOCK_S, folder / f"step-{world}")) for world in worlds]
     print(f"{table(head, rows)}\n", flush=True)
 
 
@@ -117,7 +119,7 @@ def print_projection() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--pairs", type=int, default=150, help="of blocks of half a second")
+    parser.add_argument("--pairs", type=int, default=60, help=f"of blocks of {_BLOCK_S:.0f} seconds")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each figure of CPU and bytes")
     parser.add_argument("--only", choices=("steps", "ranks", "scale"))
     args = parser.parse_args()

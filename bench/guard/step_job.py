@@ -1,7 +1,8 @@
-"""A small DistributedDataParallel loop, in short blocks: the guard works in every other one. Run by step_time.py.
+"""A small DistributedDataParallel loop, in blocks: the guard works in every other one. Run by step_time.py.
 
 One set of processes carries both kinds of blocks, so whatever else the machine does meets both alike. The guard is started
-once and is made to look only in its own blocks; the time between two of them does not count for it.
+once and is made to look only in its own blocks. A block is as long as the time between two reads of a full recorder, so
+that each of the guard's holds one.
 """
 
 import json
@@ -17,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import forkpoint.guard
 from forkpoint.guard.session import Session
-from forkpoint.guard.switch import running_thread
 
 BLOCK_S, PAIRS = float(os.environ["BLOCK_S"]), int(os.environ["PAIRS"])
 HAS_GUARD = os.environ["WITH_GUARD"] == "1"
@@ -63,13 +63,6 @@ def run_steps(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) ->
     return (time.perf_counter() - wall) / steps, (time.process_time() - cpu) / steps
 
 
-def switch(*, on: bool, away_s: float) -> None:
-    thread = running_thread()
-    if on and thread is not None and thread.session is not None:
-        thread.session.side._next_read += away_s  # noqa: SLF001 as if the other blocks had not been
-    (_is_on.set if on else _is_on.clear)()
-
-
 def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     model, optimizer = make_model()
@@ -85,7 +78,7 @@ def main() -> None:
     blocks: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for number in range(2 * PAIRS):
         is_on = HAS_GUARD and number % 4 in (1, 2)  # off on on off: what drifts cancels out
-        switch(on=is_on, away_s=blocks[False][-1][0] * steps if blocks[False] and not _is_on.is_set() else 0.0)
+        (_is_on.set if is_on else _is_on.clear)()
         blocks[is_on].append(run_steps(model, optimizer, steps))
     blind = forkpoint.guard.status().blind if HAS_GUARD else ""
     print(json.dumps({"guarded": blocks[True], "plain": blocks[False], "blind": blind}), flush=True)

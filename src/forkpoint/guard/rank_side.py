@@ -1,5 +1,6 @@
 """One rank's part: look at the recorder, tell the others, answer when asked."""
 
+import math
 import os
 import sys
 import threading
@@ -14,13 +15,17 @@ from typing import Final
 from forkpoint.guard.answer import Answer
 from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
 from forkpoint.guard.digest import Digest
+from forkpoint.guard.heap import give_back
 from forkpoint.guard.recent import RecentReader
 from forkpoint.guard.recorder import Counters, Recorder, find_groups
 from forkpoint.guard.stacks import communication_call, dump_stacks
 from forkpoint.model.world import ProcessGroup
 
-_SHARE: Final = 0.004
-"""Of the time may go into reading calls: 8 ms are read every 2 s, 20 ms (a full ring buffer) every 5 s."""
+_SHARE: Final = 0.005
+"""Of the time goes into reading calls, with the GIL held: 5 ms are read every second, 25 ms (a full ring buffer) every
+4 s."""
+_EARLY_S: Final = 0.05
+"""Looks begin a little before or after the moment they are meant for."""
 _QUIET_LOOKS: Final = 2
 """Looks without news after which calls are read once more: now it matters in which one this rank stands."""
 _KEPT_STEPS: Final = 64
@@ -86,10 +91,11 @@ class RankSide:
         self._reads += 1
         before = self.digest.seen
         self.digest.add(self._reader.read(self._recorder.calls(), before))
+        give_back()
         groups = find_groups()
         self._sizes = {g.name: len(g.ranks) for g in groups}
         self._keys = {g.name: _key(g) for g in groups}
-        self._next_read = now + (time.thread_time() - began) / _SHARE
+        self._next_read = now + _until_common_moment((time.thread_time() - began) / _SHARE)
 
     def _group_beats(self) -> dict[str, GroupBeat]:
         by_name = {self.digest.names[pg_id]: c for pg_id, c in self._counters.items() if pg_id in self.digest.names}
@@ -126,6 +132,14 @@ class RankSide:
             steps=dict(self._steps),
             dump=self._recorder.dump(),
         )
+
+
+def _until_common_moment(apart_s: float) -> float:
+    """Ranks of a job read at the same moments of the clock: what one loses then, the others would wait for anyway, whereas
+    reads one after the other would hold up the whole job once for every rank.
+    """
+    period_s = 2.0 ** round(math.log2(max(apart_s, _EARLY_S)))
+    return period_s - time.time() % period_s - _EARLY_S
 
 
 def _last_error() -> str:
