@@ -1,11 +1,14 @@
 """Timeline -> Divergence: the earliest parting, and who stands where."""
 
+from cases import CASES
 from forkpoint.align import align
 from forkpoint.align.slots import sequence
-from forkpoint.cohorts import find_partings
+from forkpoint.cohorts import channel_cohorts, cohorts_at, find_partings
 from forkpoint.diverge import find_divergences
+from forkpoint.ingest import read
 from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence, PartingKind, Role
+from forkpoint.model.tokens import SIZES_FREE
 from forkpoint.model.trace import BLOCK
 from small_jobs import SmallJob
 
@@ -228,3 +231,32 @@ def test_a_number_that_jumps_out_of_all_bounds_costs_nothing() -> None:
     assert track is not None
     assert track.last_seq == 2**62
     assert len(sequence(track, timeline.tables)) < 2 * BLOCK
+
+
+def test_a_cohort_away_from_the_frontier_claims_no_sizes_that_may_be_another_ranks() -> None:
+    case = CASES / "0127" / "capture"
+    timeline = align(read([str(case)]))
+    group = next(g for g in timeline.groups if any(t.volumes is not None for t in g.traces.values()))
+    volumes = next(t.volumes for t in group.traces.values() if t.volumes is not None)
+    cohorts = [c for seq in volumes.seqs.tolist() for c in cohorts_at(group, seq, timeline)]
+    assert {c.op for c in cohorts if c.op} <= SIZES_FREE
+    kept = {
+        op.seq
+        for t in group.traces.values()
+        if (k := t.collectives)
+        for op in (k.first_active, k.last_done, k.last)
+        if op
+    }
+    early = [c for s in volumes.seqs.tolist() if s not in kept for c in cohorts_at(group, s, timeline)]
+    assert early
+    assert not any(c.sizes for c in early)
+
+
+def test_each_end_of_a_channel_is_told_by_its_own_call() -> None:
+    timeline = align(read([str(CASES / "0005" / "capture")]))
+    channel = next(c for c in timeline.channels if (c.source, c.destination) == (2, 3))
+    assert channel.sent is not None
+    assert channel.received is not None
+    numbers = range(max(channel.sent.first_seq, channel.received.first_seq), channel.received.last_seq + 1)
+    told = {tuple(c.op for c in channel_cohorts(channel, number, timeline)) for number in numbers}
+    assert told == {("send", "recv"), (None, "recv")}  # the last was never sent

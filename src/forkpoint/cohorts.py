@@ -2,12 +2,13 @@
 behaviour is a parting. Nothing is judged here: all partings of all groups and channels are listed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forkpoint.align.slots import differing_seqs, token_at
 from forkpoint.model.divergence import Cohort, Parting, PartingKind, Role
 from forkpoint.model.op import Op, OpState, Signature, Stack
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
+from forkpoint.model.tokens import SIZES_FREE
 from forkpoint.model.trace import Tables, Track
 
 
@@ -93,6 +94,9 @@ def issued(track: Track, seq: int, tables: Tables) -> tuple[Signature | None, St
     match = token_at(track, seq, tables)
     stack = token_at(track, seq, tables, "stack")
     signature = tables.signatures[match][0] if match is not None else None
+    if signature is not None and signature.op in SIZES_FREE:
+        # Calls whose sizes may differ share a token: these may be another rank's.
+        signature = replace(signature, input_sizes=(), output_sizes=())
     return signature, tables.stacks.get(stack) if stack is not None else None
 
 
@@ -100,7 +104,10 @@ def _channel_behaviour(rank: int, track: Track | None, number: int, timeline: Ti
     if rank not in timeline.traces or (rank in timeline.blind and (track is None or number > track.last_seq)):
         return _Behaviour(Role.SILENT, where="no dump" if rank not in timeline.traces else "its dump ends before")
     if track is not None and track.first_seq <= number <= track.last_seq:
-        return _present(track, number, timeline)
+        found = _present(track, number, timeline)
+        # Both ends of a message share a token: the example behind it may be the other end's.
+        op = track.last.signatures[0].op
+        return replace(found, signature=replace(found.signature, op=op)) if found.signature else found
     stands = timeline.positions.get(rank, ())
     if stands:
         return _Behaviour(

@@ -96,4 +96,5 @@ def _misfits(divergence: Divergence, incident: Incident) -> bool:
 
 
 def _arguments(cohort: Cohort) -> str:
-    return f"{[list(s) for s in cohort.sizes[:4]]} {'/'.join(dict.fromkeys(cohort.dtypes))}"
+    dtypes = "/".join(dict.fromkeys(cohort.dtypes))
+    return f"{[list(s) for s in cohort.sizes[:4]]} {dtypes}" if cohort.sizes else f"{dtypes} of sizes no longer held"
