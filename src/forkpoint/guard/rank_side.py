@@ -42,7 +42,8 @@ class RankSide:
         self._counters: dict[int, Counters] = {}
         self._moved = time.monotonic()
         self._number = 0
-        self._reads = 0
+        self.reads = 0
+        """How often calls were read, or a step ended: there is news to tell."""
         self._quiet_looks = 0
         self._next_read = 0.0
         self._sizes: dict[str, int] = {}
@@ -73,14 +74,14 @@ class RankSide:
             still_s=round(time.monotonic() - self._moved, 3),
             calling=communication_call(),
             groups=self._group_beats(),
-            reads=self._reads,
+            reads=self.reads,
         )
 
     def calls(self) -> Calls:
         named = [(self._keys.get(name, name), group) for name, group in self.digest.groups.items()]
         return Calls(
             rank=self.rank,
-            reads=self._reads,
+            reads=self.reads,
             tails={key: dict(group.tail) for key, group in named},
             blocks={key: dict(group.blocks) for key, group in named},
             steps={step: {self._keys.get(g, g): n for g, n in c.items()} for step, c in list(self._steps.items())},
@@ -88,7 +89,7 @@ class RankSide:
 
     def _read_calls(self, now: float) -> None:
         began = time.thread_time()
-        self._reads += 1
+        self.reads += 1
         before = self.digest.seen
         self.digest.add(self._reader.read(self._recorder.calls(), before))
         give_back()
@@ -112,7 +113,7 @@ class RankSide:
 
     def end_step(self, step: int) -> None:
         """Called by the training thread: how many calls each group has had by now."""
-        self._reads += 1
+        self.reads += 1
         self._steps[step] = {self.digest.names.get(i, str(i)): c.enqueued for i, c in self._recorder.counters().items()}
         while len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)

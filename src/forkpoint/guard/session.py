@@ -22,7 +22,8 @@ from forkpoint.guard.settings import Mode, Settings
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
 _MOVING_S: Final = 1.5
-"""Between two exchanges while this rank moves on; one that stands still tells it at every look."""
+"""Between two exchanges while this rank moves on and has nothing new to tell; one that stands still tells it at every
+look, and who gathers what others tell listens at every look."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
 
@@ -52,7 +53,8 @@ class Session:
         """Never raises for what others do or fail to do."""
         moves = self.side.poll() < self.every_s
         now = time.monotonic()
-        if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * moves):
+        may_wait = moves and self.side.reads == self._told_reads and not (self._leader and self._leader.levels)
+        if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * may_wait):
             return
         self._exchanged = now
         try:
