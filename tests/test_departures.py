@@ -19,6 +19,7 @@ RESET = said(
     LogKind.NETWORK, 10, "RuntimeError: [gloo/transport/tcp/pair.cc:537] Connection reset by peer", "RuntimeError"
 )
 CRASHED = said(LogKind.CRASHED, 20, "terminate called without an active exception")
+FAULT = said(LogKind.CRASHED, 20, "Fatal Python error: Segmentation fault")
 CUT = said(LogKind.EXCEPTION, 5, "a traceback that is cut")
 OWN = said(LogKind.EXCEPTION, 5, "ValueError: no such file", "ValueError")
 
@@ -34,7 +35,13 @@ def verdict_of(*events: LogEvent) -> Verdict:
 
 @pytest.mark.parametrize(
     ("events", "cause"),
-    [((CRASHED,), Cause.RANK_LOST), ((CUT,), Cause.DIVERGENT_PATH), ((OWN, RESET), Cause.DIVERGENT_PATH)],
+    [
+        ((CRASHED,), Cause.RANK_LOST),
+        ((CUT,), Cause.DIVERGENT_PATH),
+        ((OWN, RESET), Cause.DIVERGENT_PATH),
+        ((OWN, CRASHED), Cause.DIVERGENT_PATH),
+        ((OWN, FAULT), Cause.RANK_LOST),
+    ],
 )
 def test_a_rank_that_left_by_itself_is_named(events: tuple[LogEvent, ...], cause: Cause) -> None:
     verdict = verdict_of(*events)

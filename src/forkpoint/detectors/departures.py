@@ -14,6 +14,7 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 
+_UNJOINED = "terminate called without an active exception"
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
     r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|communicator was aborted"
@@ -124,12 +125,12 @@ def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tel
     # Whose library refused what a peer sent was ended by it: one of two that differ, and which is not known.
     refused = events_of(rank, incident, LogKind.SIZES_DIFFER)
     ends = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
-    killed = [] if refused else [e for e in ends if not _follows_from_a_peer(e, incident)]
     raised = [
         e
         for e in events_of(rank, incident, LogKind.EXCEPTION)
         if not (is_victim_text(e.text) or in_side_thread(e.stack) or _follows_from_a_peer(e, incident))
     ]
+    killed = [] if refused else [e for e in ends if not (_follows_from_a_peer(e, incident) or _follows(e, raised))]
     if killed:
         return Departed(rank, Departure.KILLED, killed[0], kill=kill)
     if raised:
@@ -144,6 +145,14 @@ def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tel
     asked = None if silence_tells else _unanswered(rank, incident)
     gone = silence_tells or asked is not None
     return Departed(rank, Departure.WENT_SILENT, None, silent=True, asked=asked) if gone else None
+
+
+def _follows(event: LogEvent, raised: list[LogEvent]) -> bool:
+    """The rank raised in its own code, and its C++ threads, which nobody had joined, then ended the process. Any other crash
+    is its own end: an exception before it may have been caught.
+    """
+    after_its_own = any(e.file == event.file and e.line < event.line for e in raised)
+    return event.kind is LogKind.CRASHED and _UNJOINED in event.text and after_its_own
 
 
 def _follows_from_a_peer(event: LogEvent, incident: Incident) -> bool:
