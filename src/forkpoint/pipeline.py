@@ -1,7 +1,7 @@
 """The stages in order. Reading happens before `diagnose`, printing after it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from forkpoint.align import align
@@ -15,7 +15,21 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 
 if TYPE_CHECKING:
+    from forkpoint.bridge.fork import Fork
+    from forkpoint.source.analysis import Analysis
     from forkpoint.source.program import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examination:
+    """A verdict with all that it was judged from, for those who ask on."""
+
+    incident: Incident
+    verdict: Verdict
+    analysis: "Analysis | None" = None
+    """Of the source; None where none was given."""
+    forks: "tuple[Fork, ...]" = ()
+    """Places in the source at which ways can have parted, best first."""
 
 
 def diagnose(
@@ -25,36 +39,36 @@ def diagnose(
 
     `picture`: also what a page draws, with lines of the source in it where `embed_source` says so.
     """
+    found = examine(capture, source)
+    if not picture:
+        return found.verdict
+    quoted = found.analysis.program if found.analysis is not None and embed_source else None
+    return _with_picture(found.incident, found.verdict, quoted, source)
+
+
+def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
     timeline = align(capture)
     partings = find_partings(timeline)
     divergences = find_divergences(timeline, partings)
     incident = Incident.of(capture, timeline, divergences)
     verdict = judge(incident, detect(incident))
     verdict = replace(verdict, sites=find_bare_sites(incident, verdict))
-    program = _read_source(source) if source else None
-    if program is not None:
-        verdict = _with_source(incident, verdict, program, source)
-    return _with_picture(incident, verdict, program if embed_source else None, source) if picture else verdict
+    return _with_source(incident, verdict, source) if source else Examination(incident, verdict)
 
 
 # Most runs read no source and draw nothing, and both cost start-up time: these stages are imported where they run.
 
 
-def _read_source(source: Sequence[str]) -> "Program":
-    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
-
-    return read_program(source)
-
-
-def _with_source(incident: Incident, verdict: Verdict, program: "Program", source: Sequence[str]) -> Verdict:
+def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Examination:
     """Sites, probes and fixes."""
     from forkpoint.bridge.attach import attach_sites  # noqa: PLC0415 as said
     from forkpoint.remedies import attach_remedies  # noqa: PLC0415 as said
     from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
+    from forkpoint.source.program import read_program  # noqa: PLC0415 as said
 
-    analysis = analyse(program)
+    analysis = analyse(read_program(source))
     verdict, forks = attach_sites(incident, verdict, analysis, source)
-    return attach_remedies(verdict, forks, analysis, source)
+    return Examination(incident, attach_remedies(verdict, forks, analysis, source), analysis, forks)
 
 
 def _with_picture(incident: Incident, verdict: Verdict, quoted: "Program | None", source: Sequence[str]) -> Verdict:

@@ -22,6 +22,9 @@ from forkpoint.model.world import Place
 
 IN_MEMORY = 1 << 24
 """Text beyond this is read only as a log, as a stream."""
+_OWN = re.compile(
+    r'\{\s{0,8}"schema": "forkpoint\.|<!doctype html>\n<html lang="en">\n<head>[^\0]{0,4000}<title>forkpoint: '
+)
 _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
 
 
@@ -105,8 +108,8 @@ def read_text(stream: BinaryIO, name: str) -> TextReading:
 
 
 def _is_own_report(head: str) -> bool:
-    """A verdict that was written beside the evidence it was made from: no evidence itself."""
-    return head.startswith("{") and '"forkpoint.verdict/1"' in head[:100]
+    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): no evidence itself."""
+    return _OWN.match(head) is not None
 
 
 def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
