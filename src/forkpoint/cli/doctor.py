@@ -1,0 +1,182 @@
+"""`forkpoint doctor`: is this node, and this job's environment, fit to run and to leave evidence?"""
+
+import shutil
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.doctor.check import Check
+    from forkpoint.doctor.report import Report
+
+_DESCRIPTION = """\
+Look at this node and at the settings of a job: recorder, timeouts, variables
+that nobody reads, ranks, GPUs, network, memory, disks, clock. Each check says
+ok, bad with its fix, or skipped with why; skipped is not ok. Nothing is
+changed, no process is touched, and programs that do not answer are left.
+
+Settings are those of this shell, or of a running process with --job.
+
+  forkpoint doctor --only gpu-ecc,xids          a few checks
+  forkpoint doctor --json > $(hostname).json    on each node, then
+  forkpoint doctor --compare *.json             which node is not like the rest
+
+exit codes (as Node Problem Detector reads them):
+  0  nothing bad; with --compare, no difference
+  1  something is bad; with --compare, nodes differ
+  2  wrong usage, or a check gave no result
+  3  a report given to --compare or --since cannot be read
+"""
+
+_COMFORTABLE_WIDTH = 120
+_TWO = 2
+
+
+def run(args: Namespace) -> int:
+    _check_usage(args)
+    if args.list:
+        _print_list(as_json=args.json)
+        return 0
+    if args.compare:
+        return _compare(args.compare, as_json=args.json)
+    report = _examine(args)
+    if args.prometheus is not None:
+        _write_metrics(args.prometheus, report)
+    _print_report(report, as_json=args.json)
+    if args.since is not None:
+        _print_changes(args.since, report)
+    return report.exit_code
+
+
+def _check_usage(args: Namespace) -> None:
+    modes = [name for name in ("list", "compare", "inject", "only") if getattr(args, name)]
+    if len(modes) > 1:
+        raise UsageError(f"--{modes[0]} and --{modes[1]} do not go together")
+    if args.compare and len(args.compare) < _TWO:
+        raise UsageError("--compare wants the reports of two nodes or more")
+    if args.since is not None and (args.json or args.compare):
+        raise UsageError("--since prints below the text report; it goes with neither --json nor --compare")
+    if args.prometheus is not None:
+        check_writable("--prometheus", args.prometheus)
+
+
+def _examine(args: Namespace) -> "Report":
+    from forkpoint.doctor import examine, examine_injected
+    from forkpoint.doctor.checks import CHECKS
+    from forkpoint.doctor.live import live_system
+
+    system = live_system(args.job)
+    if args.inject is not None:
+        return examine_injected(system, *_named([args.inject], CHECKS))
+    return examine(system, _named(_split(args.only), CHECKS) if args.only else CHECKS)
+
+
+def _named(names: Sequence[str], checks: "Sequence[Check]") -> "list[Check]":
+    by_name = {check.name: check for check in checks}
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"no check is named {name!r}; {_near(name, list(by_name))}`forkpoint doctor --list`")
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def _near(name: str, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}? See " if near else "see "
+
+
+def _split(lists: Sequence[str]) -> list[str]:
+    return [name for names in lists for part in names.split(",") if (name := part.strip())]
+
+
+def _print_report(report: "Report", *, as_json: bool) -> None:
+    if as_json:
+        from forkpoint.doctor.render.json_report import render_json
+
+        print(render_json(report))
+        return
+    from forkpoint.doctor.render.text import render_text
+
+    print(render_text(report, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH)))
+
+
+def _print_changes(since: str, report: "Report") -> None:
+    from forkpoint.doctor.compare import changes
+    from forkpoint.doctor.document import read_document
+    from forkpoint.doctor.render.text import render_changes
+
+    print(render_changes(changes(read_document(since), report), since))
+
+
+def _compare(paths: Sequence[str], *, as_json: bool) -> int:
+    from forkpoint.doctor.compare import compare
+    from forkpoint.doctor.document import read_document
+
+    comparison = compare([read_document(path) for path in paths])
+    if as_json:
+        from forkpoint.doctor.render.json_report import render_comparison_json
+
+        print(render_comparison_json(comparison))
+    else:
+        from forkpoint.doctor.render.text import render_comparison
+
+        print(render_comparison(comparison))
+    return 1 if comparison.differences else 0
+
+
+def _print_list(*, as_json: bool) -> None:
+    from forkpoint.doctor.checks import CHECKS
+
+    if as_json:
+        from forkpoint.doctor.render.json_report import render_checks_json
+
+        print(render_checks_json(CHECKS))
+    else:
+        from forkpoint.doctor.render.text import render_list
+
+        print(render_list(CHECKS))
+
+
+def _write_metrics(path: str, report: "Report") -> None:
+    try:
+        from forkpoint.doctor.render.prometheus import render_metrics
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--prometheus needs {error.name}: pip install 'forkpoint[watch]'") from error
+    write_file(path, [render_metrics(report)])
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--job", type=int, metavar="PID", help="judge the settings of this process: a rank, or the launcher of ranks"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only these checks, separated by commas"
+    )
+    parser.add_argument("--list", action="store_true", help="name the checks and what each looks at")
+    parser.add_argument(
+        "--inject", metavar="NAME", help="break one thing on paper, to show that its check can fail; nothing is touched"
+    )
+    parser.add_argument(
+        "--compare", nargs="+", metavar="FILE", help="say what differs between the JSON reports of several nodes"
+    )
+    parser.add_argument(
+        "--since", metavar="FILE", help="say what has changed since an earlier JSON report of this node"
+    )
+    parser.add_argument(
+        "--prometheus", metavar="FILE", help="also write metrics for node_exporter's textfile collector"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.doctor/1)")
+
+
+COMMAND = Command(
+    name="doctor",
+    help="look at this node and a job's settings before or while it runs",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

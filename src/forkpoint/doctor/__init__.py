@@ -1,0 +1,62 @@
+"""The first-response checklist as a program: is this node, and this job's environment, fit to run and to leave evidence?
+
+One file per check in `checks/`. A check reads the machine through a System and answers ok, bad or skipped; it changes
+nothing.
+"""
+
+import time
+from collections.abc import Iterable
+from threading import Thread
+
+from forkpoint.doctor.check import Check, CheckResult
+from forkpoint.doctor.report import Failure, Judged, Report
+from forkpoint.doctor.system import System
+
+LIMIT_S = 15.0
+"""For all checks together: a node without persistence mode takes up to ten seconds to open its GPUs."""
+
+
+def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -> Report:
+    """Look at everything at once: most of the time goes by waiting for programs."""
+    deadline = time.monotonic() + limit_s
+    looks = [_Look(check, system) for check in checks]
+    for look in looks:
+        look.start()
+    for look in looks:
+        look.join(max(0.0, deadline - time.monotonic()))
+    return _report(system, looks, limit_s)
+
+
+def examine_injected(system: System, check: Check) -> Report:
+    """One check on a machine that was broken for it, on paper only."""
+    looked = examine(check.inject(system), [check])
+    return Report(looked.host, looked.time, looked.job, check.name, looked.results, looked.failures)
+
+
+class _Look(Thread):
+    """A thread of its own, and one that does not keep the program alive: a read on a broken node may never return."""
+
+    def __init__(self, check: Check, system: System) -> None:
+        super().__init__(name=check.name, daemon=True)
+        self.check = check
+        self.outcome: CheckResult | str | None = None
+        self._system = system
+
+    def run(self) -> None:
+        try:
+            self.outcome = self.check.look(self._system)
+        except Exception as error:  # noqa: BLE001 - one broken check must not cost the others their result
+            self.outcome = f"raised {type(error).__name__}: {error}"
+
+
+def _report(system: System, looks: list[_Look], limit_s: float) -> Report:
+    results: list[Judged] = []
+    failures: list[Failure] = []
+    for look in looks:
+        outcome = look.outcome
+        if isinstance(outcome, CheckResult):
+            results.append(Judged(look.check.name, look.check.title, outcome))
+        else:
+            why = outcome or f"no result after {limit_s:g} s: something it reads does not answer"
+            failures.append(Failure(look.check.name, why))
+    return Report(system.host, system.now(), system.job, None, tuple(results), tuple(failures))

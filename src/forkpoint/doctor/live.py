@@ -1,0 +1,281 @@
+"""This machine as a System: /proc, /sys, and programs with a time limit. Nothing is changed, no process is touched."""
+
+import ctypes
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.doctor.mounts import mount_of
+from forkpoint.doctor.once import once
+from forkpoint.doctor.packages import find_package, folders_of_environment, folders_of_process
+from forkpoint.doctor.system import (
+    COMMAND_LIMIT_S,
+    Disk,
+    FileFacts,
+    KernelClock,
+    NoAnswer,
+    Package,
+    Process,
+    Ran,
+    Run,
+    System,
+)
+from forkpoint.errors import UsageError
+from forkpoint.redact.environment import may_be_shown
+
+if TYPE_CHECKING:
+    from forkpoint.doctor.nvml import Nvml
+
+READ_LIMIT = 4 << 20
+"""No file that a check reads is longer, and a log of the kernel is cut here."""
+OUTPUT_LIMIT = 16 << 20
+"""Of what a program says the end is kept: of a log that is what counts."""
+_ALSO_KEPT = frozenset({"HOME", "XDG_CACHE_HOME", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "P2P_LEVEL", "POD_UID"})
+"""What checks need beside the variables that may be shown to anyone."""
+
+_KILL_WAIT_S = 0.2
+_PARTS_AFTER_NAME = 20
+"""Fields of /proc/PID/stat behind the name that are needed; the last is the start time."""
+_STA_UNSYNC = 0x0040
+_ROOTED = ("/proc/", "/sys/")
+"""Folders that every container shows as they are; other paths are looked up where the job sees them."""
+
+
+def live_system(job: int | None = None) -> System:
+    """The machine, and the environment of the job's process where one is named. Raises UsageError if there is none."""
+    processes = once(_processes)
+    if job is not None:
+        job = _rank_below(job, processes())
+    environ = os.environ if job is None else _environ_of_job(job)
+    see = _root_of(job)
+    read = partial(_read, see)
+    run_once = once(_run)
+
+    def ask(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | NoAnswer:
+        return run_once(tuple(argv), timeout_s)
+
+    return System(
+        host=socket.gethostname(),
+        environ=_kept(environ),
+        job=job,
+        now=time.time,
+        pause=time.sleep,
+        read=read,
+        names=partial(_names, see),
+        link=_link,
+        stat=partial(_stat, see),
+        disk=partial(_disk, see, "self" if job is None else str(job)),
+        may_write=partial(_may_write, see),
+        run=ask,
+        processes=processes,
+        package=_packages(job, environ, read),
+        clock=_clock,
+        nvml=once(partial(_nvml, ask)),
+    )
+
+
+def _rank_below(pid: int, processes: Sequence[Process]) -> int:
+    """The process itself if it is a rank; else the first rank among its children's children: a launcher was named."""
+    by_pid = {process.pid: process for process in processes}
+    wanted = [pid]
+    for parent in wanted:
+        process = by_pid.get(parent)
+        if process is not None and process.environ is not None and "RANK" in process.environ:
+            return parent
+        wanted += [process.pid for process in processes if process.ppid == parent]
+    return pid
+
+
+def _environ_of_job(pid: int) -> Mapping[str, str]:
+    try:
+        return _parse_environ(Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"--job {pid}: its environment cannot be read: {error.strerror}; name a running process of your own job"
+        ) from error
+
+
+def _parse_environ(data: bytes) -> dict[str, str]:
+    pairs = (item.partition("=") for item in data.decode(errors="replace").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _root_of(job: int | None) -> Callable[[str], str]:
+    """Where a path of the job is seen from here: a container has files of its own."""
+    inside = job is not None and _link(f"/proc/{job}/ns/mnt") not in {None, _link("/proc/self/ns/mnt")}
+    if not inside:
+        return lambda path: path
+    return lambda path: path if path.startswith(_ROOTED) else f"/proc/{job}/root{path}"
+
+
+def _read(see: Callable[[str], str], path: str) -> str | None:
+    try:
+        with Path(see(path)).open("rb") as file:
+            return file.read(READ_LIMIT).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _names(see: Callable[[str], str], path: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(entry.name for entry in Path(see(path)).iterdir()))
+    except OSError:
+        return ()
+
+
+def _link(path: str) -> str | None:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return None
+
+
+def _stat(see: Callable[[str], str], path: str) -> FileFacts | None:
+    try:
+        found = Path(see(path)).stat()
+    except OSError:
+        return None
+    return FileFacts(found.st_size, found.st_uid, found.st_mtime, is_folder=Path(see(path)).is_dir())
+
+
+def _disk(see: Callable[[str], str], process: str, path: str) -> Disk | NoAnswer:
+    there = path
+    while not Path(see(there)).exists() and there != "/":
+        there = str(Path(there).parent)
+    try:
+        found = os.statvfs(see(there))
+        mounts = Path(f"/proc/{process}/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return NoAnswer(f"{path}: {error.strerror}")
+    mount = mount_of(there, mounts)
+    return Disk(
+        mount.point,
+        mount.kind,
+        found.f_blocks * found.f_frsize,
+        found.f_bavail * found.f_frsize,
+        found.f_files,
+        found.f_favail,
+    )
+
+
+def _may_write(see: Callable[[str], str], path: str) -> bool:
+    return os.access(see(path), os.W_OK)
+
+
+def _run(argv: tuple[str, ...], timeout_s: float) -> Ran | NoAnswer:
+    try:
+        process = subprocess.Popen(  # noqa: S603 - fixed programs; arguments are never a shell's
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        return NoAnswer(f"{argv[0]} is not installed")
+    except OSError as error:
+        return NoAnswer(f"{argv[0]} cannot be started: {error.strerror}")
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return NoAnswer(f"{argv[0]} did not answer in {timeout_s:g} s")
+    out, err = (stream[-OUTPUT_LIMIT:].decode(errors="replace") for stream in (out, err))
+    return Ran(process.returncode, out, err)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """A program stuck in the driver does not die when it is told to; the doctor does not wait for it."""
+    process.kill()
+    try:
+        process.communicate(timeout=_KILL_WAIT_S)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _processes() -> tuple[Process, ...]:
+    try:
+        boot = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if "btime" in line)
+    except OSError:
+        return ()
+    ticks = os.sysconf("SC_CLK_TCK")
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return tuple(process for pid in sorted(pids) if (process := _process(pid, boot, ticks)))
+
+
+def _process(pid: int, boot: int, ticks: int) -> Process | None:
+    """None where it ended meanwhile."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        # The name stands in brackets and may hold any character, brackets included.
+        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split(None, _PARTS_AFTER_NAME)
+        command = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0")
+        uid = folder.stat().st_uid
+    except OSError:
+        return None
+    return Process(
+        pid=pid,
+        ppid=int(fields[1]),
+        uid=uid,
+        state=fields[0],
+        started=boot + int(fields[19]) / ticks,
+        command=tuple(command.split("\0")) if command else (),
+        environ=_kept_environ(folder),
+    )
+
+
+def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """Others can hold secrets and are dropped as soon as they are read."""
+    return {name: value for name, value in environ.items() if name in _ALSO_KEPT or may_be_shown(name)}
+
+
+def _kept_environ(folder: Path) -> dict[str, str] | None:
+    try:
+        environ = _parse_environ((folder / "environ").read_bytes())
+    except OSError:
+        return None
+    return _kept(environ)
+
+
+def _packages(
+    job: int | None, environ: Mapping[str, str], read: Callable[[str], str | None]
+) -> Callable[[str], Package | None]:
+    folders = folders_of_environment(environ) if job is None else folders_of_process(read(f"/proc/{job}/maps") or "")
+    return once(partial(find_package, folders))
+
+
+class _Timex(ctypes.Structure):
+    """The start of struct timex; the rest is room that the kernel may fill."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("room", ctypes.c_long * 32),
+    )
+
+
+def _clock() -> KernelClock | NoAnswer:
+    """Asked with no mode set, adjtimex changes nothing and needs no privilege."""
+    try:
+        adjtimex = ctypes.CDLL(None).adjtimex
+    except (AttributeError, OSError):
+        return NoAnswer("adjtimex is not there: not Linux")
+    told = _Timex()
+    if adjtimex(ctypes.byref(told)) < 0:
+        return NoAnswer("adjtimex was refused")
+    return KernelClock(synchronised=not told.status & _STA_UNSYNC, max_error_s=told.maxerror / 1e6)
+
+
+def _nvml(run: Run) -> "Nvml | NoAnswer":
+    from forkpoint.doctor.nvml import read_nvml  # noqa: PLC0415 - only checks of GPUs pay for the library
+
+    return read_nvml(run)

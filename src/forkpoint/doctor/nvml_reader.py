@@ -1,0 +1,151 @@
+"""Reads every GPU through NVML and writes what it found as JSON. Run as a program of its own, by path.
+
+Why a program: a call into a broken driver can block for ever, and a thread that is blocked there cannot be ended. It
+imports nothing of forkpoint, so that it starts at once. Counters are read twice, `INTERVAL_S` apart.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+INTERVAL_S = 1.0
+_LINKS_AT_MOST = 36
+"""As many as NVML itself counts with."""
+_FIELDS = {"recovery_action": 230, "replay": 161, "recovery": 162, "crc": 163}
+"""Fields of newer drivers, by number: older nvidia-ml-py has no name for them. The last three are per link."""
+
+Row = dict[str, Any]
+
+
+class Reader:
+    """NVML's calls on one GPU. What it does not answer is None; that it is broken is kept."""
+
+    def __init__(self, nvml: ModuleType, index: int) -> None:
+        self._nvml = nvml
+        self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.errors: list[str] = []
+
+    def ask(self, name: str, *args: object) -> Any:
+        function: Callable[..., Any] | None = getattr(self._nvml, name, None)
+        if function is None:
+            return None
+        try:
+            answer = function(self._handle, *args)
+        except self._nvml.NVMLError as error:
+            self._note(error)
+            return None
+        return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+
+    def _note(self, error: Any) -> None:
+        """Most refusals say only that this GPU does not have what was asked for."""
+        broken = (
+            self._nvml.NVML_ERROR_GPU_IS_LOST,
+            self._nvml.NVML_ERROR_RESET_REQUIRED,
+            self._nvml.NVML_ERROR_CORRUPTED_INFOROM,
+        )
+        if error.value in broken:
+            self.errors.append(str(error))
+
+    def field(self, name: str, scope: int = 0) -> int | None:
+        found = self.ask("nvmlDeviceGetFieldValues", [(_FIELDS[name], scope)])
+        # Every field asked for here is an unsigned number, and the union is zeroed before it is filled.
+        return None if found is None or found[0].nvmlReturn else int(found[0].value.ullVal)
+
+
+def read_all(nvml: ModuleType) -> Row:
+    driver = nvml.nvmlSystemGetDriverVersion()
+    gpus: list[Row] = []
+    readers: list[Reader | None] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            reader = Reader(nvml, index)
+        except nvml.NVMLError as error:
+            # A scheduler can forbid the GPUs of other jobs: those are not ours to judge.
+            if error.value != nvml.NVML_ERROR_NO_PERMISSION:
+                readers.append(None)
+                gpus.append({"index": index, "lost": str(error)})
+            continue
+        readers.append(reader)
+        gpus.append({"index": index, **_standing(nvml, reader), **_moving(reader)})
+    time.sleep(INTERVAL_S if any(readers) else 0)
+    for gpu, reader in zip(gpus, readers, strict=True):
+        if reader:
+            gpu["later"] = _moving(reader)
+            gpu["errors"] = list(dict.fromkeys(reader.errors))
+    return {"driver": driver.decode() if isinstance(driver, bytes) else driver, "gpus": gpus}
+
+
+def _standing(nvml: ModuleType, reader: Reader) -> Row:
+    """What does not change within a second."""
+    pci = reader.ask("nvmlDeviceGetPciInfo")
+    bus = pci.busId if pci else None
+    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    rows = reader.ask("nvmlDeviceGetRemappedRows")
+    return {
+        "name": reader.ask("nvmlDeviceGetName"),
+        "bus_id": bus.decode() if isinstance(bus, bytes) else bus,
+        "persistence": reader.ask("nvmlDeviceGetPersistenceMode"),
+        "ecc": _current(reader.ask("nvmlDeviceGetEccMode")),
+        "uncorrected": reader.ask("nvmlDeviceGetTotalEccErrors", uncorrected, nvml.NVML_VOLATILE_ECC),
+        "uncorrected_ever": reader.ask("nvmlDeviceGetTotalEccErrors", uncorrected, nvml.NVML_AGGREGATE_ECC),
+        "remap_pending": rows[2] if rows else None,
+        "remap_failed": rows[3] if rows else None,
+        "pages_pending": reader.ask("nvmlDeviceGetRetiredPagesPendingStatus"),
+        "recovery_action": reader.field("recovery_action"),
+        "temperature": reader.ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        "hottest": reader.ask("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX),
+        "margin": reader.ask("nvmlDeviceGetMarginTemperature"),
+    }
+
+
+def _current(modes: Any) -> int | None:
+    """NVML gives the mode of now and that after the next restart."""
+    return modes[0] if modes else None
+
+
+def _moving(reader: Reader) -> Row:
+    """What is read twice: why clocks are low, and the errors of each NVLink."""
+    reasons = reader.ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        reasons = reader.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    links: list[Row] = []
+    for number in range(_LINKS_AT_MOST):
+        state = reader.ask("nvmlDeviceGetNvLinkState", number)
+        if state is None:
+            break
+        links.append({"active": state, **(_link_errors(reader, number) if state else {})})
+    return {"reasons": reasons, "links": links}
+
+
+def _link_errors(reader: Reader, number: int) -> Row:
+    """By NVML's older call, which knows links by number; by fields where the driver has only those."""
+    flits = reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 2)
+    if flits is None:
+        return {name: reader.field(name, number) for name in ("replay", "recovery", "crc")}
+    data = reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 3) or 0
+    return {
+        "replay": reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 0),
+        "recovery": reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 1),
+        "crc": flits + data,
+    }
+
+
+def answer() -> Row:
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return {"missing": "nvidia-ml-py"}
+    try:
+        nvml.nvmlInit()
+        return read_all(nvml)
+    except nvml.NVMLError as error:
+        no_driver = error.value in {nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_DRIVER_NOT_LOADED}
+        return {"missing" if no_driver else "failed": "driver" if no_driver else str(error)}
+
+
+if __name__ == "__main__":
+    json.dump(answer(), sys.stdout)

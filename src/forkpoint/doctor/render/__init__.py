@@ -1,0 +1,1 @@
+"""Reports of the doctor, one file per output."""

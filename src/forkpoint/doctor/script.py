@@ -1,0 +1,138 @@
+"""What a job script leaves out or gets wrong, by the same checks that look at a running job. Nothing of it is run."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from forkpoint.doctor.check import Check, Status
+from forkpoint.doctor.checks import (
+    async_error_handling,
+    recorder_buffer,
+    recorder_dump,
+    recorder_on,
+    recorder_path_unique,
+    recorder_timing,
+    timeouts,
+)
+from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
+from forkpoint.launch_env.assignments import Assignment, assignments
+from forkpoint.launch_env.names import unread
+from forkpoint.launch_env.release import Release
+from forkpoint.launch_env.values import wrong_value
+from forkpoint.launch_env.wanted import wanted
+
+_CHECKS: tuple[Check, ...] = (
+    recorder_on.CHECK,
+    recorder_buffer.CHECK,
+    recorder_dump.CHECK,
+    recorder_path_unique.CHECK,
+    recorder_timing.CHECK,
+    async_error_handling.CHECK,
+    timeouts.CHECK,
+)
+_LAUNCHES = re.compile(
+    r"(?<![\w./-])(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python[\d.]* -m torch\.distributed)\s"
+)
+_ASKS = re.compile(r"^\s*#|\$\(|`|hostname")
+"""Lines that start no rank: comments, and commands whose answer is wanted."""
+_SRUN_EXPORT = re.compile(r"--export[= ](?!ALL\b)(?P<what>\S+)")
+_TORCHRUN = re.compile(r"(?<![\w./-])torchrun\s")
+_KEEPS_LOGS = re.compile(r"--(?:log[-_]dir|tee|redirects|logs[-_]specs)\b|\s-[rt]\s")
+_DANGERS = (
+    (
+        re.compile(r"\bpkill\s+(?:-\S+\s+)*-\w*f\b|\bkillall\b"),
+        "ends every process that matches, of any job on the node",
+        "end ranks by their pids, or let the launcher do it",
+    ),
+    (
+        re.compile(r"\brm\s+(?:-\S+\s+)*/dev/shm/nccl"),
+        "breaks jobs that run on the node, of any user",
+        "look who owns the files first: forkpoint doctor --only shared-memory",
+    ),
+    (
+        re.compile(r"\bkill\s+-(?:SIG)?USR[12]\b"),
+        "ends a process that has no handler for it",
+        "register one in the program first: faulthandler.register(signal.SIGUSR1)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    line: int | None
+    """None for what the whole script lacks."""
+    about: str
+    """A variable, or the name of a check."""
+    says: str
+    fix: str
+
+
+def check_script(text: str, release: Release | None) -> tuple[Problem, ...]:
+    """In the order of lines; what is missing comes last. Without a release, what depends on it is not judged."""
+    lines = text.splitlines()
+    found = assignments(lines)
+    started = _started(lines)
+    late = [each for each in found if started is not None and each.line > started]
+    problems = [*_variables(found, release), *_commands(lines), *_logs(lines)]
+    problems += [
+        Problem(each.line, each.name, f"set after the job is started in line {started}", "move it up") for each in late
+    ]
+    problems += _settings([each for each in found if each not in late], release, per_pod="subPathExpr:" in text)
+    return tuple(sorted(dict.fromkeys(problems), key=lambda each: (each.line is None, each.line or 0, each.about)))
+
+
+def _variables(found: Sequence[Assignment], release: Release | None) -> Iterator[Problem]:
+    environ = {each.name: each.value for each in found}
+    for each in found:
+        if nobody := unread(each.name, environ, release):
+            yield Problem(each.line, each.name, nobody.why, nobody.instead)
+        elif each.is_known and (why := wrong_value(each.name, each.value)):
+            yield Problem(each.line, each.name, f"{each.value!r} is {why}", f"correct or remove {each.name}")
+
+
+def _commands(lines: Sequence[str]) -> Iterator[Problem]:
+    for number, line in enumerate(lines, 1):
+        code = line.partition(" #")[0]
+        if code.lstrip().startswith("#"):
+            continue
+        for pattern, says, fix in _DANGERS:
+            if match := pattern.search(code):
+                yield Problem(number, match[0].strip(), says, fix)
+        if "srun" in code and (export := _SRUN_EXPORT.search(code)):
+            yield Problem(number, export[0], "keeps the script's variables from the ranks", "srun --export=ALL")
+
+
+def _started(lines: Sequence[str]) -> int | None:
+    """Where the last command that starts ranks ends; None if no line is known to. `$(srun hostname)` starts none."""
+    starts = [n for n, line in enumerate(lines, 1) if _LAUNCHES.search(f"{line} ") and not _ASKS.search(line)]
+    if not starts:
+        return None
+    return next(n for n in range(starts[-1], len(lines) + 1) if n == len(lines) or not lines[n - 1].endswith("\\"))
+
+
+def _logs(lines: Sequence[str]) -> Iterator[Problem]:
+    starts = [n for n, line in enumerate(lines, 1) if _TORCHRUN.search(f"{line} ") and not _ASKS.search(line)]
+    if starts and not _KEEPS_LOGS.search("\n".join(lines)):
+        yield Problem(starts[-1], "torchrun", "keeps no log per rank", 'add --log-dir "$DUMPS/logs" --tee 3')
+
+
+def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: bool) -> Iterator[Problem]:
+    """`per_pod`: the script mounts a folder of its own for each pod, so that paths need not name the job."""
+    if release is None:
+        return
+    environ = _environ(found, release)
+    machine = with_environ(with_packages(empty_machine(), {"torch": f"{release}.0"}), environ)
+    lines = {each.name: each.line for each in found}
+    for check in _CHECKS:
+        result = check.look(machine)
+        if result.status is Status.BAD and not (per_pod and check is recorder_path_unique.CHECK):
+            named = [line for name, line in lines.items() if re.search(rf"\b{name}\b", result.says)]
+            yield Problem(min(named, default=None), check.name, result.says, result.fix or "")
+
+
+def _environ(found: Sequence[Assignment], release: Release) -> Mapping[str, str]:
+    """What the script computes is taken to be right; a computed path is taken to name the job."""
+    right = {setting.name: setting.value for setting in wanted(release) if not setting.in_folder}
+    known = {each.name: each.value for each in found if each.is_known}
+    computed = {each.name: right.get(each.name, f"${each.value}") for each in found if not each.is_known}
+    return {**computed, **known}
