@@ -1,0 +1,98 @@
+"""`forkpoint bundle`: one archive for a ticket, without what must not leave the site."""
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import _existing, add_source_argument
+from forkpoint.cli.output_file import check_writable
+from forkpoint.cli.progress import Progress
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.collect.bundle.contents import Bundle
+
+_DESCRIPTION = """\
+Pack evidence, verdict and report into one archive that may leave the site. Hosts,
+addresses and users become pseudonyms, the same ones everywhere; keys, tokens and
+passwords are masked, in logs, dumps and file names. Of environments that a log
+prints, only variables known to be harmless stay. What can be neither read as a
+dump nor as text is left out. Look through it before you send it: no pattern knows
+every secret.
+
+The pseudonyms can be looked up in FILE.map.json, which stays with you and is
+never packed. `forkpoint diagnose FILE.tar.gz` reads the archive.
+
+exit codes:
+  0  written, or listed with --dry-run
+  2  wrong usage
+  3  nothing could be read
+"""
+
+_MAX_LISTED = 40
+
+
+def run(args: Namespace) -> int:
+    from forkpoint.collect.bundle.contents import render_contents
+    from forkpoint.collect.bundle.make import Order, make_bundle
+
+    out = args.out or time.strftime("forkpoint-%Y%m%d-%H%M%S.tar.gz")
+    names = args.map or f"{out.removesuffix('.tar.gz').removesuffix('.tgz')}.map.json"
+    if not args.dry_run:
+        check_writable("-o", out)
+        check_writable("--map", names)
+    order = Order(tuple(args.paths), out, names, tuple(args.source), tuple(args.doctor), dry_run=args.dry_run)
+    with Progress(sys.stderr, quiet=False) as progress:
+        bundle = make_bundle(order, progress)
+    if args.json:
+        print(render_contents(bundle))
+    else:
+        _print(bundle, args, out, names)
+    return 0
+
+
+def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
+    print("would hold" if args.dry_run else "holds")
+    for item in bundle.inside[:_MAX_LISTED]:
+        size = "" if item.size is None else f"{item.size} bytes"
+        print(f"  {escape(item.name)}  {item.kind}  {size}".rstrip())
+    if len(bundle.inside) > _MAX_LISTED:
+        print(f"  and {len(bundle.inside) - _MAX_LISTED} more")
+    for problem in bundle.left_out[:_MAX_LISTED]:
+        print(f"left out\n  {escape(problem.file)}: {escape(problem.text)}")
+    told = ", ".join(f"{count} {what}" for what, count in bundle.removed) or "nothing"
+    print(f"replaced in the evidence\n  {told}")
+    if args.dry_run:
+        print("nothing was written")
+        return
+    print(f"written   {escape(out)}\nmap       {escape(names)}: keep it here")
+    if bundle.verdict:
+        print(f"verdict   {bundle.verdict.cause}: {escape(bundle.verdict.summary)}")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder or archive, as for diagnose")
+    parser.add_argument("-o", "--out", metavar="FILE.tar.gz", help="the archive (default: forkpoint-DATE-TIME.tar.gz)")
+    parser.add_argument("--map", metavar="FILE", help="pseudonyms and originals (default: beside the archive)")
+    add_source_argument(parser)
+    parser.add_argument(
+        "--doctor",
+        action="append",
+        default=[],
+        type=_existing,
+        metavar="FILE.json",
+        help="a report of `forkpoint doctor --json`, one per node (repeatable)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be inside and removed; write nothing")
+    parser.add_argument("--json", action="store_true", help="print the contents as JSON (schema forkpoint.bundle/1)")
+
+
+COMMAND = Command(
+    name="bundle",
+    help="pack evidence, verdict and report for a ticket, redacted",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

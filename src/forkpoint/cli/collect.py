@@ -1,0 +1,147 @@
+"""`forkpoint collect`: the evidence of a job from where it lies, into one folder."""
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.watch import _RAS, _seconds
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.collect.ask import Question
+    from forkpoint.collect.manifest import Manifest
+
+_DESCRIPTION = """\
+Copy the dumps, logs, stacks, RAS reports and kernel messages of a job into one
+new folder, with a manifest that says where each is from, and which are cut,
+stale or still growing. Nothing is moved, changed or signalled.
+
+PLACE is one of
+  DIR or FILE                       on this machine or a shared disk
+  ssh:HOST:PATH                     over ssh, without asking for passwords
+  srun:JOBID[:PATH]                 on each node of a running Slurm job
+  kubectl:NAMESPACE/SELECTOR[:PATH] in each pod, with the pod's log
+  s3://... and other addresses      through fsspec: pip install 'forkpoint[collect]'
+
+Without a PLACE, or with --here: torch's usual places on this machine, what the
+environment and running ranks name, and the kernel's messages. Dumps that a
+log names are fetched as well. Other machines run find and tar, nothing else.
+With --ask, running ranks first write dumps. docs/collect.md says it in full.
+
+exit codes:
+  0  something was gathered; notes say what was not
+  2  wrong usage
+  3  nothing was found
+"""
+
+_MAX_NOTES = 20
+_NOTHING = 3
+
+
+def run(args: Namespace) -> int:
+    from forkpoint.collect.gather import Wanted, collect
+    from forkpoint.collect.limits import Limits
+
+    questions = _questions(args)
+    wanted = Wanted(
+        places=tuple(args.places),
+        here=args.here or not (args.places or questions),
+        ask=args.ask,
+        questions=questions,
+        patience_s=args.patience,
+        limits=Limits(args.max_mib << 20, args.max_files, args.seconds),
+    )
+    manifest = collect(wanted, args.out)
+    if args.json:
+        from forkpoint.collect.manifest import render_manifest
+
+        print(render_manifest(manifest))
+    else:
+        _print(manifest, args.out)
+    return 0 if manifest.files else _NOTHING
+
+
+def _questions(args: Namespace) -> "tuple[Question, ...]":
+    from forkpoint.collect.ask import Question, ask_pipes
+    from forkpoint.watch.ask import parse_address
+    from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
+    from forkpoint.watch.sources.pipes import usual_prefixes
+    from forkpoint.watch.sources.ras import Ras
+
+    if args.debug_server and args.worker:
+        raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
+    asked: list[Question] = []
+    if args.debug_server or args.worker:
+        frontend = parse_address(args.debug_server) if args.debug_server else None
+        asked.append(Question(DebugServer(parse_workers(args.worker), frontend, dated=False), 0.0))
+    if args.pipe:
+        prefixes = (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
+        asked.append(ask_pipes(args.pipe, prefixes, args.patience))
+    if args.ras:
+        asked.append(Question(Ras(parse_address(args.ras)), 0.0))
+    return tuple(asked)
+
+
+def _print(manifest: "Manifest", out: str) -> None:
+    from collections import Counter
+
+    kinds = Counter(file.kind for file in manifest.files)
+    size = sum(file.size for file in manifest.files)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "nothing"
+    print(f"gathered  {told}; {size / 1e6:.1f} MB in {escape(out)}")
+    for file in manifest.files:
+        wrong = [file.cut, file.truncated, file.stale, "still growing" if file.growing else None]
+        if said := "; ".join(text for text in wrong if text):
+            print(f"          {escape(file.file)}: {escape(said)}")
+    for note in manifest.notes[:_MAX_NOTES]:
+        print(f"forkpoint: {escape(note.place)}: {escape(note.text)}", file=sys.stderr)
+    if len(manifest.notes) > _MAX_NOTES:
+        print(f"forkpoint: and {len(manifest.notes) - _MAX_NOTES} more notes in manifest.json", file=sys.stderr)
+    if manifest.files:
+        print(f"next      forkpoint diagnose {escape(out)}")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("places", nargs="*", metavar="PLACE", help="where to look; see above")
+    parser.add_argument("-o", "--out", required=True, metavar="DIR", help="a new or empty folder for the evidence")
+    parser.add_argument(
+        "--here", action="store_true", help="also this machine's usual places (default without a PLACE)"
+    )
+    _add_questions(parser)
+    parser.add_argument("--max-mib", type=_count, default=4096, metavar="N", help="at most so many MiB (default: 4096)")
+    parser.add_argument(
+        "--max-files", type=_count, default=20_000, metavar="N", help="at most so many (default: 20000)"
+    )
+    parser.add_argument("--seconds", type=_seconds, default=300.0, metavar="S", help="for everything (default: 300)")
+    parser.add_argument("--json", action="store_true", help="print the manifest (schema forkpoint.collect/1)")
+
+
+def _add_questions(parser: ArgumentParser) -> None:
+    parser.add_argument("--ask", action="store_true", help="have running ranks of this machine write dumps first")
+    parser.add_argument(
+        "--patience", type=_seconds, default=30.0, metavar="S", help="how long a rank may take to write (default: 30)"
+    )
+    parser.add_argument("--pipe", metavar="STEM", help="ask through STEM<rank>.pipe, as forkpoint watch does")
+    parser.add_argument("--dump-prefix", metavar="PREFIX", help="where --pipe makes ranks write")
+    parser.add_argument("--debug-server", metavar="HOST:PORT", help="ask all ranks of this torch debug server")
+    parser.add_argument(
+        "--worker", nargs="+", default=[], metavar="HOST:PORT", help="ask these, as forkpoint watch does"
+    )
+    parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 1 << 40:
+        raise ArgumentTypeError("must be a number from 1 on")
+    return int(text)
+
+
+COMMAND = Command(
+    name="collect",
+    help="gather a job's evidence from disks, nodes and pods into one folder",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,94 @@
+"""Calling the tools of a site: as argument lists, bounded in time and in what they may answer."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO
+from tempfile import TemporaryFile
+from threading import Timer
+from typing import IO, BinaryIO, cast
+
+from forkpoint.ingest.text import clean
+
+_MAX_ANSWER = 16 << 20
+_MAX_COMPLAINT = 4096
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    why: str
+
+
+@dataclass(slots=True)
+class Running:
+    """A tool that is being listened to."""
+
+    answer: BinaryIO
+    failed: Failed | None = None
+    """Known when the listening has ended."""
+
+
+@contextmanager
+def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[Running]:
+    """The tool's standard output as a stream. Ended, with all it started, when the time is up or nobody listens."""
+    with TemporaryFile() as complaint:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a fixed list of arguments, by the name of a known tool
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaint, start_new_session=True
+            )
+        except OSError as error:
+            yield Running(BytesIO(), Failed(f"{argv[0]}: cannot be run ({error.strerror})"))
+            return
+        timer = Timer(limit_s, _end, [process])
+        timer.start()
+        heard = Running(cast("BinaryIO", process.stdout))
+        try:
+            _tell(process, question)
+            yield heard
+        finally:
+            was_over = not timer.is_alive()
+            timer.cancel()
+            code = _wait(process)
+            assert process.stdout is not None
+            process.stdout.close()
+        if code or was_over:
+            why = f"not done after {limit_s:.0f} s" if was_over else f"exit code {code}"
+            heard.failed = Failed(f"{argv[0]}: {why}{_complaint(complaint)}")
+
+
+def answer_of(argv: Sequence[str], limit_s: float) -> str | Failed:
+    """All it prints."""
+    with running(argv, b"", limit_s) as tool:
+        answer = tool.answer.read(_MAX_ANSWER) if tool.failed is None else b""
+    return tool.failed or answer.decode("utf-8", "replace")
+
+
+def _tell(process: "subprocess.Popen[bytes]", question: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):  # it has ended already: its exit code says more
+        process.stdin.write(question)
+        process.stdin.close()
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    try:
+        return process.wait(_GRACE_S if process.poll() is None else 0)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return process.wait()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _complaint(said: IO[bytes]) -> str:
+    said.seek(0)
+    text = clean(said.read(_MAX_COMPLAINT).decode("utf-8", "replace"))
+    return f" ({text})" if text else ""

@@ -1,0 +1,84 @@
+"""What another machine sends: a tar, of which only plain files are kept, under names that cannot lead anywhere else."""
+
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import BinaryIO, cast
+
+from forkpoint.collect.call import Failed, running
+from forkpoint.collect.keep import Folder, Original
+from forkpoint.collect.manifest import Copied, Note
+from forkpoint.collect.transports import Remote, Target
+from forkpoint.ingest.logs.archives import _SmallHeader
+from forkpoint.ingest.text import clean
+
+_BLOCK = 1 << 18
+_BROKEN = (OSError, EOFError, tarfile.TarError, ValueError)
+
+
+@dataclass(slots=True)
+class _Odd:
+    """What was in a tar besides plain files."""
+
+    others: int = 0
+
+
+def copy_remote(remote: Remote, target: Target, folder: Folder) -> list[Copied | Note]:
+    """Everything one machine has; what it could not send is noted."""
+    place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
+    got = _receive(remote, target, place, folder)
+    if target.log_argv:
+        got += _log(target, target.log_argv, place, folder)
+    return got
+
+
+def _receive(remote: Remote, target: Target, place: str, folder: Folder) -> list[Copied | Note]:
+    got: list[Copied | Note] = []
+    with running(target.argv, remote.path.encode() + b"\n", folder.meter.seconds_left) as tool:
+        if tool.failed is None:
+            got += _unpacked(tool.answer, target.label, place, folder)
+    if isinstance(tool.failed, Failed):
+        got.append(Note(place, tool.failed.why))
+    elif not got:
+        got.append(Note(place, "nothing found there"))
+    return got
+
+
+def _unpacked(stream: BinaryIO, label: str, place: str, folder: Folder) -> Iterator[Copied | Note]:
+    odd = _Odd()
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_SmallHeader) as archive:
+            for info in archive:
+                archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+                opened = archive.extractfile(info) if info.isreg() else None
+                if opened is None:
+                    odd.others += not info.isdir()
+                    continue
+                name = str(PurePosixPath("/", info.name))
+                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), cast("BinaryIO", opened))
+                if isinstance(done, str):
+                    yield Note(place, f"{clean(name)}: {done}")
+                    break
+                if done is not None:
+                    yield done
+                    if done.cut:  # no room is left, or nothing more comes: the rest is not waited for
+                        break
+    except tarfile.ReadError as error:
+        if "empty file" not in str(error):  # it found nothing: its exit code says why, or there is nothing
+            yield Note(place, clean(f"stopped sending: {error}"))
+    except _BROKEN as error:
+        yield Note(place, clean(f"stopped sending: {error}"))
+    if odd.others:
+        yield Note(place, f"{odd.others} links, devices or pipes were sent and not kept")
+
+
+def _log(target: Target, argv: tuple[str, ...], place: str, folder: Folder) -> list[Copied | Note]:
+    with running(argv, b"", folder.meter.seconds_left) as tool:
+        done = None
+        if tool.failed is None:
+            done = folder.keep(Original(place, target.label, f"/{target.label}.log", None, None), tool.answer)
+    got: list[Copied | Note] = [done] if isinstance(done, Copied) else []
+    if isinstance(done, str):
+        got.append(Note(place, done))
+    return [*got, Note(place, tool.failed.why)] if tool.failed else got

@@ -1,0 +1,103 @@
+"""The quick way through a log gives what the slow way gives, byte for byte."""
+
+from collections import Counter
+from io import BytesIO
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collect.planted import KEYED, private_text
+from forkpoint.collect.bundle.environment import mask_environments
+from forkpoint.collect.bundle.lines import Lines
+from forkpoint.collect.bundle.pieces import pieces
+from forkpoint.redact import Redactor
+from test_redact import PEM, SECRETS, STORY
+
+HOSTS = ("node7", "gpu-12", "dgx")
+FORMS = [
+    *STORY,
+    *SECRETS.values(),
+    *(front.format(secret) for front, secret in KEYED.values()),
+    "10.{}.3.4:29500", "cuDNN {}.9.1.4", "{}:db8::1", "fe80::{}", "node{} said", "gpu-{}", "/home/ann{}/x", "uid={}(ann)",
+    "token=abcdefg{}", "GUID: 0x{}b8cef60300123", "aa:bb:cc:dd:ee:{}", "ip-{}-1-2-3", "ya{}." + "a" * 30, "wandb_v{}_" + "a" * 30,
+    "bob@host-{}", "/a/ann2/{}", "hf_{}" + "a" * 20, "step {} loss 0.{}", "rank {} of 8",
+]  # fmt: skip
+
+
+def redactor() -> Redactor:
+    made = Redactor(HOSTS, ("ann2",))
+    made.redact(" ".join(HOSTS))
+    return made
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(FORMS), st.integers(0, 3000)), max_size=30), st.integers(1, 5))
+def test_any_order_of_lines_is_redacted_as_one_text(chosen: list[tuple[str, int]], cut: int) -> None:
+    texts = ["\n".join(form.replace("{}", str(number)) for form, number in chosen[i::cut]) + "\n" for i in range(cut)]
+    quick, slow = Lines(redactor()), redactor()
+
+    assert [quick.redact(text.encode()) for text in texts] == [slow.redact(text).encode() for text in texts]
+
+
+def test_lines_of_a_clean_kind_are_passed_on_and_the_same_kind_with_a_known_host_is_not() -> None:
+    lines = Lines(redactor())
+
+    assert lines.redact(b"step 1 node8\nstep 2 node9\n") == b"step 1 node8\nstep 2 node9\n"
+    assert lines.redact(b"step 3 node7\n") == redactor().redact("step 3 node7\n").encode() != b"step 3 node7\n"
+    assert lines.redact(b"cuDNN 9.10.2.21\n") == b"cuDNN 9.10.2.21\n"
+    assert lines.redact(b"cuDNN 10.10.2.21\n") == b"cuDNN ip-1\n"
+
+
+def test_what_is_no_text_stays_as_it_is() -> None:
+    data = b"\xff\xfe step \xc3\xa9 /home/ann2/\x80\n"
+
+    assert Lines(redactor()).redact(data) == data.replace(b"ann2", b"user-1")
+
+
+@given(st.integers(64, 4000))
+@settings(deadline=None)
+def test_pieces_are_the_whole_and_nothing_is_cut_in_two(size: int) -> None:
+    text = (private_text(0) + "\n").encode() * 3
+    quick = Lines(redactor())
+
+    parts = list(pieces(BytesIO(text), size))
+
+    assert b"".join(parts) == text or b"[masked-endless-line]" in b"".join(parts)
+    redacted = b"".join(quick.redact(part) for part in parts)
+    assert [secret for secret in SECRETS.values() if secret.encode() in redacted] == []
+
+
+def test_a_key_is_never_cut_from_its_beginning() -> None:
+    text = (b"x" * 900 + b"\n") + PEM.encode() + b"\n" + (b"y" * 900 + b"\n")
+    parts = list(pieces(BytesIO(text), 1000))
+
+    assert b"".join(parts) == text
+    assert [part for part in parts if b"BEGIN RSA" in part and b"END RSA" not in part] == []
+
+
+def test_a_line_without_end_or_space_is_left_out_and_the_next_is_there() -> None:
+    parts = list(pieces(BytesIO(b"a" * 5000 + b"\nnext\n"), 1000))
+
+    assert b"".join(parts).endswith(b"next\n")
+    assert b"aaaa" not in b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (b"A=1\nB=2\nC=3\nD=4\nE=5\n", b"A=*\nB=*\nC=*\nD=*\nE=*\n"),
+        (b"x\nexport A=1\nexport B=2\nRANK=3\nNCCL_DEBUG=x\nHF_TOKEN=5\ny", b"x\nexport A=*\nexport B=*\nRANK=3\nNCCL_DEBUG=x\nHF_TOKEN=*\ny"),
+        (b'"env": {"A": "1", "RANK": "2", "B": "3 4"}, "x": {"A": "1"}', b'"env": {"A": "*", "RANK": "2", "B": "*"}, "x": {"A": "1"}'),
+        (rb'{"a": "x\nA=1\nB=2\nRANK=3\nC=4\nD=5"}', rb'{"a": "x\nA=*\nB=*\nRANK=3\nC=*\nD=*"}'),
+        (b"loss=1\nlr=2\nstep 3\nA=4\n", b"loss=1\nlr=2\nstep 3\nA=4\n"),
+    ],
+)  # fmt: skip
+def test_a_listing_of_variables_shows_only_harmless_ones(text: bytes, kept: bytes) -> None:
+    counts: Counter[str] = Counter()
+
+    masked = mask_environments(text, counts)
+
+    assert masked == kept.replace(b"*", b"[masked-variable]")
+    assert counts["variable"] == kept.count(b"*")
+    assert mask_environments(masked, counts) == masked
