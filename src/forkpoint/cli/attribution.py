@@ -1,0 +1,63 @@
+"""`forkpoint attribution`: verdicts for NVIDIA's ft_launcher."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import add_source_argument
+from forkpoint.cli.serve import _folder, _port
+from forkpoint.errors import UsageError
+
+_DESCRIPTION = """\
+Answer NVIDIA's ft_launcher when it asks whether a failed cycle should be
+restarted. The address that is printed is the value of its option
+--ft-attribution-endpoint; whether STOP ends the job is for its option
+--ft-attribution-stop-action to say. Ctrl-C ends it.
+
+Only 127.0.0.1 answers, so run it on the node that hosts ft_launcher's store.
+Only files below --root, and new ones in --dumps, are read.
+
+Needs two more packages: pip install 'forkpoint[serve]'
+"""
+
+
+def run(args: Namespace) -> int:
+    try:
+        from forkpoint.serve.server import bind
+        from forkpoint.sinks.attribution import Readable
+        from forkpoint.sinks.attribution_server import serve
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "forkpoint":
+            raise
+        raise UsageError(f"attribution needs {package}: pip install 'forkpoint[serve]'") from error
+    bound = bind(args.port)
+    print(f"http://127.0.0.1:{bound.port}/{bound.token}", flush=True)
+    print("forkpoint: give this address to --ft-attribution-endpoint; Ctrl-C ends the service", file=sys.stderr)
+    dumps = Path(args.dumps).absolute() if args.dumps else None
+    try:
+        serve(bound, Readable(Path(args.root).absolute(), dumps, tuple(args.source)))
+    except KeyboardInterrupt:  # how it is meant to end
+        return 0
+    return 0
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--root", type=_folder, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
+    )
+    parser.add_argument("--dumps", type=_folder, metavar="DIR", help="where ranks write their dumps")
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="port to listen at (default: any that is free)"
+    )
+    add_source_argument(parser)
+
+
+COMMAND = Command(
+    name="attribution",
+    help="tell NVIDIA's ft_launcher whether a failed cycle should be restarted",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

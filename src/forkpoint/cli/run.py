@@ -1,0 +1,214 @@
+"""`forkpoint run`: a job with recording on, diagnosed when it fails, with a decision at the end."""
+
+import os
+import signal
+import sys
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import add_source_argument, terminal_width
+from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.cli.watch import _seconds
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.run.attempt import Settings
+    from forkpoint.run.decision import Decision
+    from forkpoint.run.outcome import Attempt
+
+_DESCRIPTION = """\
+Run torchrun, or any command, with the flight recorder on and one log per rank.
+If it fails: wait for the dumps, diagnose them, print the verdict on standard
+error and say by the exit code what to do. Variables and log options that you
+have set stay as they are. Signals are passed on. No process is left.
+
+  forkpoint run -- torchrun --nproc-per-node 8 train.py
+
+exit codes:
+   0  the command succeeded
+  93  do not retry: the same code would fail again
+  75  a retry may pass
+  76  a retry may pass without the nodes that are named
+  else the command's own; 128 and the signal where it was killed
+"""
+
+_MAX_RETRIES = 1000
+
+
+def run(args: Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("name the command behind --: forkpoint run -- torchrun train.py")
+    for option, path in (("--json", args.json), ("--prometheus", args.prometheus)):
+        if path is not None:
+            check_writable(option, path)
+    if args.prometheus is not None:
+        _check_prometheus()
+    from forkpoint.run.job import handling
+
+    # Between attempts and while it diagnoses, a signal ends it as Ctrl-C does: with what it has started.
+    with handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
+        attempts, decision = _attempt_all(command, args)
+        _tell_outcome(attempts, decision, args)
+    return decision.code
+
+
+def _attempt_all(command: Sequence[str], args: Namespace) -> "tuple[list[Attempt], Decision]":
+    import random
+    import time
+
+    from forkpoint.run.attempt import attempt_job
+    from forkpoint.run.folders import run_name
+    from forkpoint.run.retries import Retry, next_step
+
+    settings = _settings(args)
+    name = args.name or run_name(settings.environ)
+    attempts: list[Attempt] = []
+    while True:
+        attempts.append(attempt_job(command, name, len(attempts), settings))
+        _print_attempt(attempts[-1])
+        if attempts[-1].decision.code == 0:
+            return attempts, attempts[-1].decision
+        step = next_step(attempts, args.retries, args.back_off, random.random())  # noqa: S311 no secret, only jitter
+        if not isinstance(step, Retry):
+            return attempts, step
+        _say(f"attempt {len(attempts)} of {args.retries} more begins in {step.wait_s:.0f} s")
+        time.sleep(step.wait_s)
+
+
+def _print_attempt(attempt: "Attempt") -> None:
+    """Nothing at all of a job that succeeded and left nothing."""
+    if attempt.found:
+        print(attempt.found.report, file=sys.stderr)
+    if attempt.left:
+        _say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30` of them")
+    if attempt.hung:
+        _say("nothing moved any more, so the job was ended")
+    if attempt.decision.code:
+        _say(f"evidence: {attempt.folder}   (`forkpoint diagnose` reads it again)")
+    if attempt.found:
+        print(attempt.found.line, file=sys.stderr, flush=True)
+
+
+def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Namespace) -> None:
+    from forkpoint.run.outcome import render_outcome
+
+    if decision.code:
+        _say(f"exit code {decision.code}: {decision.why}")
+    if decision.nodes:
+        from forkpoint.sinks.node_commands import commands_for
+
+        _say(f"leave out: {', '.join(decision.nodes)}")
+        for line in commands_for(decision, os.environ):
+            _say(f"to be run by whoever may, not run here: {line}")
+    if args.json is not None:
+        write_file(args.json, [render_outcome(attempts[-1].folder.parent.name, attempts, decision), "\n"])
+    if args.prometheus is not None:
+        from forkpoint.sinks.prometheus import render_metrics
+
+        write_file(args.prometheus, [render_metrics(attempts, decision)])
+
+
+def _say(text: str) -> None:
+    print(f"forkpoint: {escape(text)}", file=sys.stderr, flush=True)
+
+
+def _settings(args: Namespace) -> "Settings":
+    from forkpoint.run.attempt import Settings
+
+    return Settings(
+        folder=args.folder,
+        source=tuple(args.source),
+        dumps_s=args.timeout_for_dumps,
+        grace_s=args.grace,
+        hang_s=args.hang_after,
+        keep=args.keep,
+        width=terminal_width(),
+    )
+
+
+def _check_prometheus() -> None:
+    try:
+        import prometheus_client as _  # noqa: F401 whether it is there
+    except ModuleNotFoundError as error:
+        raise UsageError("--prometheus needs prometheus_client: pip install 'forkpoint[watch]'") from error
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("forkpoint-runs"),
+        metavar="DIR",
+        help="evidence goes below it, each run apart; choose a disk that outlives the node (default: forkpoint-runs)",
+    )
+    parser.add_argument(
+        "--name",
+        type=_name,
+        metavar="NAME",
+        help="nodes that share --folder and NAME are diagnosed together (default: the Slurm job, else the time)",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the folder of a job that succeeded, too")
+    add_source_argument(parser)
+    _add_limits(parser)
+    parser.add_argument("--json", metavar="FILE", help="write attempts, verdicts and decision (schema forkpoint.run/1)")
+    parser.add_argument("--prometheus", metavar="FILE.prom", help="write a file for node_exporter's textfile collector")
+    parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun with its options, or anything")
+
+
+def _add_limits(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--retries",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="try again up to N times where that may help; the same cause without progress ends it (default: 0)",
+    )
+    parser.add_argument(
+        "--back-off", type=_seconds, default=5.0, metavar="S", help="before the first retry; doubles (default: 5)"
+    )
+    parser.add_argument(
+        "--timeout-for-dumps",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="how long dumps may still be written after the end (default: 30)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=15.0,
+        metavar="S",
+        help="between a signal to stop and SIGKILL to all that is left (default: 15)",
+    )
+    parser.add_argument(
+        "--hang-after",
+        type=_seconds,
+        metavar="S",
+        help="switch the guard on, and end the job when nothing has moved for so long (default: its own timeout does)",
+    )
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > _MAX_RETRIES:
+        raise ArgumentTypeError(f"must be a number from 0 to {_MAX_RETRIES}")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text or "/" in text or text.startswith("."):
+        raise ArgumentTypeError("must be the name of a folder, without /")
+    return text
+
+
+COMMAND = Command(
+    name="run",
+    help="run a job with recording on, diagnose it when it fails, and decide",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,109 @@
+"""One attempt: started with recording on, ended whole, its evidence waited for and judged."""
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forkpoint.errors import UsageError
+from forkpoint.run.decision import Decision
+from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
+from forkpoint.run.folders import ANYWHERE, DUMP_PREFIX, Place, make_place, node_name, remove_place
+from forkpoint.run.hang import HangWatch
+from forkpoint.run.job import Ended, Job, Start
+from forkpoint.run.launcher import Launch, plan_launch
+from forkpoint.run.outcome import Attempt
+from forkpoint.run.processes import end_processes
+from forkpoint.run.recording import fetch_dumps, guarding, naming, recording
+from forkpoint.run.stillness import wait_until_still
+from forkpoint.run.torch_release import find_torch
+
+ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
+
+_LEFT_GRACE_S = 5.0
+"""For processes that the job itself left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    folder: Path = Path("forkpoint-runs")
+    source: tuple[str, ...] = ()
+    dumps_s: float = 30.0
+    """How long dumps may take once the job has ended."""
+    grace_s: float = 15.0
+    hang_s: float | None = None
+    keep: bool = False
+    """The folder of an attempt that succeeded, too."""
+    width: int = 100
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def attempt_job(command: Sequence[str], name: str, number: int, settings: Settings) -> Attempt:
+    launch = plan_launch(command, settings.environ)
+    place = make_place(settings.folder, name, number, node_name(settings.environ) if launch.is_local else ANYWHERE)
+    start = _start(launch, place, number, settings)
+    began = time.time()
+    job = Job(start)
+    try:
+        ended, alarm = _run(job, place, settings)
+    except UsageError:  # there is no such command
+        remove_place(place)
+        raise
+    is_success = ended.code == 0 and alarm is None
+    told_to_stop = ended.stopped_by is not None and alarm is None
+    try:
+        if not (is_success or told_to_stop):
+            wait_until_still(place.attempt, settings.dumps_s)
+            fetch_dumps(place, settings.environ, began)
+    finally:  # somebody may lose patience with us
+        left = tuple(sorted(end_processes(start.run, min(settings.grace_s, _LEFT_GRACE_S))))
+    job.finish_copies()
+    if is_success:
+        kept = settings.keep or not remove_place(place)
+        return Attempt(number, place.attempt, ended, Decision(0, "it succeeded"), left=left, kept=kept)
+    if told_to_stop:
+        return Attempt(number, place.attempt, ended, Decision(ended.code, "it was told to stop"), left=left)
+    found, decision = _judge(place, alarm, ended.code or 1, settings)
+    return Attempt(number, place.attempt, ended, decision, found, hung=alarm is not None, left=left)
+
+
+def _start(launch: Launch, place: Place, number: int, settings: Settings) -> Start:
+    environ = dict(settings.environ)
+    release = find_torch(launch.command, environ)
+    environ |= naming(environ) | recording(str(place.dumps / DUMP_PREFIX), environ, release)
+    if settings.hang_s is not None:
+        environ |= guarding(place, environ, settings.hang_s, settings.source[0] if settings.source else None)
+    environ[ATTEMPT_VARIABLE] = str(number)
+    return Start(
+        argv=launch.argv(place.logs),
+        environ=environ,
+        run=uuid.uuid4().hex,
+        logs=place.logs,
+        copies_stdout=not launch.writes_logs,
+        grace_s=settings.grace_s,
+    )
+
+
+def _run(job: Job, place: Place, settings: Settings) -> tuple[Ended, Path | None]:
+    """How it ended; the guard's folder, if it was ended because it hung."""
+    if settings.hang_s is None:
+        return job.run(), None
+    watch = HangWatch(place, settings.hang_s, job.stop)
+    watch.begin()
+    try:
+        ended = job.run()
+    finally:
+        watch.end()
+    return ended, watch.alarm if ended.stopped_by is not None else None
+
+
+def _judge(place: Place, alarm: Path | None, child_code: int, settings: Settings) -> tuple[Diagnosed | None, Decision]:
+    """A job that was ended because it hung is judged by what the guard saw, not by how its ranks then ended."""
+    paths = (str(alarm or place.attempt),)
+    task = Task(paths, str(place.attempt), settings.source, child_code, settings.width)
+    found = diagnose(task)
+    if isinstance(found, NotDiagnosed):
+        return None, Decision(child_code, f"not diagnosed: {found.why}")
+    return found, found.decision

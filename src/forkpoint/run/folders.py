@@ -1,0 +1,87 @@
+"""Where the evidence of one attempt goes: never where another run's lies.
+
+    FOLDER/NAME/attempt_N/NODE/    dumps, logs and what the launcher said on that node
+
+Nodes of one job that share FOLDER and NAME are diagnosed together.
+"""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forkpoint.errors import UsageError
+
+DUMP_PREFIX = "nccl_trace_rank_"
+ANYWHERE = "all-nodes"
+"""In place of a node's name, where ranks of other nodes write here, too."""
+
+_MAX_TRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of one attempt on one node."""
+
+    attempt: Path
+    """Of all nodes: what is diagnosed."""
+    node: Path
+
+    @property
+    def dumps(self) -> Path:
+        return self.node / "dumps"
+
+    @property
+    def logs(self) -> Path:
+        return self.node / "logs"
+
+    @property
+    def guard(self) -> Path:
+        return self.node / "guard"
+
+
+def run_name(environ: Mapping[str, str]) -> str:
+    """The scheduler's number of the job, which all its nodes know; else one of our own."""
+    job = environ.get("SLURM_JOB_ID")
+    if job:
+        again = environ.get("SLURM_RESTART_COUNT", "0")
+        return f"slurm-{job}" if again == "0" else f"slurm-{job}-restart-{again}"
+    return time.strftime(f"%Y%m%d-%H%M%S-{os.getpid()}")
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """As the scheduler calls it, so that it can be left out by that name. A pod is told by NODE_NAME."""
+    return environ.get("SLURMD_NODENAME") or environ.get("NODE_NAME") or socket.gethostname()
+
+
+def make_place(folder: Path, name: str, number: int, node: str) -> Place:
+    """A second run of the same name gets a number behind it."""
+    for again in range(1, _MAX_TRIES):
+        attempt = folder / (name if again == 1 else f"{name}-{again}") / f"attempt_{number}"
+        place = Place(attempt.absolute(), attempt.absolute() / node)
+        try:
+            place.node.mkdir(parents=True)
+            place.dumps.mkdir()
+            place.logs.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"--folder {folder}: {error.strerror}; name a folder that can be written to") from error
+        return place
+    raise UsageError(f"--folder {folder}: holds {_MAX_TRIES} runs called {name}; give another --name")
+
+
+def remove_place(place: Place) -> bool:
+    """After a success: what was only written in case of a failure. A dump stays, and all that lies beside it."""
+    if any(place.dumps.iterdir()) or place.guard.exists():
+        return False
+    shutil.rmtree(place.node, ignore_errors=True)
+    for above in (place.attempt, place.attempt.parent, place.attempt.parent.parent):
+        try:
+            above.rmdir()
+        except OSError:  # others have something there
+            break
+    return True

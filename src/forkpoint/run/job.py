@@ -1,0 +1,142 @@
+"""One child from its start to its end: signals passed on, output kept, nothing polled."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Timer
+from types import FrameType
+
+from forkpoint.errors import UsageError
+from forkpoint.run.copying import Copying
+from forkpoint.run.processes import RUN_VARIABLE, adopt_orphans, end_processes, end_with_parent
+
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PASSED_ON = (*_STOP, signal.SIGUSR1, signal.SIGUSR2)
+_LAST_WORDS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    run: str
+    """Unlike that of any other run: marks every process of the job."""
+    logs: Path
+    copies_stdout: bool
+    grace_s: float
+    """Between being asked to end and being killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    """As a shell has it: 128 and the signal, for a process that was killed."""
+    stopped_by: int | None
+    """The signal with which we were told to stop, or did so ourselves."""
+    seconds: float
+
+
+class Job:
+    """`stop` may be called from any thread."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped_by: int | None = None
+        self._early: list[int] = []
+        """Signals that came before there was anybody to pass them on to."""
+        self._copies: list[Copying] = []
+        self._ended = Event()
+
+    def run(self) -> Ended:
+        """From the main thread. Processes that outlive the child are left to `end_processes`."""
+        adopt_orphans()
+        began = time.monotonic()
+        with handling(_PASSED_ON, self._hear):
+            process = self._process = self._launch()
+            for number in self._early:
+                self._hear(number, None)
+            self._copies = self._copy(process)
+            _wait_until_ended(process.pid)
+            self._ended.set()  # from here on its number may belong to another process
+            code = process.wait()
+        return Ended(128 - code if code < 0 else code, self._stopped_by, time.monotonic() - began)
+
+    def finish_copies(self) -> None:
+        """Once nothing lives that could still write."""
+        for copy in self._copies:
+            copy.finish(_LAST_WORDS_S)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Asked politely; what is still there after the grace is killed. Asked twice, there is no grace."""
+        if self._stopped_by is None:
+            self._stopped_by = number
+            self._pass_on(number)
+            timer = Timer(self._start.grace_s, self._kill)
+            timer.daemon = True
+            timer.start()
+        else:
+            self._kill()
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+        elif number in _STOP:
+            self.stop(number)
+        else:
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        if self._process is not None and not self._ended.is_set():
+            # Popen's own way would take the exit code from under `_wait_until_ended`.
+            os.kill(self._process.pid, number)
+
+    def _kill(self) -> None:
+        if not self._ended.is_set():
+            end_processes(self._start.run, 0)
+
+    def _launch(self) -> "subprocess.Popen[bytes]":
+        start = self._start
+        try:
+            return subprocess.Popen(  # noqa: S603 the user's own command line
+                list(start.argv),
+                env={**start.environ, RUN_VARIABLE: start.run},
+                stdout=subprocess.PIPE if start.copies_stdout else None,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 one system call; no thread of ours holds a lock here
+            )
+        except OSError as error:
+            raise UsageError(f"{start.argv[0]}: cannot be started ({error.strerror}); is it installed here?") from error
+
+    def _copy(self, process: "subprocess.Popen[bytes]") -> list[Copying]:
+        streams = [(process.stdout, 1, "stdout.log"), (process.stderr, 2, "stderr.log")]
+        return [Copying(stream, target, self._start.logs / name) for stream, target, name in streams if stream]
+
+
+def _wait_until_ended(pid: int) -> None:
+    """Without taking its exit code. Orphans that were given to us end here, too, and would stay in the table if nobody
+    took theirs.
+    """
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is None or ended.si_pid != pid:
+        if ended is not None:
+            os.waitpid(ended.si_pid, 0)
+
+
+@contextmanager
+def handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """A signal that is ignored (nohup) stays ignored."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, old in before.items():
+        if old is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,118 @@
+"""Real jobs under a real torchrun on gloo, broken in the ways in which jobs break. They all run at once."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from forkpoint.ingest import read
+from forkpoint.pipeline import diagnose
+from run.wrapped import Done, Wrapped, start
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+JOB = str(Path(__file__).with_name("job.py"))
+PLUG_IN = ("--logs-specs", "forkpoint")
+WRAPPED = {
+    "success": ((), (), 1, "nothing", 60),
+    "crash": ((), PLUG_IN, 3, "raise", 60),
+    "killed rank": ((), (), 3, "kill", 60),
+    "hang": ((), (), 2, "sleep", 5),
+    "divergence": (("--hang-after", "3"), (), 3, "broadcast", 120),
+    "told to stop": ((), (), 2, "sleep", 300),
+}
+"""What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout."""
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    started: dict[str, Wrapped] = {}
+    for name, (options, more, ranks, how, timeout) in WRAPPED.items():
+        folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
+        torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), *more, JOB, how, str(timeout)]
+        started[name] = start(folder, *options, "--", *torchrun, **with_plug_in(folder))
+    started["told to stop"].wait_for_line("step 9")
+    started["told to stop"].process.terminate()
+    return {name: wrapped.finish() for name, wrapped in started.items()}
+
+
+def with_plug_in(folder: Path) -> dict[str, str]:
+    """The entry point, as an installation of forkpoint registers it; whether or not this one has."""
+    about = folder / "site" / "plug_in-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[torchrun.logs_specs]\nforkpoint = forkpoint.torchrun:RankLogs\n")
+    path = [str(about.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path)}
+
+
+@pytest.mark.parametrize("name", [*WRAPPED])
+def test_no_process_survives(jobs: dict[str, Done], name: str) -> None:
+    assert jobs[name].survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("success", 0), ("crash", 93), ("killed rank", 75), ("hang", 1), ("divergence", 93), ("told to stop", 1)],
+)
+def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: int) -> None:
+    assert jobs[name].code == code, jobs[name].stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "suspects"),
+    [
+        ("crash", "divergent-path", [1]),
+        ("killed rank", "rank-lost", [1]),
+        ("hang", "inconclusive", []),
+        ("divergence", "divergent-path", [1]),
+    ],
+)
+def test_the_verdict_is_that_of_what_went_wrong(
+    jobs: dict[str, Done], name: str, cause: str, suspects: list[int]
+) -> None:
+    assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
+    assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
+
+
+def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs: dict[str, Done]) -> None:
+    assert jobs["success"].evidence() == []
+    assert "forkpoint" not in jobs["success"].stderr
+    assert jobs["success"].stdout == "".join(f"[rank0]:step {step}\n" for step in range(20))
+
+
+@pytest.mark.parametrize("name", ["killed rank", "hang", "divergence", "told to stop"])
+def test_every_rank_has_a_log_and_the_launcher_too(jobs: dict[str, Done], name: str) -> None:
+    files = [path for path in jobs[name].evidence() if path.suffix == ".log"]
+    ranks = WRAPPED[name][2]
+
+    assert [path.name for path in files if path.parent.name == "logs"] == ["stderr.log"]
+    assert len([path for path in files if "stdout" in path.name and "step 9\n" in path.read_text()]) == ranks
+
+
+def test_a_hanging_job_is_judged_by_dumps_and_stacks_of_all_ranks(jobs: dict[str, Done]) -> None:
+    coverage = jobs["divergence"].verdict["coverage"]
+
+    assert (coverage["ranks"], coverage["dumps"], coverage["stacks"]) == (3, 3, 3)
+    assert jobs["divergence"].outcome["attempts"][0]["hung"] is True
+    assert jobs["divergence"].verdict["divergence"]["seq"] == 11
+
+
+def test_log_options_of_the_user_stay_and_what_is_said_is_copied(jobs: dict[str, Done]) -> None:
+    """The job that crashed chose the plug-in for its logs."""
+    assert {path.name for path in jobs["crash"].evidence()} == {"stdout.log", "stderr.log"}
+
+
+def test_the_plug_in_names_logs_by_rank_without_a_change_of_code(jobs: dict[str, Done]) -> None:
+    logs = {path.name: path.read_text() for path in (jobs["crash"].folder / "forkpoint-runs").rglob("*.log")}
+
+    assert {f"{stream}_rank_{rank}.log" for stream in ("stdout", "stderr") for rank in range(3)} <= logs.keys()
+    assert "ValueError: a bad batch" in logs["stderr_rank_1.log"]
+    assert "step 9" in logs["stdout_rank_2.log"]
+    assert "ValueError: a bad batch" in jobs["crash"].stderr  # still passed on
+
+
+def test_what_the_plug_in_leaves_can_be_diagnosed(jobs: dict[str, Done]) -> None:
+    verdict = diagnose(read([str(jobs["crash"].folder / "forkpoint-runs")]))
+
+    assert (verdict.cause, verdict.suspects) == ("divergent-path", (1,))
