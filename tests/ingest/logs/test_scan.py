@@ -4,7 +4,7 @@ import random
 
 from forkpoint.ingest.live_stacks.in_logs import MARKS
 from forkpoint.ingest.logs.patterns import scan_literals
-from forkpoint.ingest.logs.scan import LineFinder, is_hit
+from forkpoint.ingest.logs.scan import LineFinder, _tables, is_hit
 
 WANTED = (*scan_literals(), *MARKS)
 
@@ -43,3 +43,18 @@ def test_nearly_literals_are_not_hits_and_a_line_is_told_once() -> None:
 
     assert 0 < len(found) < len(lines)
     assert finder.hits(b"\n".join(lines)) == (len(lines) - 1, found)
+
+
+def test_no_literal_repeats_a_word() -> None:
+    """Places in which a word is followed by itself are passed over."""
+    literals = {literal for known in _tables().literals.values() for _, literal in known}
+
+    assert literals
+    assert not [one for one in literals if any(one[i : i + 4] == one[i + 4 : i + 8] for i in range(len(one) - 7))]
+
+
+def test_a_literal_after_a_page_of_zeros_and_at_the_very_end_is_found() -> None:
+    for offset in range(8):
+        chunk = b"0" * (40_000 + offset) + b"\n" + b"#0  0x0000"
+
+        assert LineFinder().hits(chunk) == (1, [1])

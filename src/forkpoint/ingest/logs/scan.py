@@ -110,6 +110,9 @@ class LineFinder:
         words = np.frombuffer(chunk, dtype="<u4", count=len(chunk) // _WORD)
         size = _BLOCK // _WORD
         found = np.concatenate([self._begun(words[at : at + size]) + at for at in range(0, len(words) or 1, size)])
+        # No literal repeats a word: a page of nothing but zeros need not be looked at place by place.
+        repeats = words[found] == words.take(found + 1, mode="clip")
+        found = found[~repeats | (found + 1 == len(words))]
         if not found.size:
             return []
         mixed = words[found] * _ALL
