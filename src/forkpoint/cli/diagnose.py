@@ -88,25 +88,33 @@ def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> No
 
     from forkpoint.report.text import render_text
 
-    width = width or max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH))
+    width = width or terminal_width()
     # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
     console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
     console.print(render_text(verdict, width), soft_wrap=True, highlight=False)
 
 
+def terminal_width() -> int:
+    return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH))
+
+
 def add_output_arguments(parser: ArgumentParser) -> None:
     """Options of every command that prints a verdict."""
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema forkpoint.verdict/1)")
+    add_width_argument(parser)
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress and no remarks on standard error; the VERDICT line stays"
+    )
+    add_output_files(parser)
+
+
+def add_width_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--width",
         type=_width,
         metavar="N",
         help=f"columns of the report (at least {_MIN_WIDTH}; default: the terminal's)",
     )
-    parser.add_argument(
-        "--quiet", action="store_true", help="no progress and no remarks on standard error; the VERDICT line stays"
-    )
-    add_output_files(parser)
 
 
 def add_source_argument(parser: ArgumentParser) -> None:

@@ -1,0 +1,158 @@
+"""Probes and fixes that a model can choose from: the engine writes them, the model says where.
+
+A model chooses by id, or names a line. What it gets is a patch that the engine makes for that place, as it does for the
+verdict's own sites; it never writes one here. A line on which no communication hangs gets none.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from forkpoint.agent.case import Case
+from forkpoint.agent.claim import Check
+from forkpoint.agent.claims.decisions import Deciding, Line, deciding_at, find_line, whole_decisions
+from forkpoint.agent.claims.guards import calls_at
+from forkpoint.agent.hypothesis import Remedy
+from forkpoint.agent.tool import Refused
+from forkpoint.bridge.fork import Fork, ForkKind
+from forkpoint.bridge.why import how_caught, how_different
+from forkpoint.model.verdict import Cause
+from forkpoint.remedies import remedies
+from forkpoint.remedies.place import ancestors
+from forkpoint.remedies.scene import Scene
+from forkpoint.source.branches import Branch, Step, skipped
+from forkpoint.source.value import NO_REASONS
+
+_LEAVES = frozenset({"return", "continue", "break"})
+_Forked = ast.If | ast.While | ast.For | ast.AsyncFor | ast.IfExp
+"""Decisions for which remedies are made; a `match` or an `and` has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """As the engine wrote it: whoever shows it cleans it."""
+
+    id: str
+    """`P1` is a probe, `X1` a fix; of a line that a model named, `P1@train.py:15`."""
+    kind: str
+    title: str
+    where: str
+    patch: str
+
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy(self.kind, self.title, self.where, self.patch, trusted=True)
+
+
+def offers(case: Case) -> tuple[Offered, ...]:
+    """For all forks of the case, best first. An undecided verdict gets probes only: they are to decide it."""
+    return tuple(_numbered(case, case.forks, ""))
+
+
+def offer_at(case: Case, file: str, line: int) -> tuple[Offered, ...]:
+    """For what decides, or communicates, on a line of source. Raises Refused with what is there instead."""
+    found = find_line(file, line, case)
+    if isinstance(found, Check):
+        raise Refused(found.why)
+    if case.verdict.cause is Cause.HEALTHY:
+        raise Refused("nothing wrong was found in this case: there is nothing to probe or to fix")
+    where = case.clean(str(found))
+    forks = [*_known_at(found, case), *_forks_at(found)]
+    if not forks:
+        raise Refused(f"nothing that communicates is called, or hangs on what is decided, on {where}")
+    made = tuple(_numbered(case, forks, f"@{found}"))
+    if not made:
+        raise Refused(
+            f"no patch is known to be safe for {where}: not all ranks need come to it, or its form is not known"
+        )
+    return made
+
+
+def _numbered(case: Case, forks: Iterable[Fork], at: str) -> Iterator[Offered]:
+    """Each patch once."""
+    seen: set[str] = set()
+    counts = {"probe": 0, "fix": 0}
+    for made in (o for fork in forks for o in _of_fork(case, fork)):
+        if made.patch not in seen:
+            seen.add(made.patch)
+            counts[made.kind] += 1
+            letter = "P" if made.kind == "probe" else "X"
+            yield Offered(f"{letter}{counts[made.kind]}{at}", made.kind, made.title, made.where, made.patch)
+
+
+def _of_fork(case: Case, fork: Fork) -> Iterator[Offered]:
+    if case.analysis is None:
+        return
+    probes, fixes = remedies([fork], case.verdict.divergence, case.analysis, case.source)
+    where = Scene(None, case.analysis, case.source).where(fork.function.module, fork.node)
+    for probe in probes:
+        if probe.patch is not None:
+            yield Offered("", "probe", probe.title, probe.where or where, probe.patch)
+    for fix in fixes if case.verdict.cause is not Cause.INCONCLUSIVE else ():
+        if fix.patch is not None:
+            yield Offered("", "fix", fix.title, where, fix.patch)
+
+
+def _forks_at(line: Line) -> list[Fork]:
+    forks = [fork for node in whole_decisions(deciding_at(line)) if (fork := _fork(node, line)) is not None]
+    return forks or [*_forks_of_calls(line)]
+
+
+def _known_at(line: Line, case: Case) -> list[Fork]:
+    """The bridge knows more of a place than its syntax shows."""
+    return [f for f in case.forks if f.function.module is line.module and f.node.lineno == line.number]
+
+
+def _fork(node: Deciding, line: Line) -> Fork | None:
+    """None: no communication hangs on it."""
+    function, analysis = line.function, line.analysis
+    if isinstance(node, ast.ExceptHandler):
+        step, kind, test = _step_of_handler(node, line), ForkKind.CAUGHT, None
+        reasons = how_caught(node, function, analysis)[0]
+    elif isinstance(node, _Forked):
+        test = node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test
+        step, kind = _step_of_decision(node, line)
+        reasons = how_different(node, test, function, analysis)[0]
+    else:
+        return None
+    if step is None:
+        return None
+    return Fork(kind, function, node, test, reasons, step, None, 1.0, "named by the model")
+
+
+def _step_of_decision(node: _Forked, line: Line) -> tuple[Step | None, ForkKind]:
+    """The first communication that is done in more rounds, in an arm, or that an arm leaves before."""
+    if isinstance(node, ast.While | ast.For | ast.AsyncFor):
+        return next(iter(line.analysis.ways.steps(node.body, line.function)), None), ForkKind.LOOP
+    branch = next((b for b in line.analysis.ways.branches(line.function) if b.node is node), None)
+    if branch is None:
+        return None, ForkKind.SKIPPED
+    inside = next((step for arm in branch.arms for step in arm.steps), None)
+    passed = next(_left_out(branch), None)
+    if inside is None and passed is not None:
+        return passed, ForkKind.LEFT
+    return inside, ForkKind.SKIPPED
+
+
+def _left_out(branch: Branch) -> Iterator[Step]:
+    for arm in branch.arms:
+        for way in sorted(arm.may_leave & _LEAVES):
+            yield from skipped(branch, way)
+
+
+def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> Step | None:
+    """What the handler does, or what its `try` does not come to."""
+    tried = next((o for o, _ in ancestors(handler, line.function) if isinstance(o, ast.Try | ast.TryStar)), None)
+    blocks = [*handler.body, *(tried.body if tried else ()), *(tried.orelse if tried else ())]
+    return next(iter(line.analysis.ways.steps(blocks, line.function)), None)
+
+
+def _forks_of_calls(line: Line) -> Iterator[Fork]:
+    """A collective itself: what is passed to it, and who comes to it."""
+    for call in calls_at(line):
+        step = next((s for s in line.analysis.ways.steps([call], line.function) if s.call is call), None)
+        if step is not None:
+            passed = call.args[0] if call.args else None
+            told = "named by the model"
+            yield Fork(ForkKind.ARGUMENT, line.function, call, passed, NO_REASONS, step, None, 1.0, told)
+            yield Fork(ForkKind.HELD, line.function, call, None, NO_REASONS, step, None, 1.0, told)

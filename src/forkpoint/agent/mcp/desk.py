@@ -1,0 +1,76 @@
+"""The case that lies open, and what of it was shown.
+
+Reading goes on in a thread of its own and outlives the request that began it: clients give up after a minute or less, and
+a large case takes longer. Who asks meanwhile is told how far it is.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from threading import Thread
+
+from anyio.to_thread import run_sync
+
+from forkpoint.agent.case import Case, open_case
+from forkpoint.agent.fact import Ledger
+from forkpoint.agent.tool import Refused
+
+PATIENCE_S = 40
+"""Shorter than what clients wait for an answer."""
+
+Tell = Callable[[int, int], Awaitable[None]]
+"""Gets (files read, files in all) about once a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    case: Case
+    ledger: Ledger
+
+
+@dataclass(slots=True)
+class _Reading:
+    opened: "Future[Opened]" = field(default_factory=Future)
+    done: int = 0
+    total: int = 0
+
+    def begin(self, paths: Sequence[str], source: Sequence[str]) -> None:
+        Thread(target=self._read, args=(paths, source), daemon=True).start()
+
+    def _read(self, paths: Sequence[str], source: Sequence[str]) -> None:
+        try:
+            self.opened.set_result(Opened(open_case(paths, source, self._note), Ledger()))
+        except BaseException as error:  # noqa: BLE001 whoever waits for the case gets it
+            self.opened.set_exception(error)
+
+    def _note(self, done: int, total: int, _file: str) -> None:
+        self.done, self.total = done, total
+
+
+class Desk:
+    """One case at a time. Whoever asks this server shares its facts and ids: the protocol has no sessions any more."""
+
+    def __init__(self, patience_s: int = PATIENCE_S) -> None:
+        self._reading: _Reading | None = None
+        self._patience_s = patience_s
+
+    def open(self, paths: Sequence[str], source: Sequence[str]) -> None:
+        """Begins to read and returns. Raises Refused while another case is being read."""
+        if self._reading is not None and not self._reading.opened.done():
+            raise Refused("another case is still being read; ask for its verdict first")
+        self._reading = _Reading()
+        self._reading.begin(paths, source)
+
+    async def opened(self, tell: Tell) -> Opened:
+        """The case, once it is read. Raises Refused where there is none yet, and what made reading fail."""
+        reading = self._reading
+        if reading is None:
+            raise Refused("no case is open: call open_case first, with the folder of dumps, logs and stacks")
+        for _ in range(self._patience_s):
+            if reading.opened.done():
+                return reading.opened.result()
+            await run_sync(wait, [reading.opened], 1.0, abandon_on_cancel=True)
+            await tell(reading.done, reading.total)
+        if reading.opened.done():
+            return reading.opened.result()
+        raise Refused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")

@@ -1,0 +1,101 @@
+"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name.
+
+Host and Origin are checked by the SDK (a page elsewhere may point its name at 127.0.0.1, or send requests here); the
+token keeps out other users of the same machine.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Any
+
+import uvicorn
+from mcp.server import Server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forkpoint.errors import UsageError
+
+TOKEN_VARIABLE = "FORKPOINT_MCP_TOKEN"  # noqa: S105 the name of a variable
+_LOOPBACK = "127.0.0.1"
+_MIN_TOKEN = 16
+_MAX_CONNECTIONS = 50
+_LAST_WORDS_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A socket that listens, before anyone is answered."""
+
+    socket: socket.socket
+    token: str
+    chosen: bool
+    """By the user: then it is not printed."""
+
+    @property
+    def port(self) -> int:
+        return self.socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://{_LOOPBACK}:{self.port}/mcp"
+
+
+def bind(port: int) -> Bound:
+    """0: any free port. Raises UsageError when the port is taken or the token is too short."""
+    chosen = os.environ.get(TOKEN_VARIABLE, "")
+    if chosen and len(chosen) < _MIN_TOKEN:
+        raise UsageError(
+            f"{TOKEN_VARIABLE} has {len(chosen)} characters: at least {_MIN_TOKEN}, or unset for a random one"
+        )
+    try:
+        listening = socket.create_server((_LOOPBACK, port))
+    except OSError as error:
+        raise UsageError(f"--http {port}: {os.strerror(error.errno or 0)}; 0 takes a port that is free") from error
+    return Bound(listening, chosen or secrets.token_urlsafe(32), bool(chosen))
+
+
+def serve_http(server: "Server[Any]", bound: Bound) -> None:
+    """Until Ctrl-C, which it raises as KeyboardInterrupt."""
+    names = (f"{_LOOPBACK}:{bound.port}", f"localhost:{bound.port}")
+    app = server.streamable_http_app(
+        json_response=False,
+        stateless_http=True,
+        transport_security=TransportSecuritySettings(
+            allowed_hosts=list(names), allowed_origins=[f"http://{name}" for name in names]
+        ),
+    )
+    config = uvicorn.Config(
+        _Guard(app, bound.token),
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nobody stands in front, so nobody may say who asks
+        server_header=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_LAST_WORDS_S,
+    )
+    uvicorn.Server(config).run(sockets=[bound.socket])
+
+
+class _Guard:
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._knows(Headers(scope=scope).get("authorization", "")):
+            refusal = PlainTextResponse(
+                "forkpoint: send Authorization: Bearer TOKEN, as forkpoint mcp has printed it\n",
+                401,
+                {"WWW-Authenticate": "Bearer"},
+            )
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _knows(self, authorization: str) -> bool:
+        return compare_digest(authorization.encode("latin-1", "replace"), self._expected)

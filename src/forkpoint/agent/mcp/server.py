@@ -1,0 +1,162 @@
+"""Questions, resources and a prompt as an MCP server, whatever carries it.
+
+Built on the SDK's low-level server: schemas and errors are ours, word by word. No exception's text reaches the peer unless
+it was written for one.
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mcp_types as wire
+from anyio import fail_after
+from anyio.to_thread import run_sync
+from mcp.server import Server, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from forkpoint import __version__
+from forkpoint.agent.mcp.answers import Answer
+from forkpoint.agent.mcp.confine import confine, confine_source
+from forkpoint.agent.mcp.desk import Desk, Opened
+from forkpoint.agent.mcp.log import LOG
+from forkpoint.agent.mcp.questions import OpenCase, Question, questions
+from forkpoint.agent.mcp.resources import RESOURCES, TEMPLATES, read_resource
+from forkpoint.agent.mcp.workflow_in_words import INSTRUCTIONS, INVESTIGATE
+from forkpoint.agent.tool import Refused
+from forkpoint.agent.wire import Wire
+from forkpoint.errors import ForkpointError
+from forkpoint.report.escape import escape
+
+_ANSWER_S = 60
+_MAX_MISTAKES = 3
+_MAX_REFUSAL = 1000
+_READ_ONLY = wire.ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+_INVESTIGATE = wire.Prompt(
+    name="investigate",
+    title="Investigate a hang",
+    description="The workflow, phase by phase, for the case that is open",
+)
+_BUG = "this is a bug in forkpoint; standard error of the server says more"
+
+Context = ServerRequestContext[Any]
+
+
+def make_server(desk: Desk, root: Path | None) -> "Server[Any]":
+    """`root`: the folder in which peers may open cases; None: the case is given, and they may open none."""
+    handlers = _Handlers(desk, root)
+    return Server(
+        "forkpoint",
+        version=__version__,
+        title="forkpoint",
+        description="Where the ranks of a distributed PyTorch job stopped agreeing, and why",
+        instructions=INSTRUCTIONS,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+    )
+
+
+class _Handlers:
+    def __init__(self, desk: Desk, root: Path | None) -> None:
+        self._desk = desk
+        self._root = root
+        self._questions = {question.name: question for question in questions(may_open=root is not None)}
+
+    async def list_tools(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        return wire.ListToolsResult(tools=[_as_tool(question) for question in self._questions.values()])
+
+    async def call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        try:
+            answer = await self._answer(context, params)
+        except (Refused, ForkpointError) as error:
+            return _turned_away(escape(str(error)))
+        except TimeoutError:
+            return _turned_away(f"no answer after {_ANSWER_S} s; ask for less")
+        except Exception:  # noqa: BLE001 the peer gets one line of ours, standard error the rest
+            LOG.exception("tool %s failed", params.name)
+            return _turned_away(_BUG)
+        return wire.CallToolResult(content=[wire.TextContent(text=answer.text)], structured_content=answer.data)
+
+    async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> Answer:
+        question = self._questions.get(params.name)
+        if question is None:
+            raise Refused(f"there is no such tool; there are {', '.join(self._questions)}")
+        arguments = _parsed(question, params.arguments or {})
+        if isinstance(arguments, OpenCase):
+            await run_sync(partial(self._open, arguments), abandon_on_cancel=True)
+        opened = await self._opened(context)
+        with fail_after(_ANSWER_S):
+            return await run_sync(question.answer, opened, arguments, abandon_on_cancel=True)
+
+    def _open(self, wanted: OpenCase) -> None:
+        assert self._root is not None, "open_case is offered only with a root"
+        if not wanted.paths:
+            raise Refused("name at least one path: the folder with dumps, logs or stacks")
+        self._desk.open(confine(wanted.paths, self._root), confine_source(wanted.source, self._root))
+
+    async def _opened(self, context: Context) -> Opened:
+        async def tell(done: int, total: int) -> None:
+            await context.session.report_progress(done, total or None, "files read")
+
+        return await self._desk.opened(tell)
+
+    async def list_resources(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
+        return wire.ListResourcesResult(resources=list(RESOURCES))
+
+    async def list_templates(
+        self, _: Context, __: wire.PaginatedRequestParams | None
+    ) -> wire.ListResourceTemplatesResult:
+        return wire.ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+
+    async def read_resource(self, context: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        try:
+            opened = await self._opened(context)
+            with fail_after(_ANSWER_S):
+                contents = await run_sync(read_resource, opened, params.uri, abandon_on_cancel=True)
+        except (Refused, ForkpointError) as error:
+            raise MCPError(wire.INVALID_PARAMS, escape(str(error))) from None
+        except Exception:  # noqa: BLE001 likewise
+            LOG.exception("a resource could not be read")
+            raise MCPError(wire.INTERNAL_ERROR, _BUG) from None
+        return wire.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
+        return wire.ListPromptsResult(prompts=[_INVESTIGATE])
+
+    async def get_prompt(self, _: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        if params.name != _INVESTIGATE.name:
+            raise MCPError(wire.INVALID_PARAMS, f"there is one prompt: {_INVESTIGATE.name}")
+        told = wire.PromptMessage(role="user", content=wire.TextContent(text=INVESTIGATE))
+        return wire.GetPromptResult(description=_INVESTIGATE.description, messages=[told])
+
+
+def _as_tool(question: Question) -> wire.Tool:
+    return wire.Tool(
+        name=question.name,
+        description=question.description,
+        input_schema=question.input,
+        output_schema=question.output,
+        annotations=_READ_ONLY,
+    )
+
+
+def _parsed(question: Question, arguments: dict[str, Any]) -> Wire:
+    try:
+        return question.arguments.model_validate_json(json.dumps(arguments))
+    except ValidationError as error:
+        # Where and what is wrong, never what was sent: that may be anything.
+        mistakes = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
+        more = f"; and {len(mistakes) - _MAX_MISTAKES} more" if len(mistakes) > _MAX_MISTAKES else ""
+        raise Refused("; ".join(mistakes[:_MAX_MISTAKES]) + more) from None
+
+
+def _turned_away(why: str) -> wire.CallToolResult:
+    return wire.CallToolResult(content=[wire.TextContent(text=why[:_MAX_REFUSAL])], is_error=True)

@@ -1,0 +1,194 @@
+"""A patch that a model wrote, checked before anybody sees it. Nothing is written and nothing of it is run.
+
+It is refused unless it changes only files of the source that was read, exactly as they stand, so that they still parse,
+and only inside functions that were named; and if it brings in what runs, fetches or unpacks something. What is left is
+shown as untrusted, as a diff that the engine made of the two versions, with notes on what a reader should look at.
+"""
+
+import ast
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+from forkpoint.agent.case import Case
+from forkpoint.agent.claims.wording import named
+from forkpoint.agent.hypothesis import Remedy
+from forkpoint.agent.patch_hunks import FilePatch, apply, read_patch
+from forkpoint.agent.patch_names import fresh_imports, fresh_names, refused_names, told_names
+from forkpoint.agent.tool import Refused
+from forkpoint.remedies.edit import normal_text
+from forkpoint.remedies.patch import unified
+from forkpoint.remedies.scene import Scene
+from forkpoint.source.code import FunctionNode, Module
+from forkpoint.source.parse import parse_module
+
+MAX_FUNCTIONS: Final = 8
+_LISTED: Final = 12
+_NOT_READ: Final = (
+    "it is untrusted: a model wrote it, and it was only checked to apply, to parse and to stay in its functions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """One file with the patch in it."""
+
+    name: str
+    before: Module
+    after: Module
+    functions: frozenset[str]
+    """Those that were named, of this file."""
+    first: int
+    """The first line that changed."""
+    diff: str
+
+    @property
+    def bodies(self) -> tuple[list[ast.AST], list[ast.AST]]:
+        return [*_nodes(self.before, self.functions)], [*_nodes(self.after, self.functions)]
+
+
+def check_patch(case: Case, patch: str, functions: Sequence[str]) -> Remedy:
+    """`functions` are named as the source names them: `Trainer.fit`, `main`. Raises Refused."""
+    if not 0 < len(functions) <= MAX_FUNCTIONS:
+        raise Refused(f"name the functions that the patch changes: 1 to {MAX_FUNCTIONS} of them")
+    changed = [_changed(case, part, functions) for part in read_patch(patch)]
+    unused = set(functions) - {name for c in changed for name in c.functions}
+    if unused:
+        raise Refused(f"no file of the patch has a function {named(min(unused))}")
+    names = sorted({name for c in changed for name in c.functions})
+    return Remedy(
+        kind="fix",
+        title=f"A change to {', '.join(named(name) for name in names)} that the model wrote",
+        where=f"{changed[0].name}:{changed[0].first}",
+        patch="".join(c.diff for c in changed),
+        trusted=False,
+        notes=(_NOT_READ, *(note for c in changed for note in _notes(c))),
+    )
+
+
+def _module(case: Case, name: str) -> Module:
+    """Only by its exact name: what was not read as source cannot be changed."""
+    if case.analysis is not None:
+        scene = Scene(None, case.analysis, case.source)
+        for module in case.analysis.program.modules.values():
+            if scene.name(module) == name:
+                return module
+    raise Refused(f"{named(name)} is not in the source that was read")
+
+
+def _bytes(module: Module, name: str) -> bytes:
+    try:
+        before = Path(module.path).read_bytes()
+    except OSError as error:
+        raise Refused(f"{named(name)} cannot be read again ({error.strerror})") from error
+    if normal_text(before) != module.text.encode("utf-8", "surrogatepass"):
+        raise Refused(f"{named(name)} has changed since it was read, or is not UTF-8")
+    return before
+
+
+def _changed(case: Case, patch: FilePatch, functions: Sequence[str]) -> _Changed:
+    name = patch.name
+    old = _module(case, name)
+    before = _bytes(old, name)
+    applied = apply(patch, before)
+    new = _parsed(name, old, before, applied.after)
+    held = frozenset(functions) & old.functions.keys() - {"<module>"}
+    if not held:
+        raise Refused(f"{named(name)} has none of the functions that were named")
+    _stay_inside(applied.removed, old, held, name)
+    _stay_inside(applied.added, new, held, name)
+    if _outside(old, held) != _outside(new, held):
+        raise Refused(f"{named(name)}: something beside the bodies of the functions that were named has changed")
+    changed = _Changed(
+        name, old, new, held, min(applied.removed or applied.added), unified(name, before, applied.after).decode()
+    )
+    bad = refused_names(fresh_names(*changed.bodies, old, new))
+    if bad:
+        raise Refused(f"{named(name)}: a patch may not bring in {named(bad[0])}")
+    return changed
+
+
+def _parsed(name: str, old: Module, before: bytes, after: bytes) -> Module:
+    try:
+        if _encoding(before) != _encoding(after):
+            raise Refused(f"{named(name)}: the patch changes how the file is encoded")
+        ast.parse(after)
+        return parse_module(old.path, old.name, normal_text(after).decode())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise Refused(f"{named(name)} would no longer parse{line}") from error
+
+
+def _encoding(data: bytes) -> str:
+    return tokenize.detect_encoding(BytesIO(data).readline)[0]
+
+
+def _stay_inside(lines: frozenset[int], module: Module, functions: frozenset[str], name: str) -> None:
+    """Comments are not in the tree: lines are looked at as well."""
+    inside = {line for node in _nodes(module, functions) for line in _lines(node)}
+    outside = sorted(lines - inside)
+    if outside:
+        raise Refused(f"{named(name)}: line {outside[0]} is not in a function that was named")
+
+
+def _lines(node: FunctionNode) -> range:
+    return range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", None) or 0) + 1)
+
+
+def _nodes(module: Module, functions: frozenset[str]) -> Iterator[FunctionNode]:
+    yield from (module.functions[name].node for name in sorted(functions) if name in module.functions)
+
+
+def _outside(module: Module, functions: frozenset[str]) -> str:
+    """A module's tree without the bodies of these functions, as text."""
+    return ast.dump(_Emptied(functions).visit(ast.parse(module.text)))
+
+
+class _Emptied(ast.NodeTransformer):
+    """Functions of these names without what they do."""
+
+    def __init__(self, functions: frozenset[str]) -> None:
+        self._functions = functions
+        self._above: list[str] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._inside(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        if ".".join([*self._above, node.name]) in self._functions:
+            node.body = [ast.Pass()]
+            return node
+        return self._inside(node)
+
+    def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> ast.AST:
+        self._above.append(node.name)
+        self.generic_visit(node)
+        self._above.pop()
+        return node
+
+
+def _notes(changed: _Changed) -> Iterator[str]:
+    before, after = changed.bodies
+    imports = fresh_imports(before, after)
+    fresh = fresh_names(before, after, changed.before, changed.after)
+    told = told_names(fresh)
+    if imports:
+        yield f"{changed.name}: imports {_list(imports)}"
+    if told:
+        yield f"{changed.name}: uses {_list(told)}, which reaches out of the program"
+    if not changed.diff.isascii() and changed.before.text.isascii():
+        yield f"{changed.name}: adds characters beyond ASCII"
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(named(name) for name in names[:_LISTED]) + more

@@ -1,0 +1,108 @@
+"""Which model is asked, where, and with which key. Nothing is contacted here."""
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from forkpoint.errors import UsageError
+
+
+class Provider(StrEnum):
+    OPENAI = "openai"
+    """The responses API."""
+    OPENAI_CHAT = "openai-chat"
+    """The older chat API, for models or gateways that have no other."""
+    ANTHROPIC = "anthropic"
+    OPENAI_COMPATIBLE = "openai-compatible"
+    """vLLM, Ollama, llama.cpp: the chat API at an endpoint that has to be named."""
+
+
+class Style(StrEnum):
+    """How a model says what it wants called."""
+
+    TOOLS = "tools"
+    """By tool calls."""
+    JSON = "json"
+    """As text under a JSON schema: for models, or servers, without tool calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A provider's own endpoint, and the variable in which its users keep their key."""
+
+    url: str
+    key_variable: str
+
+
+_HOMES: Final = {
+    Provider.OPENAI: Home("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    Provider.OPENAI_CHAT: Home("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    Provider.ANTHROPIC: Home("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+}
+
+
+_SHORTEST_KEY: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    provider: Provider
+    model: str
+    url: str
+    key: str | None = field(repr=False)
+    """None: the endpoint is asked without one."""
+    key_variable: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).netloc
+
+    def scrub(self, text: str) -> str:
+        """Without the key. What is shorter than a key, such as `EMPTY` for a server that wants none, is no secret."""
+        return text.replace(self.key, "[key]") if self.key and len(self.key) >= _SHORTEST_KEY else text
+
+
+def parse_address(spec: str, endpoint: str | None, key_variable: str | None) -> Address:
+    """A key goes to the provider whose it is. An endpoint of one's own gets one only if its variable is named."""
+    name, _, model = spec.partition(":")
+    if name not in list(Provider) or not model:
+        raise UsageError(f"--model {spec}: write PROVIDER:NAME, where PROVIDER is one of {', '.join(Provider)}")
+    provider = Provider(name)
+    home = _HOMES.get(provider)
+    if endpoint is not None:
+        url = _checked(endpoint)
+    elif home is not None:
+        url, key_variable = home.url, key_variable or home.key_variable
+    else:
+        raise UsageError(f"--model {spec}: name its endpoint, as in --endpoint http://127.0.0.1:8000/v1")
+    return Address(provider, model, url, _key_in(key_variable) if key_variable else None, key_variable)
+
+
+def _checked(endpoint: str) -> str:
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise UsageError("--endpoint is no URL: write one like http://127.0.0.1:8000/v1") from None
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError("--endpoint holds more than host and path: a key belongs in a variable (--key-variable NAME)")
+    if not usable or not endpoint.isprintable() or " " in endpoint:
+        raise UsageError(f"--endpoint {endpoint}: write http:// or https://, a host and a path")
+    return endpoint.rstrip("/")
+
+
+def _key_in(variable: str) -> str:
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UsageError(
+            f"{variable} is not set: put the key for the model there, or name its variable (--key-variable NAME)"
+        )
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise UsageError(f"{variable} holds something that cannot be a key: spaces, line ends or letters outside ASCII")
+    return key

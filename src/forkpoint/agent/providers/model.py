@@ -1,0 +1,136 @@
+"""A model behind an endpoint. The loop is ours, the wire format pydantic-ai's."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import httpx2
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+)
+from pydantic_ai.models import Model as TheirModel
+from pydantic_ai.models import ModelRequestParameters
+
+from forkpoint.agent.model import Message, ModelFailed, Offer, Reply, Usage
+from forkpoint.agent.providers.address import Address, Provider, Style
+from forkpoint.agent.providers.connection import open_http
+from forkpoint.agent.providers.failure import reason_for, say
+from forkpoint.agent.providers.json_talk import JsonTalk
+from forkpoint.agent.providers.tool_talk import ToolTalk
+
+Opener = Callable[[Address, httpx2.AsyncClient, float], TheirModel]
+
+_WHOLE: Final = ("stop", "length", "tool_call")
+"""How an answer ends that can be used. One that ran out of tokens says what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    messages: list[ModelMessage]
+    offered: ModelRequestParameters
+    within_s: float
+
+
+class ProviderModel:
+    def __init__(self, address: Address, style: Style, opener: Opener) -> None:
+        self._address = address
+        self._talk = JsonTalk() if style is Style.JSON else ToolTalk()
+        self._opener = opener
+        self._trusted = httpx2.create_ssl_context()
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    def ask(
+        self,
+        instructions: str,
+        messages: Sequence[Message],
+        offers: Sequence[Offer],
+        within_s: float,
+        hear: Callable[[str], None],
+    ) -> Reply:
+        told = self._talk.tell(self._talk.instruct(instructions, offers), messages)
+        asked = _Asked(told, self._talk.offer(offers), within_s)
+        response = _finish(self._within(asked, hear))
+        text, calls = self._talk.hear(response)
+        scrub = self._address.scrub
+        scrubbed = tuple(replace(call, arguments=scrub(call.arguments)) for call in calls)
+        return Reply(scrub(text), scrubbed, self._usage(response))
+
+    async def _within(self, asked: _Asked, hear: Callable[[str], None]) -> ModelResponse:
+        """The one limit on time that counts, as an endpoint that trickles keeps every other from running out."""
+        try:
+            async with asyncio.timeout(asked.within_s):
+                return await self._listen(asked, hear)
+        except TimeoutError:
+            raise ModelFailed(say(self._address, f"no whole answer within {asked.within_s:g} s")) from None
+
+    async def _listen(self, asked: _Asked, hear: Callable[[str], None]) -> ModelResponse:
+        async with aclosing(self._stream(asked)) as stream:
+            async for said in stream:
+                if isinstance(said, ModelResponse):
+                    return self._usable(said)
+                hear(said)
+        raise AssertionError("a stream ends with its response")
+
+    async def _stream(self, asked: _Asked) -> AsyncGenerator[str | ModelResponse, None]:
+        """Text as it comes, then the whole response. What fails in here is the endpoint's doing."""
+        async with open_http(self._trusted, asked.within_s, with_key=self._address.key is not None) as http:
+            model = self._opener(self._address, http, asked.within_s)
+            try:
+                async with model_request_stream(
+                    model, asked.messages, model_request_parameters=asked.offered, instrument=False
+                ) as stream:
+                    async for event in stream:
+                        match event:
+                            case PartStartEvent(part=TextPart(content=text)) if text:
+                                yield text
+                            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                                yield text
+                            case _:
+                                pass
+                    yield stream.get()
+            except Exception as problem:  # noqa: BLE001 three clients parse what anyone may have sent
+                raise ModelFailed(say(self._address, reason_for(problem, self._address))) from None
+
+    def _usable(self, response: ModelResponse) -> ModelResponse:
+        if response.finish_reason == "content_filter":
+            raise ModelFailed(say(self._address, "refused to answer"))
+        if response.state != "complete" or response.finish_reason not in _WHOLE:
+            raise ModelFailed(say(self._address, "the answer broke off"))
+        return response
+
+    def _usage(self, response: ModelResponse) -> Usage:
+        used = response.usage
+        return Usage(used.input_tokens, used.output_tokens, self._cost(response))
+
+    def _cost(self, response: ModelResponse) -> float | None:
+        """By the price list that comes with pydantic-ai, for the model that was asked for. Nobody is asked."""
+        if self._address.provider is Provider.OPENAI_COMPATIBLE:
+            return None
+        try:
+            return float(replace(response, model_name=self._address.model).cost().total_price)
+        except (LookupError, ValueError):
+            return None
+
+
+def _finish(asking: Coroutine[Any, Any, ModelResponse]) -> ModelResponse:
+    """In a loop of its own. Not `asyncio.run`: that waits for threads, and a name server may hold one for minutes."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(asking)
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

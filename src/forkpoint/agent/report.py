@@ -1,0 +1,184 @@
+"""Case and explanation -> what is printed: the verdict first and as ever, then what a model added, with what it is worth.
+
+JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
+"""
+
+import json
+from collections.abc import Iterator
+from math import isfinite
+from textwrap import wrap
+from typing import Any
+
+from forkpoint.agent.case import Case
+from forkpoint.agent.claim import Status
+from forkpoint.agent.claims.wording import is_plain, told_ranks
+from forkpoint.agent.hypothesis import CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.report.escape import escape
+from forkpoint.report.json_report import render_json
+
+SCHEMA = "forkpoint.agent/1"
+MAX_OPINION = 400
+_MAX_READ = 20_000
+"""Characters of a model's text that are looked at. What masks make shorter stays longer than what is shown."""
+_MAX_SUSPECTS = 1_000
+_HEADS = {
+    Status.SUPPORTED: "Borne out by the evidence",
+    Status.UNVERIFIABLE: "Neither borne out nor ruled out",
+    Status.CONTRADICTED: "Contradicted by the evidence",
+}
+
+
+def render_explanation_json(case: Case, explanation: Explanation) -> str:
+    """`verdict` comes last and is, to the byte, what `diagnose --json` prints."""
+    told = json.dumps({"schema": SCHEMA, "explanation": _explanation(case, explanation)}, indent=2, allow_nan=False)
+    shown = told[:-2].replace("\x7f", "\\u007f")  # json leaves DEL as it is
+    return f'{shown},\n  "verdict": {render_json(case.verdict)}\n}}'
+
+
+def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
+    hypothesis = explanation.hypothesis
+    return {
+        "model": escape(explanation.model),
+        "ended": None if explanation.ended is None else escape(explanation.ended),
+        "hypothesis": None if hypothesis is None else _hypothesis(case, hypothesis),
+        "claims": [_claim(case, checked) for checked in explanation.claims],
+        "remedies": [_remedy(remedy) for remedy in explanation.remedies],
+        "refused": [escape(why) for why in explanation.refused],
+        "requests": explanation.requests,
+        "tool_calls": explanation.tool_calls,
+        "input_tokens": explanation.usage.input_tokens,
+        "output_tokens": explanation.usage.output_tokens,
+        "cost_usd": explanation.usage.cost_usd,
+    }
+
+
+def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
+    return {
+        "opinion": _clean(case, told.opinion),
+        "confidence": _confidence(told),
+        "earliest": {"group": _clean(case, told.earliest_group), "seq": _number(told.earliest_seq)},
+        "suspects": _suspects(told),
+        "site": {"file": _clean(case, told.site_file), "line": _number(told.site_line)},
+        "missing_evidence": _clean(case, told.missing_evidence),
+    }
+
+
+def _suspects(told: Hypothesis) -> list[int]:
+    return sorted({rank for rank in told.suspects if is_plain(rank)})[:_MAX_SUSPECTS]
+
+
+def _number(value: int | None) -> int | None:
+    """None also for one that no seq or line can have."""
+    return value if value is not None and is_plain(value) else None
+
+
+def _confidence(told: Hypothesis) -> float | None:
+    """None: what it said is no number between 0 and 1, nor near it."""
+    return min(max(told.confidence, 0.0), 1.0) if isfinite(told.confidence) else None
+
+
+def _clean(case: Case, text: str | None) -> str | None:
+    """The model's own words on one line, redacted, and cut."""
+    if text is None:
+        return None
+    told = case.clean(" ".join(text[:_MAX_READ].split()))
+    return told if len(told) <= MAX_OPINION else f"{told[:MAX_OPINION]} ..."
+
+
+def _claim(case: Case, checked: CheckedClaim) -> dict[str, Any]:
+    return {
+        "kind": checked.claim.kind,
+        "says": case.clean(checked.claim.sentence()),
+        "status": checked.status,
+        "why": case.clean(checked.check.why),
+        "evidence": [f"{fact.where}: {fact.says}" for fact in checked.check.facts],
+    }
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "kind": remedy.kind,
+        "title": remedy.title,
+        "where": remedy.where,
+        "patch": remedy.patch,
+        "trusted": remedy.trusted,
+        "notes": list(remedy.notes),
+    }
+
+
+def render_explanation(case: Case, explanation: Explanation, width: int) -> str:
+    """Plain text, to stand under the verdict's report."""
+    return "\n".join(_lines(case, explanation, width))
+
+
+def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
+    yield f"What {escape(explanation.model)} adds"
+    yield from _wrapped("Nothing below changed the verdict above: it was made without a model.", width)
+    if explanation.ended is not None:
+        yield from _wrapped(f"It ended early: {escape(explanation.ended)}.", width)
+    for status in _HEADS:
+        yield from _claim_lines(case, explanation, status, width)
+    if explanation.hypothesis is not None:
+        yield from _opinion_lines(case, explanation.hypothesis, width)
+    for remedy in explanation.remedies:
+        yield from _remedy_lines(remedy, width)
+    if explanation.refused:
+        yield from ("", "Turned away")
+        yield from (line for why in explanation.refused for line in _wrapped(f"- {escape(why)}", width))
+    yield from ("", _tell_cost(explanation))
+
+
+def _claim_lines(case: Case, explanation: Explanation, status: Status, width: int) -> Iterator[str]:
+    found = [checked for checked in explanation.claims if checked.status is status]
+    if found:
+        yield from ("", _HEADS[status])
+    for checked in found:
+        why = "" if status is Status.SUPPORTED else f" ({case.clean(checked.check.why)})"
+        yield from _wrapped(f"- {case.clean(checked.claim.sentence())}{why}", width)
+        for fact in checked.check.facts[:2]:
+            yield from _wrapped(f"    {fact.where}: {fact.says}", width)
+
+
+def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
+    yield from ("", "Its opinion, in its own words and checked by nobody")
+    yield from _wrapped(f"> {_clean(case, told.opinion)}", width)
+    answers = _answers(case, told)
+    if answers:
+        yield from _wrapped(f"> {'; '.join(answers)}", width)
+    if told.missing_evidence:
+        yield from _wrapped(f"> what would decide: {_clean(case, told.missing_evidence)}", width)
+
+
+def _answers(case: Case, told: Hypothesis) -> list[str]:
+    """What it filled in beside its words."""
+    seq, line, confidence = _number(told.earliest_seq), _number(told.site_line), _confidence(told)
+    earliest = f"earliest mismatch {_clean(case, told.earliest_group)} seq {seq}"
+    site = f"site {_clean(case, told.site_file)}:{line}"
+    return [
+        *([earliest] if told.earliest_group and seq is not None else []),
+        *([f"suspects {told_ranks(_suspects(told))}"] if _suspects(told) else []),
+        *([site] if told.site_file and line is not None else []),
+        *([f"confidence {confidence:.2f}"] if confidence is not None else []),
+    ]
+
+
+def _remedy_lines(remedy: Remedy, width: int) -> Iterator[str]:
+    yield ""
+    if not remedy.trusted:
+        yield "UNTRUSTED, written by the model: read it before you use it"
+    yield from _wrapped(f"{remedy.kind.capitalize()} it chose: {escape(remedy.title)}", width)
+    yield from (line for note in remedy.notes for line in _wrapped(f"- {escape(note)}", width))
+    # Tabs are what a patch is applied with, and act on no terminal.
+    yield from ("\t".join(map(escape, line.split("\t"))) for line in remedy.patch.splitlines())
+
+
+def _tell_cost(explanation: Explanation) -> str:
+    usage = explanation.usage
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
+    return f"{explanation.requests} requests, {explanation.tool_calls} tool calls, {tokens}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    return wrap(text, width, initial_indent="", subsequent_indent=indent, break_long_words=False) or [""]

@@ -1,0 +1,167 @@
+"""The conversation with a model: what is in view, what was spent, what is on record."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from forkpoint.agent.budget import Account
+from forkpoint.agent.case import Case
+from forkpoint.agent.fact import Fact, Ledger, Shown
+from forkpoint.agent.model import Answered, Call, Message, Model, ModelFailed, Offer, Reply, Said, Usage
+from forkpoint.agent.tool import Refused, Tool
+from forkpoint.agent.transcript import Record, Transcript
+from forkpoint.agent.wire import Wire, schema_of
+from forkpoint.agent.words import INSTRUCTIONS, list_facts
+
+_MAX_CALLS = 4
+"""Answered of one reply; a model that asks more at once is not reading the answers."""
+_MAX_HEARD = 16
+"""Calls of one reply that are heard at all."""
+_MAX_TEXT = 100_000
+"""Characters of a reply's text, and of one call. A hypothesis has some thousand."""
+_MAX_TOKENS = 10**12
+_MAX_COST = 1e6
+_MAX_ERRORS = 3
+_MAX_TOLD = 300
+"""Characters of what is wrong with a call: some of them are the model's own."""
+
+_Asked = TypeVar("_Asked", bound=Wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Where progress goes. Nothing of it is part of the result."""
+
+    phase: Callable[[str], None]
+    text: Callable[[str], None]
+    """A piece of what the model says, as it says it."""
+
+
+@dataclass(slots=True)
+class Talk:
+    case: Case
+    model: Model
+    account: Account
+    transcript: Transcript
+    hear: Hear
+    clock: Callable[[], float] = time.monotonic
+    ledger: Ledger = field(default_factory=Ledger)
+    refused: list[str] = field(default_factory=list[str])
+    _messages: list[Message] = field(default_factory=list[Message])
+    _asked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def begin(self, name: str, text: str, facts: Sequence[Shown]) -> None:
+        """A phase: what was said in the one before is no longer in view, and may be asked for again."""
+        self._asked.clear()
+        self._messages = [Said(f"{text}\n\n{list_facts(facts)}")]
+        self.transcript.write(Record("phase", {"name": name}))
+        self.hear.phase(name)
+
+    def show(self, facts: Sequence[Fact]) -> tuple[Shown, ...]:
+        """As many as the budget lets a model read at once."""
+        kept = self.account.budget.facts
+        more = [Fact("left out", f"there are more than these {kept} facts")] if len(facts) > kept else []
+        return self.ledger.show([*facts[:kept], *more])
+
+    def offer(self, wire: type[Wire], name: str, description: str, remedies: Sequence[str] = ()) -> Offer:
+        return Offer(name, description, schema_of(wire, self.ledger.ids, remedies))
+
+    def ask(self, offers: Sequence[Offer]) -> Reply:
+        """One request. Raises Spent, ModelFailed."""
+        self.account.check()
+        said = [_on_record(message) for message in self._messages]
+        self.transcript.write(
+            Record("ask", {"instructions": INSTRUCTIONS, "messages": said, "offers": [asdict(o) for o in offers]})
+        )
+        began = self.clock()
+        try:
+            reply = _sound(
+                self.model.ask(INSTRUCTIONS, self._messages, offers, self.account.seconds_left, self.hear.text)
+            )
+        except ModelFailed as error:
+            self.transcript.write(Record("failed", {"why": str(error), "seconds": self._seconds_since(began)}))
+            raise
+        seconds = self._seconds_since(began)
+        self.account.add(reply.usage, seconds)
+        self.transcript.write(Record("reply", {"reply": asdict(reply), "seconds": seconds}))
+        self._messages.append(reply)
+        return reply
+
+    def answer(self, call: Call, text: str) -> None:
+        self._messages.append(Answered(call, text))
+
+    def say(self, text: str) -> None:
+        self._messages.append(Said(text))
+
+    def answer_all(self, reply: Reply, answers: Callable[[Call], str]) -> None:
+        """Providers want every call answered, even one too many."""
+        for number, call in enumerate(reply.calls):
+            self.answer(call, answers(call) if number < _MAX_CALLS else "not answered: too many calls at once")
+
+    def use(self, tool: Tool, call: Call) -> str:
+        """A tool's answer, or why there is none."""
+        return self.look(
+            tool.arguments, call, lambda asked: list_facts(self.show(tuple(tool.answer(self.case, asked))))
+        )
+
+    def look(self, wire: type[_Asked], call: Call, answer: Callable[[_Asked], str]) -> str:
+        """The answer to a question of the model, or why there is none. `answer` may raise Refused."""
+        if not self.account.may_look:
+            return "refused: no more questions; go on with what you have"
+        asked = self.parse(wire, call)
+        key = (call.name, repr(asked))
+        if key in self._asked:
+            return "refused: this was asked before, and the answer has not changed"
+        self._asked.add(key)
+        self.account.tool_calls += 1
+        if isinstance(asked, str):
+            return asked
+        try:
+            return answer(asked)
+        except Refused as why:
+            return f"refused: {self.case.clean(str(why))}"
+
+    def parse(self, wire: type[_Asked], call: Call) -> _Asked | str:
+        """What a call hands in, or what is wrong with it, in words for the model."""
+        try:
+            return wire.model_validate_json(call.arguments)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]
+            told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in wrong)
+            return f"not accepted: {self.case.clean(told[:_MAX_TOLD])}"
+
+    def refuse(self, why: str) -> None:
+        self.refused.append(why)
+
+    def _seconds_since(self, began: float) -> float:
+        return round(self.clock() - began, 3)
+
+
+def _sound(reply: Reply) -> Reply:
+    """What can be written, counted and said again, whatever an endpoint sent. Done twice, it is as done once."""
+    calls = (Call(_text(c.id), _text(c.name), _text(c.arguments)) for c in reply.calls[:_MAX_HEARD])
+    used = reply.usage
+    cost = used.cost_usd if used.cost_usd is not None and 0 <= used.cost_usd < _MAX_COST else None
+    return Reply(_text(reply.text), tuple(calls), Usage(_tokens(used.input_tokens), _tokens(used.output_tokens), cost))
+
+
+def _text(text: str) -> str:
+    """Lone surrogates are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()[:_MAX_TEXT]
+
+
+def _tokens(count: int) -> int:
+    return min(max(count, 0), _MAX_TOKENS)
+
+
+def _on_record(message: Message) -> dict[str, object]:
+    match message:
+        case Said(text):
+            return {"said": text}
+        case Answered(call, text):
+            return {"answered": call.id, "text": text}
+        case Reply():
+            return {"reply": asdict(message)}

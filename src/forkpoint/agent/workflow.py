@@ -1,0 +1,223 @@
+"""The loop: phases in their order, then a hypothesis that is checked and may be mended once, then a probe or a fix.
+
+What a model does wrong is turned away and told in the result; what it, its endpoint or its budget cannot do ends the
+explanation early. In each case what the engine judged stays as it is.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+
+from forkpoint import __version__
+from forkpoint.agent.budget import Spent
+from forkpoint.agent.case import Case
+from forkpoint.agent.catalogue import Offered, offer_at, offers
+from forkpoint.agent.checking import Checked, check_claims
+from forkpoint.agent.claim import Status
+from forkpoint.agent.fact import Shown
+from forkpoint.agent.hypothesis import CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.agent.model import Call, ModelFailed, Offer
+from forkpoint.agent.patch_check import check_patch
+from forkpoint.agent.phases import Phase, reading_phases
+from forkpoint.agent.talk import Talk
+from forkpoint.agent.tool import Refused, Tool
+from forkpoint.agent.tools import similar
+from forkpoint.agent.transcript import SCHEMA, Record
+from forkpoint.agent.wire import Wire
+from forkpoint.agent.words import HYPOTHESIS, REMEDY, REPAIR, Choice, GoOn, OfferAt
+from forkpoint.model.verdict import Cause
+from forkpoint.report.json_report import render_json
+
+_SUBMIT = "submit_hypothesis"
+_LOOKS = 3
+"""Requests in a phase that may ask; the next can only go on."""
+_TRIES = 2
+"""To hand in something that can be read."""
+_MAX_NOTE = 300
+_MAX_READ = 2_000
+"""Characters of a note that are looked at: redacting a page takes seconds."""
+_MAX_CHOSEN = 3
+
+
+class _Course:
+    """What has come of it so far: a failure later on takes none of it away."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.notes: list[str] = []
+        self.kept: dict[str, Shown] = {}
+        self.hypothesis: Hypothesis | None = None
+        self.checked = Checked((), ())
+        self.remedies: tuple[Remedy, ...] | None = None
+        """None: nothing was chosen yet."""
+
+    def run(self, similar_tool: Tool) -> None:
+        for phase in reading_phases(similar_tool):
+            self._read(phase)
+        self._conclude()
+        if self.talk.case.analysis is not None and self.talk.case.verdict.cause is not Cause.HEALTHY:
+            self._choose()
+
+    def _begin(self, name: str, task: str, facts: tuple[Shown, ...]) -> None:
+        """What earlier phases left in view comes first."""
+        notes = "".join(f"\nYour note: {note}" for note in self.notes)
+        fresh = {shown.id for shown in facts}
+        kept = [shown for shown in self.kept.values() if shown.id not in fresh]
+        self.talk.begin(name, f"{task}{notes}", (*kept[-self.talk.account.budget.facts :], *facts))
+
+    def _read(self, phase: Phase) -> None:
+        talk = self.talk
+        limit = talk.account.budget.facts
+        self._begin(phase.name, phase.task, talk.show(tuple(islice(phase.shows(talk.case), limit + 1))))
+        for look in range(_LOOKS + 1):
+            asking = phase.tools if look < _LOOKS and talk.account.may_look else ()
+            offered = [talk.offer(t.arguments, t.name, t.description) for t in asking]
+            reply = talk.ask([*offered, talk.offer(GoOn, "go_on", "End this phase.")])
+            talk.answer_all(reply, partial(self._answer, {tool.name: tool for tool in asking}))
+            if not reply.calls or any(call.name == "go_on" for call in reply.calls):
+                return
+
+    def _answer(self, tools: dict[str, Tool], call: Call) -> str:
+        if call.name in tools:
+            return self.talk.use(tools[call.name], call)
+        if call.name != "go_on":
+            return _no_such([*tools, "go_on"])
+        parsed = self.talk.parse(GoOn, call)
+        if isinstance(parsed, str):
+            return parsed
+        note = self.talk.case.clean(parsed.note[:_MAX_READ])[:_MAX_NOTE]
+        self.notes += [note] if note else []
+        self.kept |= {shown.id: shown for shown in self.talk.ledger.shown if shown.id in parsed.evidence}
+        return "noted"
+
+    def _conclude(self) -> None:
+        self._begin("hypothesis", HYPOTHESIS, ())
+        self._hand_in()
+        wrong = [c for c in self.checked.claims if c.status is Status.CONTRADICTED]
+        if not wrong:
+            return
+        clean = self.talk.case.clean
+        told = (f"- {clean(c.claim.sentence())}: {clean(c.check.why)}" for c in wrong)
+        facts = self.talk.show(tuple(f for c in wrong for f in c.check.facts))
+        self.talk.say("\n".join([REPAIR, *told, "", *map(str, facts)]))
+        self._hand_in()
+
+    def _hand_in(self) -> None:
+        """The newest that can be read counts."""
+        talk = self.talk
+        for _ in range(_TRIES):
+            reply = talk.ask([talk.offer(Hypothesis, _SUBMIT, "Hand in your hypothesis; its claims are checked.")])
+            handed: list[Hypothesis] = []
+            talk.answer_all(reply, partial(self._answer_hypothesis, handed))
+            if handed:
+                self.hypothesis = handed[0]
+                self.checked = check_claims(talk.case, talk.ledger, handed[0])
+                told = [_on_record(talk.case, checked) for checked in self.checked.claims]
+                talk.transcript.write(Record("checked", {"claims": told}))
+                return
+            if not reply.calls:
+                talk.say(f"Call {_SUBMIT}.")
+        talk.refuse("what the model handed in as a hypothesis could not be read")
+
+    def _answer_hypothesis(self, handed: list[Hypothesis], call: Call) -> str:
+        if call.name != _SUBMIT:
+            return _no_such([_SUBMIT])
+        parsed = self.talk.parse(Hypothesis, call)
+        handed += [parsed] if isinstance(parsed, Hypothesis) else []
+        return _received(parsed)
+
+    def _choose(self) -> None:
+        known = {offered.id: offered for offered in offers(self.talk.case)}
+        self._begin("probe or fix", f"{REMEDY}\n{self._list(known.values())}", ())
+        for _ in range(_LOOKS):
+            reply = self.talk.ask(self._choices(known))
+            self.talk.answer_all(reply, partial(self._answer_choice, known))
+            if self.remedies is not None or not reply.calls:
+                return
+        self.talk.refuse("what the model handed in as a choice could not be read")
+
+    def _choices(self, known: dict[str, Offered]) -> list[Offer]:
+        choose = self.talk.offer(Choice, "choose", "Choose probes and fixes; ends the workflow.", tuple(known))
+        at = self.talk.offer(OfferAt, "offer_at", "The engine's probes and fixes for a line of source.")
+        return [choose, at] if self.talk.account.may_look else [choose]
+
+    def _answer_choice(self, known: dict[str, Offered], call: Call) -> str:
+        if call.name == "offer_at":
+            return self.talk.look(OfferAt, call, partial(self._offer_at, known))
+        if call.name != "choose":
+            return _no_such(["choose", "offer_at"])
+        choice = self.talk.parse(Choice, call)
+        if isinstance(choice, Choice):
+            self.remedies = tuple(self._chosen(choice, known))
+        return _received(choice)
+
+    def _offer_at(self, known: dict[str, Offered], at: OfferAt) -> str:
+        found = offer_at(self.talk.case, at.file, at.line)
+        known |= {offered.id: offered for offered in found}
+        return self._list(found)
+
+    def _list(self, offered: Iterable[Offered]) -> str:
+        return "\n".join(self.talk.case.clean(f"{o.id} {o.kind} at {o.where}: {o.title}") for o in offered)
+
+    def _chosen(self, choice: Choice, known: dict[str, Offered]) -> Iterator[Remedy]:
+        for number in islice(dict.fromkeys(choice.remedies), _MAX_CHOSEN):
+            if number in known:
+                yield known[number].remedy
+            else:
+                self.talk.refuse("the model chose a probe or fix that was never offered")
+        if choice.patch:
+            try:
+                yield check_patch(self.talk.case, choice.patch, choice.functions)
+            except Refused as why:
+                self.talk.refuse(f"a patch that the model wrote was turned away: {self.talk.case.clean(str(why))}")
+
+
+def explain(talk: Talk, similar_tool: Tool = similar.TOOL) -> Explanation:
+    """Never raises for what a model, its endpoint or its budget does."""
+    account = talk.account
+    talk.transcript.write(Record("start", _started(talk)))
+    course = _Course(talk)
+    ended = None
+    try:
+        course.run(similar_tool)
+    except (Spent, ModelFailed) as why:
+        ended = str(why)
+    explanation = Explanation(
+        model=talk.model.name,
+        hypothesis=course.hypothesis,
+        claims=course.checked.claims,
+        remedies=course.remedies or (),
+        refused=(*talk.refused, *course.checked.refused),
+        ended=ended,
+        requests=account.requests,
+        tool_calls=account.tool_calls,
+        usage=account.usage,
+    )
+    talk.transcript.write(Record("end", {"ended": ended, "requests": account.requests, "usage": asdict(account.usage)}))
+    return explanation
+
+
+def _started(talk: Talk) -> dict[str, object]:
+    verdict = talk.case.clean(render_json(talk.case.verdict))
+    return {
+        "schema": SCHEMA,
+        "forkpoint": __version__,
+        "model": talk.model.name,
+        "budget": asdict(talk.account.budget),
+        "verdict": sha256(verdict.encode()).hexdigest(),
+    }
+
+
+def _no_such(names: Iterable[str]) -> str:
+    return f"refused: there is no such tool in this phase; there are {', '.join(names)}"
+
+
+def _received(parsed: Wire | str) -> str:
+    """To the model: what is wrong with what it handed in, if anything."""
+    return parsed if isinstance(parsed, str) else "received"
+
+
+def _on_record(case: Case, checked: CheckedClaim) -> dict[str, object]:
+    return {"claim": checked.claim.model_dump(), "status": checked.status, "why": case.clean(checked.check.why)}

@@ -1,0 +1,221 @@
+"""`forkpoint agent`: the verdict, and what a model adds to it under the engine's control."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.diagnose import (
+    _print_problems,
+    add_source_argument,
+    add_width_argument,
+    exit_code,
+    print_verdict,
+    terminal_width,
+)
+from forkpoint.cli.output_file import check_writable
+from forkpoint.cli.progress import Progress
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.agent.budget import Budget
+    from forkpoint.agent.case import Case
+    from forkpoint.agent.hypothesis import Explanation
+    from forkpoint.agent.talk import Hear
+
+_DESCRIPTION = """\
+Diagnose, then let a model walk the same workflow: it sees facts with ids, asks
+through read-only tools, and hands in claims. The engine checks every claim and
+says which are borne out, which are contradicted and which nothing shows. The
+verdict is made before and without the model, and nothing it says changes it.
+
+MODEL is PROVIDER:NAME:
+  openai-compatible:NAME  with --endpoint URL: vLLM, Ollama, llama.cpp
+  openai:NAME             OPENAI_API_KEY
+  openai-chat:NAME        the same, chat completions
+  anthropic:NAME          ANTHROPIC_API_KEY
+There is no default: without --model nothing leaves this machine. What does is
+redacted: secrets masked; hosts, addresses and users under other names. Proxies
+of the environment are not used.
+
+exit codes as of diagnose: what the model does or fails to do changes none
+"""
+
+
+def run(args: Namespace) -> int:
+    if (args.model is None) == (args.replay is None):
+        raise UsageError("say --model PROVIDER:NAME, or --replay FILE to play a transcript again")
+    _need_extra()
+    return _replay(args) if args.replay is not None else _explain(args)
+
+
+def _explain(args: Namespace) -> int:
+    from forkpoint.agent.budget import Account
+    from forkpoint.agent.providers import Style, connect
+    from forkpoint.agent.talk import Talk
+    from forkpoint.agent.transcript import TranscriptFile, places
+    from forkpoint.agent.workflow import explain
+
+    if not args.paths:
+        raise UsageError("say which evidence: forkpoint agent PATH --model ...")
+    _check_transcript(args)
+    budget = _budget(args)
+    model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
+    case = _open(args.paths, args.source, args)
+    with TranscriptFile(args.transcript or os.devnull) as transcript:
+        transcript.write(places(args.paths, args.source, case.redactor))
+        talk = Talk(case, model, Account(budget), transcript, _hear(quiet=args.quiet))
+        code = _finish(case, explain(talk), args)
+    if transcript.problem is not None:  # it does not take the answer away
+        raise UsageError(transcript.problem)
+    return code
+
+
+def _replay(args: Namespace) -> int:
+    from forkpoint.agent.budget import Account
+    from forkpoint.agent.replay import Replayed
+    from forkpoint.agent.talk import Talk
+    from forkpoint.agent.transcript import read_transcript
+    from forkpoint.agent.workflow import explain
+
+    given = next((name for name in _NOT_IN_A_REPLAY if getattr(args, name) is not None), None)
+    if given is not None:
+        raise UsageError(f"{_option(given)} means nothing with --replay: the transcript says it")
+    if args.source and not args.paths:
+        raise UsageError("--source belongs to PATH: give both, or let the transcript say both")
+    replayed = Replayed(read_transcript(args.replay), args.replay)
+    paths, source = (args.paths, args.source) if args.paths else replayed.places()
+    case = _open(paths, source, args)
+    talk = Talk(case, replayed, Account(replayed.budget), replayed, _hear(quiet=args.quiet), replayed.clock)
+    explanation = explain(talk)
+    replayed.finish()
+    return _finish(case, explanation, args)
+
+
+def _check_transcript(args: Namespace) -> None:
+    if args.transcript is None:
+        return
+    check_writable("--transcript", args.transcript)
+    place = Path(args.transcript).resolve()
+    if any(Path(path).resolve() in (place, *place.parents) for path in args.paths):
+        raise UsageError(f"--transcript {args.transcript}: lies in the evidence; choose another place")
+
+
+def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
+    """Prints the verdict before anybody is asked."""
+    from forkpoint.agent.case import open_case
+
+    with Progress(sys.stderr, quiet=args.quiet) as progress:
+        case = open_case(paths, source, progress)
+    if not args.quiet:
+        _print_problems(case.incident.capture.problems)
+    if not args.json:
+        print_verdict(case.verdict, as_json=False, width=args.width)
+        sys.stdout.flush()
+    return case
+
+
+def _finish(case: "Case", explanation: "Explanation", args: Namespace) -> int:
+    from forkpoint.agent.report import render_explanation, render_explanation_json
+
+    if args.json:
+        print(render_explanation_json(case, explanation))
+    else:
+        print(f"\n{render_explanation(case, explanation, args.width or terminal_width())}")
+    if explanation.ended is not None and not args.quiet:
+        print(f"forkpoint: the model's part ended early: {escape(explanation.ended)}", file=sys.stderr)
+    return exit_code(case.verdict)
+
+
+def _hear(*, quiet: bool) -> "Hear":
+    """Phases on standard error, and what the model says as it says it where somebody looks on."""
+    from forkpoint.agent.talk import Hear
+
+    def phase(name: str) -> None:
+        print(f"{new_line}forkpoint: {name} ...", file=sys.stderr, flush=True)
+
+    def text(piece: str) -> None:
+        print(escape(piece.replace("\n", " ")), end="", file=sys.stderr, flush=True)
+
+    def nothing(_: str) -> None:
+        pass
+
+    looks_on = sys.stderr.isatty() and not quiet
+    new_line = "\n" if looks_on else ""
+    return Hear(nothing if quiet else phase, text if looks_on else nothing)
+
+
+def _budget(args: Namespace) -> "Budget":
+    from forkpoint.agent.budget import Budget
+
+    given = {name: getattr(args, name) for name in _BUDGETS}
+    try:
+        return Budget(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise UsageError(f"--max-...: {error}") from error
+
+
+def _need_extra() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("pydantic") is None:
+        raise UsageError("forkpoint agent needs its extra: pip install 'forkpoint[agent]'")
+
+
+_BUDGETS = {
+    "requests": (int, "N", "requests to the model (24)"),
+    "tool_calls": (int, "N", "questions it may ask (16)"),
+    "tokens": (int, "N", "tokens sent and received (200000)"),
+    "cost_usd": (float, "USD", "cost, where the provider's price is known (no limit)"),
+    "seconds": (float, "S", "seconds of waiting for the model (300)"),
+    "facts": (int, "N", "facts shown at a time (30); fewer for a model with a small context"),
+}
+
+
+def _option(name: str) -> str:
+    return f"--{'max-' if name in _BUDGETS else ''}{name.replace('_', '-')}"
+
+
+_NOT_IN_A_REPLAY = ("endpoint", "key_variable", "transcript", *_BUDGETS)
+
+
+def add_model_arguments(parser: ArgumentParser) -> None:
+    """Which model, and what it may use up."""
+    parser.add_argument("--model", metavar="PROVIDER:NAME", help="the model; no default")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+    )
+    parser.add_argument("--key-variable", metavar="NAME", help="environment variable with the API key")
+    parser.add_argument(
+        "--style",
+        choices=("tools", "json"),
+        default="tools",
+        help="json: for models without tool calls (default: tools)",
+    )
+    for name, (kind, metavar, what) in _BUDGETS.items():
+        parser.add_argument(_option(name), dest=name, type=kind, metavar=metavar, help=what)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="evidence: files or folders, as for diagnose")
+    add_source_argument(parser)
+    add_model_arguments(parser)
+    parser.add_argument("--transcript", metavar="FILE", help="write what is said, redacted, as hash-chained JSON lines")
+    parser.add_argument(
+        "--replay", metavar="FILE", help="play a transcript again, without a model, and check every step"
+    )
+    parser.add_argument("--json", action="store_true", help="print verdict and explanation as JSON (forkpoint.agent/1)")
+    add_width_argument(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
+
+
+COMMAND = Command(
+    name="agent",
+    help="let a model explain a verdict; every claim is checked",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

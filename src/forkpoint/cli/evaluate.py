@@ -1,0 +1,121 @@
+"""`forkpoint eval`: what a model is worth, on cases whose truth is known."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.agent import _budget, _need_extra, add_model_arguments
+from forkpoint.cli.command import Command
+from forkpoint.cli.lab import _positive
+from forkpoint.cli.output_file import write_file
+from forkpoint.errors import ForkpointError, UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.agent.evaluation import Plan, Run
+
+_DESCRIPTION = """\
+Let a model explain recorded cases whose truth is known, and count: fork point,
+suspects and line of source right, claims that the evidence bears out or
+contradicts, abstentions, requests, tokens, cost and time. Beside it stands
+what the engine says alone, so that what the model adds can be seen.
+
+CASES is a folder of cases, each with case.toml, capture/ and source/, as in
+the repository and as `forkpoint lab run --out` writes them. The model sees no
+name of a case, and no story of it or of another run of the same fault.
+
+An endpoint that gives no reply in three runs one after the other ends it.
+
+exit codes:
+  0  all runs done, every verdict as without a model
+  1  a verdict differs: a bug in forkpoint
+  2  wrong usage
+  3  the endpoint does not reply, or a case cannot be read
+"""
+_RESULTS = "results.json"
+_COLUMNS = 150
+"""Of the table where nobody looks on: a file or a pipe has no width."""
+
+
+def run(args: Namespace) -> int:
+    if args.model is None:
+        raise UsageError("say --model PROVIDER:NAME; there is no default")
+    _need_extra()
+    from forkpoint.agent.evaluation import evaluate, read_known
+
+    cases = read_known(args.cases, args.only)
+    plan = _plan(args)
+    runs: list[Run] = []
+    failed: ForkpointError | None = None
+    try:
+        for done in evaluate(cases, plan):
+            runs.append(done)
+            _tell(done, len(runs), len(cases) * plan.repeat, quiet=args.quiet)
+    except ForkpointError as error:  # what was found before it counts all the same
+        failed = error
+    _print(plan, runs, args)
+    if failed is not None:
+        raise failed
+    return 0 if all(done.verdict_intact for done in runs) else 1
+
+
+def _plan(args: Namespace) -> "Plan":
+    from forkpoint.agent.evaluation import Plan
+    from forkpoint.agent.providers import Style, connect
+
+    if args.out is not None:
+        try:
+            args.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--out {args.out}: cannot be made: {error.strerror}; choose another place") from error
+    model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
+    return Plan(model, _budget(args), args.repeat, args.out)
+
+
+def _tell(done: "Run", number: int, planned: int, *, quiet: bool) -> None:
+    from forkpoint.agent.evaluation.tables import tell_run
+
+    if not quiet:
+        print(f"forkpoint: {number}/{planned} {escape(done.case)}: {tell_run(done)}", file=sys.stderr, flush=True)
+
+
+def _print(plan: "Plan", runs: "list[Run]", args: Namespace) -> None:
+    from rich.console import Console
+
+    from forkpoint.agent.evaluation import total
+    from forkpoint.agent.evaluation.tables import render_results_json, runs_table, tell_totals, totals_table
+
+    totals = total(runs)
+    as_json = render_results_json(plan, runs, totals)
+    if args.out is not None:
+        write_file(str(args.out / _RESULTS), [as_json, "\n"])
+    if args.json:
+        print(as_json)
+        return
+    console = Console(width=None if sys.stdout.isatty() else _COLUMNS, highlight=False, markup=False)
+    console.print(runs_table(runs))
+    console.print()
+    console.print(totals_table(totals, plan.model.name))
+    print(f"\n{tell_totals(totals)}")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
+    )
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
+    parser.add_argument("--repeat", type=_positive, default=1, metavar="N", help="each case so often (default: 1)")
+    add_model_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.eval/1)")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+COMMAND = Command(
+    name="eval",
+    help="what a model is worth, on cases whose truth is known",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,44 @@
+"""Cases to check claims against: recorded ones, and small programs beside the evidence of a recorded one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from cases import CASES, load_cases
+from forkpoint.agent.case import Case, open_case
+from forkpoint.source import read_program
+from forkpoint.source.analysis import analyse
+from source.written import analysis_of
+
+DECIDES, CALLS = "# decides", "# calls"
+
+
+@cache
+def recorded(number: str) -> Case:
+    source = CASES / number / "source"
+    return open_case([str(CASES / number / "capture")], [str(source)] if source.is_dir() else [])
+
+
+def all_recorded() -> Iterator[tuple[str, Case]]:
+    for case in load_cases():
+        yield case.number, recorded(case.number)
+
+
+def with_source(folder: Path, **modules: str) -> Case:
+    """A recorded case, as if this program had run."""
+    analysis = analysis_of(folder, **modules)
+    return replace(recorded("0001"), source=(str(folder),), analysis=analysis, forks=())
+
+
+def with_text(folder: Path, text: str, name: str = "train.py") -> Case:
+    """The same for one file as it is, with nothing put before it."""
+    (folder / name).write_bytes(text.encode())
+    return replace(recorded("0001"), source=(str(folder),), analysis=analyse(read_program([str(folder)])), forks=())
+
+
+def marked(folder: Path, mark: str, name: str = "train.py") -> int:
+    """The number of the one line that bears this mark."""
+    lines = (folder / name).read_text().splitlines()
+    (found,) = [number for number, line in enumerate(lines, 1) if mark in line]
+    return found

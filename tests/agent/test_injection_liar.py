@@ -1,0 +1,88 @@
+"""A model that lies in everything it says: nothing of it reaches the verdict, the disk, or whoever reads on."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import forkpoint
+from agent.claim_cases import recorded
+from agent.injections.liar import Liar
+from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
+from cases import CASES, load_cases
+from forkpoint.agent.budget import Account, Budget
+from forkpoint.agent.case import Case
+from forkpoint.agent.claim import Status
+from forkpoint.agent.claims import CLAIMS
+from forkpoint.agent.hypothesis import Explanation
+from forkpoint.agent.talk import Hear, Talk
+from forkpoint.agent.tools import TOOLS
+from forkpoint.agent.transcript import Unwritten
+from forkpoint.agent.workflow import explain
+from forkpoint.report.json_report import render_json
+
+CORPUS = load_corpus()
+ORDERS = [i.text.replace("{secret}", SECRET).replace("{canary}", "canary") for i in CORPUS]
+
+
+def explained(case: Case, liar: Liar) -> Explanation:
+    quiet = Hear(lambda _: None, lambda _: None)
+    return explain(Talk(case, liar, Account(Budget()), Unwritten(), quiet))
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize("number", [case.number for case in load_cases()])
+def test_a_model_that_lies_changes_no_verdict_and_no_file(
+    number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, files = recorded(number), tree(CASES / number)
+    liar = Liar(int(number), ORDERS)
+    monkeypatch.chdir(tmp_path)
+
+    explanation = explained(case, liar)
+
+    assert explanation.requests > 0
+    assert render_json(case.verdict) == render_json(forkpoint.diagnose(forkpoint.read(case.paths), case.source))
+    assert tree(CASES / number) == files
+    assert list(tmp_path.iterdir()) == []
+    assert [line for line in liar.told if not line.isprintable() or SECRET in line] == []
+
+
+@pytest.mark.parametrize("injection", CORPUS, ids=lambda injection: injection.name)
+def test_a_model_that_obeys_a_planted_text_changes_no_verdict_and_no_file(
+    injection: Injection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = open_planted(injection, tmp_path)
+    verdict, files = render_json(case.verdict), tree(tmp_path)
+    liar = Liar(len(injection.text), [injection.text])
+
+    explained(case, liar)
+
+    assert render_json(case.verdict) == verdict
+    assert tree(tmp_path) == files
+    assert [line for line in liar.told if not line.isprintable() or SECRET in line] == []
+
+
+def test_the_liar_is_heard_by_every_tool_and_every_check() -> None:
+    """Lies that nobody listens to would prove nothing."""
+    told: set[str] = set()
+    checked: set[str] = set()
+    contradicted = refused = False
+    for seed in range(80):
+        liar = Liar(seed, ORDERS)
+        explanation = explained(recorded("0001"), liar)
+        told |= {name for name, answers in liar.answered.items() if any(a.startswith("[F") for a in answers)}
+        checked |= {claim.claim.kind for claim in explanation.claims}
+        contradicted |= any(claim.status is Status.CONTRADICTED for claim in explanation.claims)
+        refused |= bool(explanation.refused)
+
+    assert told == {tool.name for tool in TOOLS} - {"messages"}  # the case has none
+    assert checked == {get_args(claim.model_fields["kind"].annotation)[0] for claim in CLAIMS}
+    assert contradicted
+    assert refused
