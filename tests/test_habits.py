@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "forkpoint"
 MODULES = sorted([*SRC.rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "docs").rglob("*.py")])
 SOURCES = sorted(SRC.rglob("*.py"))
-INSIDE_TRAINING = tuple(f"src/forkpoint/{name}/" for name in ("consensus", "controller", "guard", "lab/jobs"))
+INSIDE_TRAINING = tuple(
+    f"src/forkpoint/{name}/" for name in ("consensus", "controller", "guard", "lab/jobs", "torchrun")
+)
 """What runs inside training processes, and nothing else, imports torch."""
 HEADINGS = ("What it looks like", "Why it happens", "What rules it out", "Fix")
 

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from _thread import interrupt_main
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from pathlib import Path
@@ -272,6 +273,17 @@ def test_an_endpoint_that_fails_now_and_then_is_asked_on(capsys: pytest.CaptureF
 
     assert [run["requests"] for run in told["runs"]] == [0, 0, 1, 0, 0]
     assert all("status 400" in run["ended"] for run in told["runs"])
+
+
+def test_what_was_counted_before_ctrl_c_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: Request) -> Status:
+        interrupt_main()
+        return Status(400)
+
+    code, out, _ = evaluate(capsys, [Status(400), interrupted], "--only", "0001", "0003")
+
+    assert code == 130
+    assert "1 runs: 1 abstained, 1 ended early" in out
 
 
 # ----------------------------------------------------------------------------------------------------- unseen names

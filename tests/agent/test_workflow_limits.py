@@ -65,6 +65,18 @@ def test_tokens_end_it():
     assert (found.explanation.requests, found.explanation.usage) == (3, Usage(300, 60))
 
 
+def test_a_slow_model_leaves_out_phases_and_still_hands_in_its_hypothesis():
+    ticks = count(0, 25).__next__  # before and after each request: 25 seconds of waiting
+    model = says_in_turn([go_on(), go_on(), submit(ISSUED), choose("X1")])
+    found = explain(Talk(recorded("0001"), model, Account(Budget(seconds=80.0)), Unwritten(), QUIET, ticks))
+
+    assert [c.check.status for c in found.claims] == ["supported"]
+    assert [why for why in found.refused if "left out" in why] == [
+        f"the phase {name} was left out, to leave budget for a hypothesis"
+        for name in ("cohorts", "earliest mismatch", "source")
+    ]
+
+
 def test_cost_ends_it_where_the_price_is_known():
     one = walk([go_on()], "openai:gpt-5", budget=Budget(requests=1)).explanation.usage.cost_usd
     assert one is not None

@@ -23,7 +23,7 @@ MOST_TOKENS = 240
 """Of one answer."""
 MOST_ITEMS = 2
 MOST_LETTERS = 32
-GREATEST = 64
+GREATEST = 20
 NO_BLANKS = {"x-guidance": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}}
 _READ = 65536
 

@@ -16,8 +16,9 @@ from forkpoint.report.html import render_html
 Opener = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: while it is there, its event loop keeps tests of other files from running theirs."""
     chromium = find_chromium()
     if chromium is None:
         pytest.skip("no chromium: apt-get install chromium")

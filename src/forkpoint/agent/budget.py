@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from forkpoint.agent.model import Usage
+
+_FOR_READING: Final = 0.6
+"""Share of tokens and time after which no phase is begun that only reads: a slow model, too, is to come to its hypothesis."""
 
 
 class Spent(Exception):
@@ -70,6 +74,11 @@ class Account:
     @property
     def tokens(self) -> int:
         return self.usage.input_tokens + self.usage.output_tokens
+
+    @property
+    def may_read_on(self) -> bool:
+        """Enough is left to begin a phase that only reads, and to hand in a hypothesis afterwards."""
+        return self.tokens < _FOR_READING * self.budget.tokens and self.seconds < _FOR_READING * self.budget.seconds
 
     @property
     def seconds_left(self) -> float:

@@ -55,7 +55,10 @@ class _Course:
 
     def run(self, similar_tool: Tool) -> None:
         for phase in reading_phases(similar_tool):
-            self._read(phase)
+            if self.talk.account.may_read_on:
+                self._read(phase)
+            else:
+                self.talk.refuse(f"the phase {phase.name} was left out, to leave budget for a hypothesis")
         self._conclude()
         if self.talk.case.analysis is not None and self.talk.case.verdict.cause is not Cause.HEALTHY:
             self._choose()

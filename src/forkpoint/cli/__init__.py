@@ -10,7 +10,24 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from forkpoint import __version__
-from forkpoint.cli import demo, diagnose, explain, lab, lint, serve, watch
+from forkpoint.cli import (
+    agent,
+    attribution,
+    bundle,
+    collect,
+    demo,
+    diagnose,
+    doctor,
+    env,
+    evaluate,
+    explain,
+    lab,
+    lint,
+    mcp,
+    run,
+    serve,
+    watch,
+)
 from forkpoint.cli.command import Command
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
@@ -18,11 +35,20 @@ from forkpoint.report.escape import escape
 COMMANDS: tuple[Command, ...] = (
     diagnose.COMMAND,
     demo.COMMAND,
-    lab.COMMAND,
-    serve.COMMAND,
+    run.COMMAND,
+    doctor.COMMAND,
+    env.COMMAND,
+    collect.COMMAND,
+    bundle.COMMAND,
     watch.COMMAND,
-    explain.COMMAND,
+    serve.COMMAND,
     lint.COMMAND,
+    explain.COMMAND,
+    lab.COMMAND,
+    agent.COMMAND,
+    mcp.COMMAND,
+    evaluate.COMMAND,
+    attribution.COMMAND,
 )
 
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70

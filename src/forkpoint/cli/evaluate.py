@@ -47,12 +47,12 @@ def run(args: Namespace) -> int:
     cases = read_known(args.cases, args.only)
     plan = _plan(args)
     runs: list[Run] = []
-    failed: ForkpointError | None = None
+    failed: ForkpointError | KeyboardInterrupt | None = None
     try:
         for done in evaluate(cases, plan):
             runs.append(done)
             _tell(done, len(runs), len(cases) * plan.repeat, quiet=args.quiet)
-    except ForkpointError as error:  # what was found before it counts all the same
+    except (ForkpointError, KeyboardInterrupt) as error:  # what was found before it counts all the same
         failed = error
     _print(plan, runs, args)
     if failed is not None:
