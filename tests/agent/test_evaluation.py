@@ -261,7 +261,7 @@ def test_a_dead_endpoint_is_said_after_three_runs(capsys: pytest.CaptureFixture[
     assert code == 3
     assert "no reply in 3 runs one after the other; the last: 127.0.0.1:" in said.err
     assert "nothing listens there" in said.err
-    assert "3 runs: 3 abstained, 3 ended early" in said.out
+    assert "runs: 3, of which 3 abstained and 3 ended early" in said.out
 
 
 def test_an_endpoint_that_fails_now_and_then_is_asked_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +283,7 @@ def test_what_was_counted_before_ctrl_c_is_printed(capsys: pytest.CaptureFixture
     code, out, _ = evaluate(capsys, [Status(400), interrupted], "--only", "0001", "0003")
 
     assert code == 130
-    assert "1 runs: 1 abstained, 1 ended early" in out
+    assert "runs: 1, of which 1 abstained and 1 ended early" in out
 
 
 # ----------------------------------------------------------------------------------------------------- unseen names

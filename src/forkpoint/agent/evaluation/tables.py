@@ -96,7 +96,7 @@ def tell_totals(totals: Totals) -> str:
     lines = (
         f"claims: {totals.claims} handed in, {totals.supported} borne out{grounded}, {checked}",
         f"not checked, as they cite what was never shown: {totals.turned_away}",
-        f"{totals.runs} runs: {totals.abstained} abstained, {totals.ended_early} ended early",
+        f"runs: {totals.runs}, of which {totals.abstained} abstained and {totals.ended_early} ended early",
         f"verdict to the byte as without a model: {totals.verdicts_intact} of {totals.runs}",
         f"{totals.requests} requests, {totals.tool_calls} tool calls, {tokens}",
         f"{totals.seconds:.0f} s for the model ({each:.1f} s a run), {totals.engine_seconds:.1f} s for the engine",
