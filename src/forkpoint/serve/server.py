@@ -9,8 +9,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import Literal
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from forkpoint.errors import UsageError
 from forkpoint.serve.app import make_app
@@ -72,21 +74,26 @@ def serving(bound: Bound, root: str, source: Sequence[str] = ()) -> Generator[No
         thread.join(_JOIN_S)
 
 
-async def _serve(bound: Bound, watch: Watch, begun: Callable[["_Server"], None] | None = None) -> None:
-    config = uvicorn.Config(
-        Guard(make_app(watch), bound.port, bound.token),
+def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] = "off") -> uvicorn.Config:
+    """Of a server on loopback that prints nothing of its own."""
+    return uvicorn.Config(
+        app,
         loop="asyncio",
         http="h11",
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         log_config=None,
         log_level="error",
         access_log=False,
         proxy_headers=False,  # nobody stands in front, so nobody may say who asks
         server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
+        limit_concurrency=connections,
         timeout_graceful_shutdown=_LAST_WORDS_S,
     )
+
+
+async def _serve(bound: Bound, watch: Watch, begun: Callable[["_Server"], None] | None = None) -> None:
+    config = quiet_config(Guard(make_app(watch), bound.port, bound.token), _MAX_CONNECTIONS)
     watching = asyncio.create_task(watch.run())
     server = _Server(config, watch, watching)
     if begun:

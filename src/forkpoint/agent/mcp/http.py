@@ -19,12 +19,12 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forkpoint.errors import UsageError
+from forkpoint.serve.server import quiet_config
 
 TOKEN_VARIABLE = "FORKPOINT_MCP_TOKEN"  # noqa: S105 the name of a variable
 _LOOPBACK = "127.0.0.1"
 _MIN_TOKEN = 16
 _MAX_CONNECTIONS = 50
-_LAST_WORDS_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,7 @@ def serve_http(server: "Server[Any]", bound: Bound) -> None:
             allowed_hosts=list(names), allowed_origins=[f"http://{name}" for name in names]
         ),
     )
-    config = uvicorn.Config(
-        _Guard(app, bound.token),
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # nobody stands in front, so nobody may say who asks
-        server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_graceful_shutdown=_LAST_WORDS_S,
-    )
+    config = quiet_config(_Guard(app, bound.token), _MAX_CONNECTIONS, lifespan="on")
     uvicorn.Server(config).run(sockets=[bound.socket])
 
 
