@@ -48,7 +48,7 @@ exit codes as of diagnose: what the model does or fails to do changes none
 def run(args: Namespace) -> int:
     if (args.model is None) == (args.replay is None):
         raise UsageError("say --model PROVIDER:NAME, or --replay FILE to play a transcript again")
-    _need_extra()
+    need_extra()
     return _replay(args) if args.replay is not None else _explain(args)
 
 
@@ -62,7 +62,7 @@ def _explain(args: Namespace) -> int:
     if not args.paths:
         raise UsageError("say which evidence: forkpoint agent PATH --model ...")
     _check_transcript(args)
-    budget = _budget(args)
+    budget = budget_of(args)
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
     case = _open(args.paths, args.source, args)
     with TranscriptFile(args.transcript or os.devnull) as transcript:
@@ -148,7 +148,7 @@ def _hear(*, quiet: bool) -> "Hear":
     return Hear(nothing if quiet else phase, text if looks_on else nothing)
 
 
-def _budget(args: Namespace) -> "Budget":
+def budget_of(args: Namespace) -> "Budget":
     from forkpoint.agent.budget import Budget
 
     given = {name: getattr(args, name) for name in _BUDGETS}
@@ -158,7 +158,7 @@ def _budget(args: Namespace) -> "Budget":
         raise UsageError(f"--max-...: {error}") from error
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("pydantic") is None:

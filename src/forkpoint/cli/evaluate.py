@@ -5,9 +5,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.agent import _budget, _need_extra, add_model_arguments
+from forkpoint.cli.agent import add_model_arguments, budget_of, need_extra
 from forkpoint.cli.command import Command
-from forkpoint.cli.lab import _positive
+from forkpoint.cli.lab import positive
 from forkpoint.cli.output_file import write_file
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
@@ -41,7 +41,7 @@ _COLUMNS = 150
 def run(args: Namespace) -> int:
     if args.model is None:
         raise UsageError("say --model PROVIDER:NAME; there is no default")
-    _need_extra()
+    need_extra()
     from forkpoint.agent.evaluation import evaluate, read_known
 
     cases = read_known(args.cases, args.only)
@@ -70,7 +70,7 @@ def _plan(args: Namespace) -> "Plan":
         except OSError as error:
             raise UsageError(f"--out {args.out}: cannot be made: {error.strerror}; choose another place") from error
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
-    return Plan(model, _budget(args), args.repeat, args.out)
+    return Plan(model, budget_of(args), args.repeat, args.out)
 
 
 def _tell(done: "Run", number: int, planned: int, *, quiet: bool) -> None:
@@ -105,7 +105,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
     )
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
-    parser.add_argument("--repeat", type=_positive, default=1, metavar="N", help="each case so often (default: 1)")
+    parser.add_argument("--repeat", type=positive, default=1, metavar="N", help="each case so often (default: 1)")
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.eval/1)")

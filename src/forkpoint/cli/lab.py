@@ -218,7 +218,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     score = parsers.add_parser("score", help="count how often the diagnosis is right", description="Run all faults.")
     score.add_argument("names", nargs="*", metavar="NAME", help="only these")
     _add_run_arguments(score)
-    score.add_argument("--parallel", type=_positive, default=1, metavar="N", help="so many jobs at a time (default: 1)")
+    score.add_argument("--parallel", type=positive, default=1, metavar="N", help="so many jobs at a time (default: 1)")
     score.add_argument("--from", dest="kept", type=_folder, metavar="DIR", help="run nothing: diagnose what DIR holds")
     score.set_defaults(lab=_run_score)
 
@@ -240,7 +240,7 @@ def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError("must be a number, at least 1")
     return int(text)
