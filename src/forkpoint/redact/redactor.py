@@ -22,7 +22,8 @@ class Redactor:
 
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), never_hosts: Iterable[str] = ()) -> None:
         """`never_hosts`: words that are no host even where a log says so."""
-        self._names = Names()
+        self.names = Names()
+        """What was given to whom: shared by those who redact parts of one whole."""
         # In order: a secret may hold what looks like an address, and an address what looks like a host.
         self._families: tuple[Callable[[str, Names], str], ...] = (
             redact_secrets,
@@ -38,34 +39,34 @@ class Redactor:
         hosts, other = _hosts(capture), _groups(capture) | _operations(capture)
         scout = cls(hosts, (), other)
         scout.redact("\n".join(sorted(set(_texts(capture)) | hosts)))
-        met = sorted(scout._names.given, key=lambda name: (name[0], _natural(name[1])))
+        met = sorted(scout.names.given, key=lambda name: (name[0], _natural(name[1])))
         redactor = cls(hosts, (original for what, original in met if what == "user"), other)
-        redactor._names.reserve(hosts)
+        redactor.names.reserve(hosts)
         for what, original in met:
-            redactor._names.give(what, original)
+            redactor.names.give(what, original)
         return redactor
 
     def redact(self, text: str) -> str:
         """Text of any length. Done twice, it is as done once."""
-        text = redact_private_keys(text, self._names)
+        text = redact_private_keys(text, self.names)
         if len(text) <= _PIECE:
             return self._redact_piece(text)
         return "".join(self._redact_piece(piece) for piece in _pieces(text))
 
     def _redact_piece(self, text: str) -> str:
         for redact in self._families:
-            text = redact(text, self._names)
+            text = redact(text, self.names)
         return text
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
         """What was replaced and how often, over all calls."""
-        return tuple(sorted(self._names.counts.items()))
+        return tuple(sorted(self.names.counts.items()))
 
     @property
     def map(self) -> dict[str, str]:
         """Originals by pseudonym. For this machine only."""
-        return {pseudonym: original for (_, original), pseudonym in self._names.given.items()}
+        return {pseudonym: original for (_, original), pseudonym in self.names.given.items()}
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Crew:
         done = future.result()
         while isinstance(done, Unnamed):
             for name in done.names:
-                self._told[name] = self._redactor._names.give(*name)  # noqa: SLF001 - see Worker
+                self._told[name] = self._redactor.names.give(*name)
             asked = tuple((name, self._told[name]) for name in done.names)
             done = self._hand_out(replace(piece, names=(*self._names(), *asked))).result()
         if isinstance(done, Packed):

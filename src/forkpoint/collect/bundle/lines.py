@@ -39,7 +39,7 @@ class Lines:
         if there <= self._clean:
             return data
         if any(may_list(kind) for kind in there - self._clean):
-            data = mask_environments(data, self._redactor._names.counts)  # noqa: SLF001 - counted with what else is masked
+            data = mask_environments(data, self._redactor.names.counts)
             kinds = data.translate(_ZEROS).split(b"\n")
             there = set(kinds)
         if _PRIVATE_KEY in data:  # the one thing that goes over several lines

@@ -63,7 +63,7 @@ Done = Packed | Unnamed | LeftOut
 
 class Worker:
     def __init__(self, redactor: Redactor) -> None:
-        self._names = redactor._names  # noqa: SLF001 - names are shared between processes, which no one else does
+        self._names = redactor.names
         self._lines = Lines(redactor)
         self._redactor = redactor
 
