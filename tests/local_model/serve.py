@@ -48,6 +48,10 @@ def served() -> Iterator[str]:
             with urlopen(f"{url.removesuffix('/v1')}/health", timeout=_TO_END_S) as answer:
                 assert answer.status == 200
             yield url
+        except BaseException as error:
+            if server.poll() is not None:
+                error.add_note(f"the server had ended by then, with {server.returncode}")
+            raise
         finally:
             server.stdin.close()
             try:
