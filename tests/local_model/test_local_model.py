@@ -32,10 +32,10 @@ pytestmark = [
 ]
 
 BUDGETS = {
-    "brief": Budget(requests=8, tool_calls=1, tokens=1_700, seconds=16, facts=2),
+    "brief": Budget(requests=8, tool_calls=1, tokens=1_700, seconds=20, facts=2),
     "roomy": Budget(requests=12, tool_calls=4, tokens=20_000, seconds=120, facts=3),
 }
-"""Brief: all cases in 35 minutes on two cores; two requests to read with, one for the hypothesis. Roomy: a few that come to
+"""Brief: all cases in half an hour on two cores; two requests to read with, one for the hypothesis. Roomy: a few that come to
 their end."""
 LATE_S = 30.0
 """After its time is up a request is cancelled; on a machine with other work that, too, takes a while."""
