@@ -43,8 +43,8 @@ class Job:
 
 JOBS = (
     Job("another call", "broadcast"),
-    Job("another type", "dtype", who=1, steps=800),
-    Job("a call skipped among equal ones", "skip", who=3, steps=800, stepped=True),
+    Job("another type", "dtype", who=1, steps=1600),
+    Job("a call skipped among equal ones", "skip", who=3, steps=1600, stepped=True),
     Job("another order of groups", "order", who=1),
     Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 5.0}),
     Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=150, settings={"stall_s": 20.0}),
