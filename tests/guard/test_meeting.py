@@ -31,10 +31,12 @@ def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
     one, other = connect(host.port), connect(host.port)
     one.tell("a", b"\x00\xff")
     one.tell("c", b"")
+    assert one.hear(["c"]) == [b""]  # a store takes words without an answer: now they have arrived
     began = time.monotonic()
     assert other.hear(["a", "b", "c"]) == [b"\x00\xff", None, b""]
     assert time.monotonic() - began < 0.9  # it did not wait for what is not there
     one.tell("b", b"2")
+    assert one.hear(["b"]) == [b"2"]
     assert other.hear(["b"]) == [b"2"]
 
 
