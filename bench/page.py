@@ -16,11 +16,13 @@ import numpy as np
 from bench.generate import _DESC, _START_NS, encode_dump
 from bench.job import Job, Place
 from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
+from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture
 from forkpoint.model.op import Frame, Op, OpState, Signature
-from forkpoint.model.trace import BLOCK, RECENT, Block, GroupTrace, Ints, RankTrace, Track
+from forkpoint.model.trace import BLOCK, RECENT, Block, Ints, ReadGroup, ReadTrace, ReadTrack
 from forkpoint.model.world import Place as Machine
+from forkpoint.packed.tables import SharedTables
+from forkpoint.packed.traces import pack_traces
 from forkpoint.pipeline import diagnose
 from forkpoint.report.html import encode, render_html
 from forkpoint.report.json_report import render_json
@@ -32,21 +34,21 @@ _GPUS = 8
 def big_capture(ranks: int, entries: int) -> Capture:
     """As read from one dump per rank. Ranks of one place recorded the same, so one dump of each place is decoded."""
     job = Job(ranks, entries)
-    tables = TablesBuilder()
-    templates: dict[Place, RankTrace] = {}
+    tables = SharedTables()
+    templates: dict[Place, ReadTrace] = {}
     members: dict[str, tuple[int, ...]] = {}
-    traces: list[RankTrace] = []
+    traces: list[ReadTrace] = []
     for rank in range(ranks):
         place = job.place(rank)
         if place not in templates:
             file = f"nccl_trace_rank_{rank}"
             templates[place] = summarise(decode(bytes(encode_dump(job, rank)[0].out), file), rank, file, tables)
         traces.append(_as_rank(templates[place], rank, job, members))
-    return Capture(tuple(traces), tables.build(), places=_machines(ranks))
+    return Capture(pack_traces(traces, tables), tables.build(), places=_machines(ranks))
 
 
-def _as_rank(template: RankTrace, rank: int, job: Job, members: dict[str, tuple[int, ...]]) -> RankTrace:
-    groups: list[GroupTrace] = []
+def _as_rank(template: ReadTrace, rank: int, job: Job, members: dict[str, tuple[int, ...]]) -> ReadTrace:
+    groups: list[ReadGroup] = []
     for trace in template.groups:
         group = next(g for g, desc in _DESC.items() if desc == trace.desc)
         name = job.group_name(rank, group)
@@ -56,7 +58,7 @@ def _as_rank(template: RankTrace, rank: int, job: Job, members: dict[str, tuple[
     return replace(template, rank=rank, file=f"nccl_trace_rank_{rank}", world=members["0"], groups=tuple(groups))
 
 
-def _as_track(track: Track, rank: int) -> Track:
+def _as_track(track: ReadTrack, rank: int) -> ReadTrack:
     done, active, last = (op and replace(op, rank=rank) for op in (track.last_done, track.first_active, track.last))
     assert last is not None  # a track has a last op
     return replace(track, last_done=done, first_active=active, last=last)
@@ -68,11 +70,11 @@ def flat_capture(ranks: int, entries: int) -> Capture:
     """
     signature = Signature("nccl", "all_reduce", None, ((4096,),), ("Float",), ((4096,),), ("Float",))
     stack = (Frame("train_step", "/srv/trainer/train.py", 402), Frame("<module>", "/srv/trainer/train.py", 640))
-    tables = TablesBuilder()
+    tables = SharedTables()
     tokens = tables.match(signature), tables.stack(stack)
     world = tuple(range(ranks))
     behind, end = ranks * 5 // 7, 100 * entries
-    traces: list[RankTrace] = []
+    traces: list[ReadTrace] = []
     for rank in world:
         last = end - entries * 3 // 100 if rank == behind else end
         seqs = np.arange(end - entries + 1 + rank % 97, last + 1)
@@ -81,18 +83,18 @@ def flat_capture(ranks: int, entries: int) -> Capture:
             rank, 0, 0, 0, (signature,), OpState.COMPLETED, rank == behind, _START_NS, None, 0, 600_000, stack, "main"
         )
         track = _flat_track(seqs, done, op, tokens, tables)
-        group = GroupTrace("0", "default_pg", world, track, None, last, done)
+        group = ReadGroup("0", "default_pg", world, track, None, last, done)
         traces.append(_flat_trace(rank, group, world, entries))
-    return Capture(tuple(traces), tables.build(), places=_machines(ranks))
+    return Capture(pack_traces(traces, tables), tables.build(), places=_machines(ranks))
 
 
-def _flat_track(seqs: Ints, done: int, op: Op, tokens: tuple[int, int], tables: TablesBuilder) -> Track:
+def _flat_track(seqs: Ints, done: int, op: Op, tokens: tuple[int, int], tables: SharedTables) -> ReadTrack:
     parts = np.split(seqs, np.flatnonzero(np.diff(seqs // BLOCK)) + 1)
     match, stack = (np.full(len(seqs), token, np.uint64) for token in tokens)
     blocks = tuple(tables.block(Block(p, match[: len(p)], stack[: len(p)], np.zeros(len(p), np.int64))) for p in parts)
     last = int(seqs[-1])
     pending = replace(op, state=OpState.SCHEDULED, retired=False)
-    return Track(
+    return ReadTrack(
         count=len(seqs),
         first_seq=int(seqs[0]),
         last_seq=last,
@@ -108,9 +110,9 @@ def _flat_track(seqs: Ints, done: int, op: Op, tokens: tuple[int, int], tables: 
     )
 
 
-def _flat_trace(rank: int, group: GroupTrace, world: tuple[int, ...], entries: int) -> RankTrace:
+def _flat_trace(rank: int, group: ReadGroup, world: tuple[int, ...], entries: int) -> ReadTrace:
     none, no_tokens = np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    return RankTrace(
+    return ReadTrace(
         rank=rank,
         file=f"nccl_trace_rank_{rank}",
         schema="2.10",
@@ -128,6 +130,7 @@ def _flat_trace(rank: int, group: GroupTrace, world: tuple[int, ...], entries: i
         timed=False,
         recent_records=none,
         recent_groups=none,
+        recent_matches=no_tokens,
         recent_ops=no_tokens,
         recent_stacks=no_tokens,
     )

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
+from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture, LiveStack, LogEvent
-from forkpoint.model.trace import RankTrace
+from forkpoint.model.trace import ReadTrace
+from forkpoint.packed.tables import SharedTables
+from forkpoint.packed.traces import pack_traces
 from ingest.encode import encode
 
 T0 = 1_794_705_486_000_000_000
@@ -62,12 +64,12 @@ class SmallJob:
         logs: tuple[tuple[str, int | None], ...] = (),
     ) -> Capture:
         """Dumps of these ranks (all), each with its newest `buffer` entries."""
-        tables = TablesBuilder()
+        tables = SharedTables()
         kept = tuple(range(self.world)) if ranks is None else tuple(ranks)
-        traces = tuple(self.trace(rank, tables, (buffer or {}).get(rank)) for rank in kept)
+        traces = pack_traces((self.trace(rank, tables, (buffer or {}).get(rank)) for rank in kept), tables)
         return Capture(traces, tables.build(), events, stacks, logs=logs)
 
-    def trace(self, rank: int, tables: TablesBuilder, buffer: int | None = None) -> RankTrace:
+    def trace(self, rank: int, tables: SharedTables, buffer: int | None = None) -> ReadTrace:
         return summarise(decode(self.dump(rank, buffer), f"rank_{rank}"), rank, f"rank_{rank}", tables)
 
     def dump(self, rank: int, buffer: int | None = None) -> bytes:

@@ -2,9 +2,11 @@
 
 from forkpoint.align import align
 from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
+from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture
 from forkpoint.model.timeline import Gap
+from forkpoint.packed.tables import SharedTables
+from forkpoint.packed.traces import pack_traces
 from small_jobs import SmallJob
 
 
@@ -33,12 +35,12 @@ def test_a_rank_without_a_dump_has_a_gap_of_its_own_kind() -> None:
 
 def test_groups_of_one_name_with_different_members_are_two_groups() -> None:
     left, right = (SmallJob(4, groups={"1": ("tp", pair)}) for pair in ((0, 1), (2, 3)))
-    tables = TablesBuilder()
+    tables = SharedTables()
     for job in (left, right):
         job.op(group="1")
     traces = (left.trace(0, tables), left.trace(1, tables), right.trace(2, tables), right.trace(3, tables))
 
-    timeline = align(Capture(traces, tables.build()))
+    timeline = align(Capture(pack_traces(traces, tables), tables.build()))
 
     assert [g.group.ranks for g in timeline.groups if g.group.name == "1"] == [(0, 1), (2, 3)]
 
@@ -47,10 +49,10 @@ def test_a_cut_dump_says_nothing_about_what_came_after_the_cut() -> None:
     job = SmallJob(2)
     for _ in range(6):
         job.op()
-    data, tables = job.dump(1), TablesBuilder()
+    data, tables = job.dump(1), SharedTables()
     cut = summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, "cut", tables)
 
-    timeline = align(Capture((job.trace(0, tables), cut), tables.build()))
+    timeline = align(Capture(pack_traces((job.trace(0, tables), cut), tables), tables.build()))
 
     assert timeline.blind == {1}
     assert timeline.groups[0].gap(1, 6) is Gap.NO_DUMP

@@ -40,7 +40,7 @@ def _must_hang(incident: Incident) -> bool:
         PartingKind.METADATA,
         PartingKind.MESSAGE,
     )
-    return outlived_timeout(incident) or _stood_still(incident) or deadlock or not _has_ops(incident)
+    return incident.outlived_timeout or _stood_still(incident) or deadlock or not _has_ops(incident)
 
 
 def _has_ops(incident: Incident) -> bool:
@@ -54,7 +54,7 @@ def hang_is_shown(incident: Incident) -> bool:
     that are there and say nothing wrong speak against it, unless an op is older than its timeout.
     """
     symptom = find_symptom(incident)
-    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or outlived_timeout(incident) or _stood_still(incident):
+    if symptom in (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR) or incident.outlived_timeout or _stood_still(incident):
         return True
     by_nccl = any(t.comm_lib.startswith("nccl") for t in incident.timeline.traces.values())
     return by_nccl and not incident.capture.logs
@@ -69,14 +69,3 @@ def is_finishing(divergence: Divergence) -> bool:
     """Some members are done with a slot that no one finishes alone: all have issued it, it was caught in flight."""
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and divergence.channel is None
     return waiting and any(c.state is OpState.COMPLETED and c.op in SYNCHRONISING for c in divergence.cohorts)
-
-
-def outlived_timeout(incident: Incident) -> bool:
-    """An op that reads `completed` only because the dump asked, later than its timeout after it was issued."""
-    ops = (p.op for positions in incident.timeline.positions.values() for p in positions)
-    return any(
-        op.state in (OpState.ENTERING, OpState.ABORTED)
-        and op.timeout_ms > 0
-        and op.completed_ns - op.created_ns > op.timeout_ms * 1_000_000
-        for op in ops
-    )

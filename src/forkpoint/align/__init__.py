@@ -3,25 +3,42 @@
 Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
 """
 
+from collections.abc import Mapping, Sequence
+
 from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
+from forkpoint.align.positions import Positions
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
-from forkpoint.model.timeline import UNBOUNDED, Channel, GroupTimeline, Position, Timeline
+from forkpoint.model.timeline import UNBOUNDED, Timeline
 from forkpoint.model.tokens import numel
+from forkpoint.model.trace import RankTrace
+from forkpoint.packed.traces import PackedTraces, TracesByRank
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job there is: a log that claims more is not believed."""
 
 
 def align(capture: Capture) -> Timeline:
-    traces = {t.rank: t for t in capture.traces}
+    traces = _by_rank(capture.traces)
     world = _world(capture)
     groups = align_groups(traces, world)
     channels = align_channels(traces, world)
-    blind = frozenset(r for g in groups for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
-    positions = {r: _positions(r, groups, channels) for r in traces if r not in blind}
-    return Timeline(world, _unseen(capture, world), traces, groups, channels, positions, blind, capture.tables)
+    blind = frozenset(r for g in groups.values() for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
+    return Timeline(
+        world=world,
+        unseen=_unseen(capture, world),
+        traces=traces,
+        groups=tuple(groups.values()),
+        channels=tuple(channels.values()),
+        positions=Positions(traces, blind, groups, channels),
+        blind=blind,
+        tables=capture.tables,
+    )
+
+
+def _by_rank(traces: Sequence[RankTrace]) -> Mapping[int, RankTrace]:
+    return TracesByRank(traces) if isinstance(traces, PackedTraces) else {t.rank: t for t in traces}
 
 
 def _world(capture: Capture) -> tuple[int, ...]:
@@ -61,16 +78,3 @@ def _gathered_sizes(capture: Capture) -> set[int]:
     calls = {call for key in blocks for call in set(capture.tables.blocks[key].match.tolist())}
     gathers = [s for call in calls for s in capture.tables.signatures.get(call, ()) if s.op == "all_gather"]
     return {numel(s.output_sizes) // numel(s.input_sizes) for s in gathers if numel(s.input_sizes)}
-
-
-def _positions(rank: int, groups: tuple[GroupTimeline, ...], channels: tuple[Channel, ...]) -> tuple[Position, ...]:
-    found: list[Position] = []
-    for g in groups:
-        track = g.track(rank)
-        if track and track.first_active:
-            found.append(Position(track.first_active, g.group, None))
-    for c in channels:
-        track = c.end(rank)
-        if track and track.first_active:
-            found.append(Position(track.first_active, c.group, (c.source, c.destination)))
-    return tuple(sorted(found, key=lambda p: p.op.record_id))

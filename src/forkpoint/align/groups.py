@@ -1,10 +1,15 @@
 """Collectives, aligned per process group."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from forkpoint.align.held import HeldGroups
 from forkpoint.model.timeline import GroupTimeline
-from forkpoint.model.trace import GroupTrace, RankTrace
+from forkpoint.model.trace import GroupTrace, RankTrace, ReadGroup
 from forkpoint.model.world import ProcessGroup
 
-_Key = tuple[str, tuple[int, ...] | None]
+Key = tuple[object, object]
+"""Of a group, as its traces tell it."""
 
 # When one of these is done on one member, every member has issued it. A root may finish the others alone.
 SYNCHRONISING = frozenset(
@@ -24,40 +29,50 @@ SYNCHRONISING = frozenset(
 )
 
 
-def align_groups(traces: dict[int, RankTrace], world: tuple[int, ...]) -> tuple[GroupTimeline, ...]:
-    """One timeline per group of the job, sorted by name and members."""
-    by_key: dict[_Key, dict[int, GroupTrace]] = {}
+@dataclass(slots=True)
+class _Found:
+    """A group on its way: what it is called, and where the ranks that hold it do."""
+
+    name: str
+    members: tuple[int, ...] | None
+    desc: str
+    places: dict[int, int]
+
+
+def align_groups(traces: Mapping[int, RankTrace], world: tuple[int, ...]) -> dict[Key, GroupTimeline]:
+    """One timeline per group of the job, by the key that its traces have, sorted by name and members."""
+    found: dict[Key, _Found] = {}
     for rank in sorted(traces):
-        for group in traces[rank].groups:
-            by_key.setdefault((group.name, group.members), {})[rank] = group
-    return tuple(sorted((_timeline(key, held, traces, world) for key, held in by_key.items()), key=lambda t: t.group))
+        for place, group in traces[rank].placed_groups():
+            known = found.setdefault(group.key, _Found(group.name, group.members, group.desc, {}))
+            known.desc = min(known.desc, group.desc)
+            known.places[rank] = place
+    timelines = {key: _timeline(group, traces, world) for key, group in found.items()}
+    return dict(sorted(timelines.items(), key=lambda item: item[1].group))
 
 
-def _timeline(
-    key: _Key, held: dict[int, GroupTrace], traces: dict[int, RankTrace], world: tuple[int, ...]
-) -> GroupTimeline:
-    name, members = key
-    desc = min(g.desc for g in held.values())
-    group = ProcessGroup(name, desc, members or _seen_members(name, desc, held, world), declared=members is not None)
-    present = {
-        r: held.get(r) or GroupTrace(name, desc, members, None, None, None, None) for r in group.ranks if r in traces
-    }
+def _timeline(found: _Found, traces: Mapping[int, RankTrace], world: tuple[int, ...]) -> GroupTimeline:
+    name, desc, members, places = found.name, found.desc, found.members, found.places
+    group = ProcessGroup(name, desc, members or _seen_members(name, desc, places, world), declared=members is not None)
+    held = HeldGroups(traces, places, ReadGroup(name, desc, members))
+    present = {rank: places.get(rank, -1) for rank in group.ranks if rank in traces}
+    shown = held if present == places else HeldGroups(traces, present, ReadGroup(name, desc, members))
     return GroupTimeline(
         group=group,
-        traces=present,
-        blind_after=_blind_after(present, traces),
-        evicted=frozenset(r for r, g in present.items() if g.collectives is None and not traces[r].from_start),
+        traces=shown,
+        blind_after=_blind_after(shown, traces),
+        evicted=frozenset(r for r, g in shown.items() if g.collectives is None and not traces[r].from_start),
         maybe=() if group.declared else _may_belong(group, held, traces, world),
     )
 
 
-def _seen_members(name: str, desc: str, held: dict[int, GroupTrace], world: tuple[int, ...]) -> tuple[int, ...]:
+def _seen_members(name: str, desc: str, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:
     """Gloo's dumps do not say who belongs to a group: the default group is the world, of others only users are known."""
     return world if desc == "default_pg" or name == "0" else tuple(sorted(held))
 
 
 def _may_belong(
-    group: ProcessGroup, held: dict[int, GroupTrace], traces: dict[int, RankTrace], world: tuple[int, ...]
+    group: ProcessGroup, held: HeldGroups, traces: Mapping[int, RankTrace], world: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Every member has issued what one of them has done with all: a dump from the start that holds none of it is of no
     member. What other ranks are, nothing says.
@@ -67,12 +82,13 @@ def _may_belong(
     return tuple(r for r in world if r not in group.ranks and r not in outside)
 
 
-def _blind_after(present: dict[int, GroupTrace], traces: dict[int, RankTrace]) -> dict[int, int]:
+def _blind_after(present: HeldGroups, traces: Mapping[int, RankTrace]) -> dict[int, int]:
     """Ranks that may have gone on after their dump's last op: it was cut, or it was taken before its peers' dumps."""
     known_by_peers = max((_surely_issued(g) for g in present.values()), default=0)
     blind: dict[int, int] = {}
     for rank, group in present.items():
-        last = group.collectives.last_seq if group.collectives else 0
+        track = group.collectives
+        last = track.last_seq if track else 0
         if traces[rank].cut or (last < known_by_peers and not _may_be_evicted(group, traces[rank])):
             blind[rank] = last
     return blind
@@ -80,7 +96,8 @@ def _blind_after(present: dict[int, GroupTrace], traces: dict[int, RankTrace]) -
 
 def _surely_issued(group: GroupTrace) -> int:
     """The highest seq that, done here, must have been issued by every member."""
-    done = group.collectives.last_done if group.collectives else None
+    track = group.collectives
+    done = track.last_done if track else None
     return done.seq if done and all(s.op in SYNCHRONISING for s in done.signatures) else 0
 
 

@@ -24,8 +24,10 @@ from forkpoint.cli import (
     lab,
     lint,
     mcp,
+    merge,
     run,
     serve,
+    summarise,
     watch,
 )
 from forkpoint.cli.command import Command
@@ -40,6 +42,8 @@ COMMANDS: tuple[Command, ...] = (
     env.COMMAND,
     collect.COMMAND,
     bundle.COMMAND,
+    summarise.COMMAND,
+    merge.COMMAND,
     watch.COMMAND,
     serve.COMMAND,
     lint.COMMAND,

@@ -22,11 +22,16 @@ def check_writable(option: str, path: str) -> None:
 
 def write_file(path: str, pieces: Iterable[str]) -> None:
     """Readers see the old file or the new one. Raises UsageError where that cannot be."""
+    write_bytes(path, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
+
+
+def write_bytes(path: str, pieces: Iterable[bytes]) -> None:
+    """As write_file."""
     target = Path(os.path.realpath(path))
     in_place = target.exists() and not target.is_file()
     part = target if in_place else target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        with part.open("wb") as file:
             file.writelines(pieces)
         if not in_place:
             part.replace(target)

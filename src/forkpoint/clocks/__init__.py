@@ -147,7 +147,7 @@ def _with_zones(clocks: Clocks, capture: Capture, timeline: Timeline) -> Clocks:
     found: dict[str, set[int]] = defaultdict(set)
     joins: dict[str, float] = {}
     for event in capture.events:
-        if event.kind is not LogKind.WATCHDOG_TIMEOUT or event.rank not in timeline.traces:
+        if event.kind is not LogKind.WATCHDOG_TIMEOUT or event.rank is None or event.rank not in timeline.traces:
             continue
         owner = clocks.owner(event)
         for zone, rest in _zones(event, event.rank, timeline):

@@ -3,25 +3,20 @@ rest goes on.
 """
 
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest import flight_recorder
-from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
-from forkpoint.ingest.flight_recorder.summary import TablesBuilder, summarise
-from forkpoint.ingest.jobs import separate
-from forkpoint.ingest.naming import claim_rank
+from forkpoint.ingest.files import SNIFF, STDIN, SUMMARY, find_files, is_archive
+from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture, Problem
-from forkpoint.model.trace import RankTrace
 
 if TYPE_CHECKING:
-    from forkpoint.ingest.text_files import TextReading
-
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
@@ -30,55 +25,40 @@ Progress = Callable[[int, int, str], None]
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
-@dataclass(slots=True)
-class _Reading:
-    """What has been read so far."""
-
-    tables: TablesBuilder = field(default_factory=TablesBuilder)
-    traces: list[RankTrace] = field(default_factory=list)
-    texts: "list[TextReading]" = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    """Files of text in which nothing stands."""
-    problems: list[Problem] = field(default_factory=list)
-
-
 def read(paths: Sequence[str], progress: Progress | None = None) -> Capture:
     """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
-    reading = _Reading()
+    return read_files(paths, progress).capture()
+
+
+def read_files(paths: Sequence[str], progress: Progress | None = None, origin: str = "") -> Reading:
+    """What each file says, not yet put together. `origin`: where the files lie, if not here; it goes before their names."""
+    reading = Reading()
     files = find_files(paths)
     for done, path in enumerate(files):
         if progress:
             progress(done, len(files), path)
+        name = f"{origin}:{os.path.abspath(path)}" if origin else path
         try:
-            _read_file(path, reading)
+            _read_file(path, name, reading)
         except InputError as error:
-            reading.problems.append(Problem(path, clean(str(error).removeprefix(f"{path}: "))))
-    if not (reading.traces or any(text.says_anything for text in reading.texts)):
-        reasons = "; ".join(f"{p.file}: {p.text}" for p in reading.problems[:3]) or "no files found"
-        raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
-    tables = reading.tables.build()
-    traces, left_out = separate(reading.traces, tables)
-    capture = Capture(traces=traces, tables=tables, problems=(*reading.problems, *left_out))
-    if not reading.texts:
-        return capture
-    from forkpoint.ingest.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
-
-    return with_texts(capture, reading.texts, reading.empty)
+            reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
+    reading.require(paths)
+    return reading
 
 
-def _read_file(path: str, reading: _Reading) -> None:
+def _read_file(path: str, name: str, reading: Reading) -> None:
     try:
         raw = cast("io.FileIO", sys.stdin.buffer) if path == STDIN else io.FileIO(path)
         with io.BufferedReader(raw, SNIFF) as stream:
             if is_archive(stream.peek(SNIFF)):
-                _read_archive(stream, path, reading)
+                _read_archive(stream, name, reading)
             else:
-                _read_stream(stream, path, reading)
+                _read_stream(stream, name, reading)
     except OSError as error:
-        raise UnreadableInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise UnreadableInput(f"{name}: cannot be read ({error.strerror}); check its permissions") from error
 
 
-def _read_archive(stream: "_Stream", path: str, reading: _Reading) -> None:
+def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
     from forkpoint.ingest.logs.archives import open_members  # noqa: PLC0415 - slow to import
 
     for member in open_members(stream, path):
@@ -91,14 +71,18 @@ def _read_archive(stream: "_Stream", path: str, reading: _Reading) -> None:
             reading.problems.append(Problem(member.name, clean(str(error).removeprefix(f"{member.name}: "))))
 
 
-def _read_stream(stream: "_Stream", name: str, reading: _Reading) -> None:
+def _read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
     head = stream.peek(SNIFF)[:SNIFF]
     if not head:
         if PurePath(name).suffix not in TEXT_SUFFIXES:
             raise UnreadableInput(f"{name}: empty: its rank was ended before it could write")
         reading.empty.append(name)
     elif flight_recorder.looks_like_dump(head):
-        _read_dump(name, stream.read(flight_recorder.MAX_BYTES + 1), reading)
+        reading.add_dump(name, stream.read(flight_recorder.MAX_BYTES + 1))
+    elif head.startswith(SUMMARY):
+        from forkpoint.ingest.summary_file import add_summary  # noqa: PLC0415 - slow to import
+
+        add_summary(stream, name, reading)
     elif b"\x00" in head:
         raise UnreadableInput(f"{name}: neither a dump nor text; left out")
     else:
@@ -107,15 +91,3 @@ def _read_stream(stream: "_Stream", name: str, reading: _Reading) -> None:
         text = read_text(stream, name)
         reading.texts.append(text)
         reading.problems += text.problems
-
-
-def _read_dump(path: str, data: bytes, reading: _Reading) -> None:
-    columns = flight_recorder.decode(data, path)
-    claim = claim_rank(columns, path)
-    if claim.problem:
-        reading.problems.append(Problem(path, claim.problem))
-    if claim.rank is not None:
-        trace = summarise(columns, claim.rank, path, reading.tables)
-        reading.traces.append(trace)
-        if trace.cut:
-            reading.problems.append(Problem(path, trace.cut))

@@ -14,6 +14,8 @@ STDIN = "-"
 SNIFF = 65536
 """So much of a file tells what it is."""
 GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
+SUMMARY = b"\x89FPS\r\n\x1a\n"
+"""A summary file (summary_file.py). The bytes after the name are changed by whatever would damage it as text."""
 _TAR_AT = 257
 
 

@@ -41,12 +41,44 @@ def without_rank(path: str) -> str:
     return _EXPLICIT.sub(r"\1rank", path)
 
 
+@dataclass(frozen=True, slots=True)
+class RankHints:
+    """What a dump's content says about whose it is."""
+
+    stated: int | None
+    """Only re-written dumps state their rank."""
+    in_messages: int | None
+    """The end that is the rank's own, in one of its messages."""
+    declared: tuple[frozenset[int], ...]
+    """Members of the groups it declares: its rank belongs to all of them."""
+
+    def allow(self, rank: int) -> bool:
+        return all(rank in members for members in self.declared)
+
+
 def claim_rank(columns: DumpColumns, path: str) -> RankClaim:
+    return claim_by_hints(hints_of(columns), path)
+
+
+def hints_of(columns: DumpColumns) -> RankHints:
+    declared = tuple(frozenset(g.ranks) for g in columns.header.groups if g.ranks)
+    return RankHints(columns.header.rank, _rank_in_messages(columns), declared)
+
+
+def claim_by_hints(hints: RankHints, path: str) -> RankClaim:
     """Content decides where it speaks; the name only where the content allows it."""
-    possible = _possible_ranks(columns)
     named = rank_from_name(path)
-    if possible is None:
+    own = hints.stated
+    if own is None and hints.in_messages is not None and hints.allow(hints.in_messages):
+        own = hints.in_messages
+    if own is None and not hints.declared:
         return RankClaim(named, None if named is not None else _UNKNOWN)
+    if own is None and named is not None and hints.allow(named):
+        return RankClaim(named)  # before all that are possible are counted: groups have up to 100,000 members
+    return _among(frozenset({own}) if own is not None else frozenset.intersection(*hints.declared), named)
+
+
+def _among(possible: frozenset[int], named: int | None) -> RankClaim:
     if named in possible:
         return RankClaim(named)
     if len(possible) == 1:
@@ -58,18 +90,6 @@ def claim_rank(columns: DumpColumns, path: str) -> RankClaim:
 
 
 _UNKNOWN = "does not say which rank wrote it; put the rank at the end of its name (nccl_trace_rank_3)"
-
-
-def _possible_ranks(columns: DumpColumns) -> frozenset[int] | None:
-    """Ranks that the content allows: a dump declares only groups that its rank belongs to. None: it says nothing."""
-    if columns.header.rank is not None:
-        return frozenset({columns.header.rank})
-    declared = [frozenset(g.ranks) for g in columns.header.groups if g.ranks]
-    possible = frozenset[int].intersection(*declared) if declared else None
-    own = _rank_in_messages(columns)
-    if own is not None and (possible is None or own in possible):
-        return frozenset({own})
-    return possible
 
 
 def _rank_in_messages(columns: DumpColumns) -> int | None:

@@ -19,7 +19,9 @@ from forkpoint.ingest.text import clean
 from forkpoint.model.capture import StepCount
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks_file import SCHEMA
-from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace
+from forkpoint.model.trace import ReadGroup, ReadTrace
+from forkpoint.packed.traces import PackedTraces, pack_traces
+from forkpoint.packed.unpack import unpack
 
 _MAX_RANKS: Final = 1 << 20
 _ENDED: Final = {
@@ -57,22 +59,20 @@ def read_rank_states(text: str, name: str) -> RankStates:
     )
 
 
-def with_members(trace: RankTrace, states: RankStates) -> RankTrace:
-    """The trace with what its dump did not say: who belongs to its groups."""
-    return replace(
-        trace,
-        world=trace.world or states.world,
-        groups=tuple(_declare_group(group, trace.rank, states) for group in trace.groups),
-        channels=tuple(_declare_channel(channel, trace.rank, states) for channel in trace.channels),
-    )
+def with_members(traces: PackedTraces, states: RankStates) -> PackedTraces:
+    """The traces with what their dumps did not say: who belongs to their groups."""
+    return pack_traces((_declare(unpack(trace), states) for trace in traces), traces.tables)
 
 
-def _declare_group(group: GroupTrace, rank: int, states: RankStates) -> GroupTrace:
+def _declare(trace: ReadTrace, states: RankStates) -> ReadTrace:
+    groups = tuple(_declare_group(group, trace.rank, states) for group in trace.groups)
+    declared = {id(before): after for before, after in zip(trace.groups, groups, strict=True)}
+    channels = tuple(replace(channel, group=declared[id(channel.group)]) for channel in trace.channels)
+    return replace(trace, world=trace.world or states.world, groups=groups, channels=channels)
+
+
+def _declare_group(group: ReadGroup, rank: int, states: RankStates) -> ReadGroup:
     return group if group.members else replace(group, members=_members(group.name, rank, states))
-
-
-def _declare_channel(channel: ChannelTrace, rank: int, states: RankStates) -> ChannelTrace:
-    return channel if channel.members else replace(channel, members=_members(channel.name, rank, states))
 
 
 def _members(name: str, rank: int, states: RankStates) -> tuple[int, ...] | None:

@@ -19,6 +19,7 @@ from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, rea
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.log import LogEvent
 from forkpoint.model.world import Place
+from forkpoint.packed.traces import PackedTraces
 
 IN_MEMORY = 1 << 24
 """Text beyond this is read only as a log, as a stream."""
@@ -32,6 +33,7 @@ _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
 class TextReading:
     """What one file of text says."""
 
+    file: str = ""
     events: list[LogEvent] = field(default_factory=list[LogEvent])
     stacks: list[LiveStack] = field(default_factory=list[LiveStack])
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
@@ -45,15 +47,14 @@ class TextReading:
         return bool(self.logs or self.stacks or self.remarks or self.states)
 
 
-def with_texts(capture: Capture, texts: Sequence[TextReading], empty: Sequence[str]) -> Capture:
-    """The capture with what its text files say, and with what it means that others are empty."""
+def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReading], empty: Sequence[str]) -> Capture:
+    """The capture of these traces with what its text files say, and with what it means that others are empty."""
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
-    ranks = {trace.rank for trace in capture.traces} | {rank for _, rank in logs if rank is not None}
+    ranks = {record.rank for record in traces.records} | {rank for _, rank in logs if rank is not None}
     states = [state for text in texts for state in text.states]
-    traces = capture.traces
     for state in states:
-        traces = tuple(with_members(trace, state) for trace in traces)
+        traces = with_members(traces, state)
     return replace(
         capture,
         traces=traces,
@@ -78,7 +79,7 @@ def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tup
 
 def read_text(stream: BinaryIO, name: str) -> TextReading:
     """All that a file of text says. Only a log is read on beyond what fits in memory."""
-    reading = TextReading()
+    reading = TextReading(name)
     data = stream.read(IN_MEMORY)
     text = data.decode("utf-8", "replace")
     head = text[:SNIFF]

@@ -1,5 +1,6 @@
 """Everything read about one incident, before any interpretation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forkpoint.model.log import LogEvent
@@ -62,7 +63,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    traces: tuple[RankTrace, ...]
+    traces: Sequence[RankTrace]
     tables: Tables
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()

@@ -1,5 +1,6 @@
 """Every group's and channel's order, aligned over ranks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,7 +25,7 @@ class GroupTimeline:
     """One group's collectives over its members."""
 
     group: ProcessGroup
-    traces: dict[int, GroupTrace]
+    traces: Mapping[int, GroupTrace]
     """By rank; members without a dump are absent."""
     blind_after: dict[int, int]
     """Ranks whose dump ends early -> the last seq it can speak of."""
@@ -90,10 +91,10 @@ class Timeline:
     unseen: int
     """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has
     a log, since the last one may have left nothing; UNBOUNDED otherwise."""
-    traces: dict[int, RankTrace]
+    traces: Mapping[int, RankTrace]
     groups: tuple[GroupTimeline, ...]
     channels: tuple[Channel, ...]
-    positions: dict[int, tuple[Position, ...]]
+    positions: Mapping[int, tuple[Position, ...]]
     """Per rank with a whole dump: its first active op in each group and channel, in the order of issue."""
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""

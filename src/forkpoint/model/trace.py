@@ -5,7 +5,9 @@ did the same share the same block, stored once in `Tables`. Only the ops at the 
 last) are kept whole. Memory therefore grows with what ranks did *differently*, not with ranks times entries.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,26 +49,62 @@ class Tables:
     blocks: dict[int, Block]
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Protocol):
     """The ops one rank issued in one order: a group's collectives, or one direction of a channel."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def from_start(self) -> bool:
+        """The ring buffer still holds the first op; otherwise what came before `first_seq` is unknown."""
+        ...
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Keys into Tables.blocks, ascending."""
+        ...
+
+    @property
+    def last_done(self) -> Op | None: ...
+    @property
+    def first_active(self) -> Op | None:
+        """The earliest op that is not done and after which none is done."""
+        ...
+
+    @property
+    def last(self) -> Op: ...
+    @property
+    def recent_seqs(self) -> Ints: ...
+    @property
+    def recent_created_ns(self) -> Ints: ...
+    @property
+    def longest_pause_seq(self) -> int: ...
+    @property
+    def longest_pause_ns(self) -> int:
+        """The op before which this rank paused longest, however long ago, and for how long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTrack:
+    """A track as it was read. `packed/` has the form in which it is kept."""
 
     count: int
     first_seq: int
     last_seq: int
     from_start: bool
-    """The ring buffer still holds the first op; otherwise what came before `first_seq` is unknown."""
     blocks: tuple[int, ...]
-    """Keys into Tables.blocks, ascending."""
     last_done: Op | None
     first_active: Op | None
-    """The earliest op that is not done and after which none is done."""
     last: Op
     recent_seqs: Ints
     recent_created_ns: Ints
     longest_pause_seq: int
     longest_pause_ns: int
-    """The op before which this rank paused longest, however long ago, and for how long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,66 +116,178 @@ class Volumes:
     received: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTrace:
+class GroupTrace(Protocol):
     """One group as one rank saw it."""
+
+    @property
+    def key(self) -> tuple[object, object]:
+        """Of its name and its members: equal for one group on all ranks, and cheap to compare."""
+        ...
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def desc(self) -> str: ...
+    @property
+    def members(self) -> tuple[int, ...] | None:
+        """None: the dump does not say."""
+        ...
+
+    @property
+    def collectives(self) -> Track | None: ...
+    @property
+    def volumes(self) -> Volumes | None: ...
+    @property
+    def last_enqueued(self) -> int | None: ...
+    @property
+    def last_completed(self) -> int | None:
+        """From pg_status. Collectives and P2P share these counters, so they say something only where there is no P2P."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroup:
+    """A group as it was read."""
 
     name: str
     desc: str
     members: tuple[int, ...] | None
-    """None: the dump does not say."""
-    collectives: Track | None
-    volumes: Volumes | None
-    last_enqueued: int | None
-    last_completed: int | None
-    """From pg_status. Collectives and P2P share these counters, so they say something only where there is no P2P."""
+    collectives: ReadTrack | None = None
+    volumes: Volumes | None = None
+    last_enqueued: int | None = None
+    last_completed: int | None = None
+
+    @property
+    def key(self) -> tuple[object, object]:
+        return self.name, self.members
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTrace:
     """One end of a channel: the messages this rank sent to, or received from, one peer in one group."""
 
-    name: str
-    desc: str
-    members: tuple[int, ...] | None
+    group: GroupTrace
     source: int
     destination: int
     """Global ranks."""
     messages: Track
 
 
+class RankTrace(Protocol):
+    """What one rank's dump holds."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def comm_lib(self) -> str:
+        """`nccl`, `gloo`, ... as the entries say; "" without entries."""
+        ...
+
+    @property
+    def entries(self) -> int: ...
+    @property
+    def cut(self) -> str | None:
+        """Why the entries end early; None for a whole dump."""
+        ...
+
+    @property
+    def world(self) -> tuple[int, ...] | None:
+        """Members of the default group, if the dump states them."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[GroupTrace]: ...
+    def placed_groups(self) -> Iterable[tuple[int, GroupTrace]]:
+        """Its groups, each with the place at which `group_at` finds it again."""
+        ...
+
+    def group_at(self, place: int) -> GroupTrace: ...
+
+    @property
+    def channels(self) -> Sequence[ChannelTrace]: ...
+    @property
+    def from_start(self) -> bool:
+        """The ring buffer still holds the rank's very first op."""
+        ...
+
+    @property
+    def first_ns(self) -> int: ...
+    @property
+    def last_ns(self) -> int:
+        """The time the entries cover."""
+        ...
+
+    @property
+    def script(self) -> str | None:
+        """The file at the outer end of the stacks: what was started. Same on all ranks of a job."""
+        ...
+
+    @property
+    def has_stacks(self) -> bool: ...
+    @property
+    def timed(self) -> bool:
+        """Start events were recorded, so `scheduled` really means "not started"."""
+        ...
+
+    @property
+    def recent_records(self) -> Ints:
+        """record_id of the last calls over all groups and channels, oldest first: neighbours."""
+        ...
+
+    @property
+    def recent_groups(self) -> Ints:
+        """Index into `groups` of each of them."""
+        ...
+
+    @property
+    def recent_ops(self) -> Tokens:
+        """What each of them was, in which group. Comparable within this rank only."""
+        ...
+
+    @property
+    def recent_stacks(self) -> Tokens:
+        """Where each was called from."""
+        ...
+
+    @property
+    def recent_calls(self) -> Tokens: ...
+
+
 @dataclass(frozen=True, slots=True)
-class RankTrace:
+class ReadTrace:
+    """A rank's dump as it was read."""
+
     rank: int
     file: str
     schema: str
     comm_lib: str
-    """`nccl`, `gloo`, ... as the entries say; "" without entries."""
     entries: int
     cut: str | None
-    """Why the entries end early; None for a whole dump."""
     world: tuple[int, ...] | None
-    """Members of the default group, if the dump states them."""
-    groups: tuple[GroupTrace, ...]
+    groups: tuple[ReadGroup, ...]
     channels: tuple[ChannelTrace, ...]
     from_start: bool
-    """The ring buffer still holds the rank's very first op."""
     first_ns: int
     last_ns: int
-    """The time the entries cover."""
     script: str | None
-    """The file at the outer end of the stacks: what was started. Same on all ranks of a job."""
     has_stacks: bool
     timed: bool
-    """Start events were recorded, so `scheduled` really means "not started"."""
     recent_records: Ints
-    """record_id of the last calls over all groups and channels, oldest first."""
     recent_groups: Ints
-    """Index into `groups` of each of them."""
+    recent_matches: Tokens
+    """What each of the recent calls was, by itself; `recent_ops` is this bound to its group."""
     recent_ops: Tokens
-    """What each of them was, in which group. Comparable within this rank only."""
     recent_stacks: Tokens
-    """Where each was called from."""
+
+    def placed_groups(self) -> Iterable[tuple[int, GroupTrace]]:
+        return enumerate(self.groups)
+
+    def group_at(self, place: int) -> GroupTrace:
+        return self.groups[place]
 
     @property
     def recent_calls(self) -> Tokens:

@@ -14,6 +14,10 @@ class ProcessGroup:
     declared: bool = True
     """False: no dump states the members; these are the ranks seen using the group."""
 
+    def __hash__(self) -> int:
+        """Groups have up to 100,000 members: a few of them tell as much."""
+        return hash((self.name, self.desc, len(self.ranks), self.ranks[:2]))
+
     def __str__(self) -> str:
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
 

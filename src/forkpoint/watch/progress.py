@@ -73,7 +73,7 @@ def _told(trace: RankTrace, dump: Dump) -> float:
 
 def standing_of(trace: RankTrace) -> Standing:
     groups = [(f"{g.name} {g.desc} {g.members}", g.collectives) for g in trace.groups]
-    channels = [(f"{c.name} {c.desc} {c.source}->{c.destination}", c.messages) for c in trace.channels]
+    channels = [(f"{c.group.name} {c.group.desc} {c.source}->{c.destination}", c.messages) for c in trace.channels]
     return Standing(tuple(sorted(_stand(where, track) for where, track in (*groups, *channels) if track)))
 
 

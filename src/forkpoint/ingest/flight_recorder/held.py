@@ -8,9 +8,10 @@ import numpy as np
 from forkpoint.ingest.flight_recorder.channels import message_rows
 from forkpoint.ingest.flight_recorder.columns import DumpColumns
 from forkpoint.ingest.flight_recorder.states import infer_states
-from forkpoint.ingest.flight_recorder.summary import TablesBuilder, _Dump, _op
+from forkpoint.ingest.flight_recorder.summary import _Dump, _op
 from forkpoint.model.op import Op
 from forkpoint.model.trace import Ints
+from forkpoint.packed.tables import SharedTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class HeldTrack:
 def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTrack]:
     """Ops among the rank's `newest` entries. They are numbered as in its trace, whatever is left out."""
     messages = message_rows(columns)
-    dump = _Dump(columns, rank, infer_states(columns, messages), TablesBuilder(), np.zeros(0, np.uint64))
+    dump = _Dump(columns, rank, infer_states(columns, messages), SharedTables(), np.zeros(0, np.uint64))
     oldest = len(columns.group) - newest
     tracks: dict[tuple[int, tuple[int, int] | None], list[tuple[int, Ints]]] = {}
     for index in range(len(columns.groups)):

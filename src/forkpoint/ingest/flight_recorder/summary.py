@@ -1,80 +1,35 @@
 """DumpColumns -> RankTrace: what is kept of one dump. All rows of a dump are looked at here, and nowhere later."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from forkpoint.ingest.flight_recorder.channels import MessageRows, message_rows
 from forkpoint.ingest.flight_recorder.columns import NO_FRAMES, DumpColumns, GroupStatus
 from forkpoint.ingest.flight_recorder.states import infer_states
-from forkpoint.model.op import Op, OpState, Signature, Stack
-from forkpoint.model.tokens import NO_STACK, match_token, message_token, mix, numel, stack_token
+from forkpoint.model.op import Op, OpState
+from forkpoint.model.tokens import NO_STACK, mix, numel
 from forkpoint.model.trace import (
     BLOCK,
     RECENT,
     RECENT_CALLS,
     Block,
     ChannelTrace,
-    GroupTrace,
     Ints,
-    RankTrace,
-    Tables,
+    ReadGroup,
+    ReadTrace,
+    ReadTrack,
     Tokens,
-    Track,
     Volumes,
 )
+from forkpoint.packed.tables import SharedTables
 
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
 ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})
 RECENT_VOLUMES = 256
 """all_to_all slots whose volumes are kept per rank: bounded, as everything else here."""
-
-
-@dataclass(slots=True)
-class TablesBuilder:
-    """Collects what ranks share while dumps are read one after another."""
-
-    signatures: dict[int, tuple[Signature, ...]] = field(default_factory=dict)
-    stacks: dict[int, Stack] = field(default_factory=dict)
-    blocks: dict[int, Block] = field(default_factory=dict)
-    _match: dict[Signature, int] = field(default_factory=dict)
-    _message: dict[Signature, int] = field(default_factory=dict)
-    _stack: dict[Stack, int] = field(default_factory=dict)
-
-    def match(self, signature: Signature) -> int:
-        token = self._match.get(signature)
-        if token is None:
-            token = self._match[signature] = match_token(signature)
-            self.signatures.setdefault(token, (signature,))
-        return token
-
-    def message(self, signature: Signature) -> int:
-        token = self._message.get(signature)
-        if token is None:
-            token = self._message[signature] = message_token(signature)
-            self.signatures.setdefault(token, (signature,))
-        return token
-
-    def stack(self, stack: Stack) -> int:
-        token = self._stack.get(stack)
-        if token is None:
-            token = self._stack[stack] = stack_token(stack)
-            self.stacks.setdefault(token, stack)
-        return token
-
-    def block(self, block: Block) -> int:
-        parts = (
-            mix(block.match, block.seqs)
-            + mix(block.stack, ~block.seqs)
-            + mix(block.epoch.astype(np.uint64), block.seqs)
-        )
-        key = int(parts.sum(dtype=np.uint64))
-        self.blocks.setdefault(key, block)
-        return key
-
-    def build(self) -> Tables:
-        return Tables(self.signatures, self.stacks, self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +40,11 @@ class _Dump:
     rank: int
     state: Ints
     """Index into STATES, with what we infer."""
-    tables: TablesBuilder
+    tables: SharedTables
     stack_tokens: Tokens
 
 
-def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder) -> RankTrace:
+def summarise(columns: DumpColumns, rank: int, file: str, tables: SharedTables) -> ReadTrace:
     """Keep of a dump what the stages need, in memory that does not depend on its number of entries."""
     messages = message_rows(columns)
     dump = _Dump(columns, rank, infer_states(columns, messages), tables, _row_stack_tokens(columns, tables))
@@ -100,7 +55,9 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder)
     has_holes = bool((np.diff(columns.record_id) != 1).any())
     stateless = has_holes and bool(messages.is_message.any())
     recent = slice(0) if has_holes or not (dump.state == DONE).any() else slice(-RECENT_CALLS, None)
-    return RankTrace(
+    matches = _matches(dump)[recent]
+    groups = _groups(dump, messages)
+    return ReadTrace(
         rank=rank,
         file=file,
         schema=columns.header.schema,
@@ -109,8 +66,8 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder)
         cut=columns.header.cut
         or ("holds only some of its entries, without the state of messages" if stateless else None),
         world=_world(columns),
-        groups=_groups(dump, messages),
-        channels=() if stateless else _channels(dump, messages),
+        groups=groups,
+        channels=() if stateless else _channels(dump, messages, groups),
         from_start=bool(columns.record_id.size and columns.record_id[0] == 0),
         first_ns=int(moments.min()) if moments.size else 0,
         last_ns=int(moments.max()) if moments.size else 0,
@@ -119,16 +76,16 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: TablesBuilder)
         timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
         recent_records=columns.record_id[recent].copy(),
         recent_groups=columns.group[recent].copy(),
-        recent_ops=_ops(dump)[recent],
+        recent_matches=matches,
+        recent_ops=mix(matches, columns.group[recent]),
         recent_stacks=dump.stack_tokens[recent].copy(),
     )
 
 
-def _ops(dump: _Dump) -> Tokens:
-    """What each row was, in which group."""
+def _matches(dump: _Dump) -> Tokens:
+    """What each row was."""
     columns = dump.columns
-    what = np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)
-    return mix(what[columns.signature], columns.group)
+    return np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)[columns.signature]
 
 
 def _world(columns: DumpColumns) -> tuple[int, ...] | None:
@@ -137,7 +94,7 @@ def _world(columns: DumpColumns) -> tuple[int, ...] | None:
     return next(default, None)
 
 
-def _row_stack_tokens(columns: DumpColumns, tables: TablesBuilder) -> Tokens:
+def _row_stack_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:
     tokens = np.array([tables.stack(s) for s in columns.stacks] + [NO_STACK], dtype=np.uint64)
     return tokens[columns.stack]  # NO_FRAMES = -1 picks the last: NO_STACK
 
@@ -146,16 +103,16 @@ def _status(columns: DumpColumns, rows: Ints) -> GroupStatus | None:
     return columns.header.status.get(int(columns.pg_id[rows[-1]]))
 
 
-def _groups(dump: _Dump, messages: MessageRows) -> tuple[GroupTrace, ...]:
+def _groups(dump: _Dump, messages: MessageRows) -> tuple[ReadGroup, ...]:
     columns = dump.columns
-    found: list[GroupTrace] = []
+    found: list[ReadGroup] = []
     for index, (name, desc) in enumerate(columns.groups):
         rows = np.flatnonzero(columns.group == index)
         collective = rows[~messages.of_p2p[rows]]
         status = _status(columns, rows)
         shared_counter = collective.size < rows.size
         found.append(
-            GroupTrace(
+            ReadGroup(
                 name=name,
                 desc=desc,
                 members=columns.members(index),
@@ -167,7 +124,7 @@ def _groups(dump: _Dump, messages: MessageRows) -> tuple[GroupTrace, ...]:
         )
     used = {g.name for g in found}  # a split group's description is missing from pg_config
     idle = (g for g in columns.header.groups if g.ranks and g.name not in used)
-    found += [GroupTrace(g.name, g.desc, g.ranks, None, None, None, None) for g in idle]
+    found += [ReadGroup(g.name, g.desc, g.ranks) for g in idle]
     return tuple(found)
 
 
@@ -184,10 +141,10 @@ class _Slots:
     from_start: bool
 
 
-def _collective_track(dump: _Dump, rows: Ints) -> Track:
+def _collective_track(dump: _Dump, rows: Ints) -> ReadTrack:
     """Slots of one group: rows of one seq (a coalesced group and its closing marker) are one slot."""
     columns = dump.columns
-    row_tokens = np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)[columns.signature[rows]]
+    row_tokens = _matches(dump)[rows]
     seqs, first, counts = np.unique(columns.collective_seq[rows], return_index=True, return_counts=True)
     last = first + counts - 1
     match = row_tokens[first]
@@ -201,24 +158,23 @@ def _collective_track(dump: _Dump, rows: Ints) -> Track:
 def _coalesced_token(dump: _Dump, rows: Ints, tokens: Tokens) -> np.uint64:
     signatures = tuple(dump.columns.signatures[i] for i in dump.columns.signature[rows])
     token = mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64)
-    dump.tables.signatures.setdefault(int(token), signatures)
+    dump.tables.call(int(token), signatures)
     return token
 
 
-def _channels(dump: _Dump, messages: MessageRows) -> tuple[ChannelTrace, ...]:
+def _channels(dump: _Dump, messages: MessageRows, groups: Sequence[ReadGroup]) -> tuple[ChannelTrace, ...]:
     columns = dump.columns
     tokens = np.array([dump.tables.message(s) for s in columns.signatures], dtype=np.uint64)
     found: list[ChannelTrace] = []
     for (group, source, destination), rows in messages.by_channel(columns, dump.rank).items():
-        name, desc = columns.groups[group]
         each = np.arange(len(rows))
         match, epoch = tokens[columns.signature[rows]], columns.collective_seq[rows]
         slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group))
-        found.append(ChannelTrace(name, desc, columns.members(group), source, destination, _track(dump, slots)))
+        found.append(ChannelTrace(groups[group], source, destination, _track(dump, slots)))
     return tuple(found)
 
 
-def _track(dump: _Dump, slots: _Slots) -> Track:
+def _track(dump: _Dump, slots: _Slots) -> ReadTrack:
     rows, seqs, first, last = slots.rows, slots.seqs, slots.first, slots.last
     stack = dump.stack_tokens[rows[first]]
     cuts = np.flatnonzero(np.diff(seqs // BLOCK)) + 1
@@ -233,7 +189,7 @@ def _track(dump: _Dump, slots: _Slots) -> Track:
         since = int(pauses[slot]) if slot else None
         return _op(dump, rows[first[slot] : last[slot] + 1], int(seqs[slot]), since)
 
-    return Track(
+    return ReadTrack(
         count=len(seqs),
         first_seq=int(seqs[0]),
         last_seq=int(seqs[-1]),

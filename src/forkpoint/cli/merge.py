@@ -1,0 +1,41 @@
+"""`forkpoint merge`: many summaries in, one out."""
+
+from argparse import ArgumentParser, Namespace
+
+from forkpoint.cli.command import Command
+from forkpoint.cli.output_file import check_writable
+from forkpoint.cli.summarise import STDOUT, add_summary_output, write_summary_to
+
+_DESCRIPTION = """\
+Join summaries (.fps, written by `forkpoint summarise`) into one. In which order
+they are joined, in one go or in a tree, does not matter: the bytes are the
+same, and a part that comes twice counts once.
+"""
+
+
+def run(args: Namespace) -> int:
+    from forkpoint.ingest.summary_file import merge_files
+
+    if args.output != STDOUT:
+        check_writable("--output", args.output)
+    write_summary_to(args.output, merge_files(args.paths), quiet=args.quiet)
+    return 0
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="FILE",
+        help="a summary, or a folder of them (dumps and logs among them are summarised)",
+    )
+    add_summary_output(parser)
+
+
+COMMAND = Command(
+    name="merge",
+    help="many summaries as one",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,49 @@
+"""Dumps, one after another -> packed records: by the compiled reader where it is installed, else in Python."""
+
+from forkpoint.ingest import flight_recorder
+from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
+from forkpoint.ingest.flight_recorder.summary import summarise
+from forkpoint.ingest.naming import RankClaim, RankHints, claim_by_hints, claim_rank
+from forkpoint.packed.records import pack
+from forkpoint.packed.tables import SharedTables
+
+
+class DumpReader:
+    def __init__(self, tables: SharedTables) -> None:
+        self._tables = tables
+        self._native = NativePacker.if_installed()
+        self._members: dict[int, frozenset[int]] = {}
+
+    def read(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
+        """Whose dump it is, and its record: empty where nothing says whose. Raises InputError."""
+        read = self._read_natively(path, data) if self._native else None
+        return read or self._read_in_python(path, data)
+
+    def _read_natively(self, path: str, data: bytes) -> tuple[RankClaim, bytes] | None:
+        """None: the dump is for the Python reader."""
+        assert self._native is not None  # the caller has looked
+        claimable = self._native.decode(data)
+        if claimable is None:
+            return None
+        self._tables.add_stream(self._native.new_tables())
+        claim = claim_by_hints(self._hints(claimable), path)
+        if claim.rank is None:
+            return claim, b""
+        record = self._native.summarise(claim.rank)
+        self._tables.add_stream(self._native.new_tables())
+        return None if record is None else (claim, record)
+
+    def _hints(self, claimable: Claimable) -> RankHints:
+        """Sets of members are kept: a world of 100,000 ranks is the same in every dump."""
+        for key in claimable.declared:
+            if key not in self._members:
+                self._members[key] = frozenset(self._tables.members(key))
+        declared = tuple(self._members[key] for key in claimable.declared)
+        return RankHints(claimable.stated, claimable.in_messages, declared)
+
+    def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
+        columns = flight_recorder.decode(data, path)
+        claim = claim_rank(columns, path)
+        if claim.rank is None:
+            return claim, b""
+        return claim, pack(summarise(columns, claim.rank, path, self._tables), self._tables)

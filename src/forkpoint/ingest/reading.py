@@ -1,0 +1,61 @@
+"""What has been read so far, file by file, before any of it is put together: what a summary file holds, too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forkpoint.errors import UnreadableInput
+from forkpoint.ingest.dump_reader import DumpReader
+from forkpoint.ingest.jobs import separate
+from forkpoint.model.capture import Capture, Problem
+from forkpoint.packed.tables import SharedTables
+from forkpoint.packed.trace import PackedRecord, PackedTrace
+from forkpoint.packed.traces import PackedTraces
+
+if TYPE_CHECKING:
+    from forkpoint.ingest.text_files import TextReading
+
+
+@dataclass(slots=True)
+class Reading:
+    tables: SharedTables = field(default_factory=SharedTables)
+    records: list[PackedRecord] = field(default_factory=list[PackedRecord])
+    texts: "list[TextReading]" = field(default_factory=list["TextReading"])
+    empty: list[str] = field(default_factory=list[str])
+    """Files of text in which nothing stands."""
+    problems: list[Problem] = field(default_factory=list[Problem])
+    _dumps: DumpReader | None = None
+
+    def add_dump(self, path: str, data: bytes) -> None:
+        if self._dumps is None:
+            self._dumps = DumpReader(self.tables)
+        claim, packed = self._dumps.read(path, data)
+        if claim.problem:
+            self.problems.append(Problem(path, claim.problem))
+        if claim.rank is None:
+            return
+        record = PackedRecord(claim.rank, path, packed)
+        self.records.append(record)
+        if cut := PackedTrace(record, self.tables).cut:
+            self.problems.append(Problem(path, cut))
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.records) or any(text.says_anything for text in self.texts)
+
+    def require(self, paths: Sequence[str]) -> None:
+        """Raises UnreadableInput where nothing could be used."""
+        if not self.says_anything:
+            reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or "no files found"
+            raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
+
+    def capture(self) -> Capture:
+        """All of it, put together."""
+        tables = self.tables.build()
+        traces, left_out = separate(PackedTraces(self.records, self.tables), tables)
+        capture = Capture(traces=traces, tables=tables, problems=(*self.problems, *left_out))
+        if not self.texts:
+            return capture
+        from forkpoint.ingest.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
+
+        return with_texts(capture, traces, self.texts, self.empty)

@@ -1,0 +1,203 @@
+"""Summary files (.fps): what reading found, small enough to travel; about 1 kB per rank.
+
+    magic, u32 version, pieces, a last piece of kind END that holds the digest of all before it
+    a piece: u8 kind, u32 size, u32 packed size, the zlib-packed bytes
+
+Written in an order of its own, so the bytes do not tell in which order files or parts came: joining parts is
+associative and commutative, and a part that comes twice counts once. docs/summaries.md has the layouts.
+"""
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from hashlib import blake2b
+from typing import BinaryIO
+
+import msgspec
+
+from forkpoint.errors import HostileInput, InputError, UnreadableInput
+from forkpoint.ingest import Progress, read_files
+from forkpoint.ingest.files import SUMMARY
+from forkpoint.ingest.reading import Reading
+from forkpoint.ingest.text_files import TextReading
+from forkpoint.model.capture import Problem
+from forkpoint.packed.layout import I64, U32, Reader, pack_text
+from forkpoint.packed.trace import PackedRecord
+from forkpoint.packed.verify import DAMAGE, RecordVerifier, verify_tables
+
+VERSION = 1
+MAX_PIECE = 64 << 20
+MAX_BYTES = 1 << 30
+"""Unpacked, of one file: eight times what 100,000 ranks take."""
+_GOOD_PIECE = 1 << 20
+"""Pieces are closed when they are this large, so that none has to be held whole beside the next."""
+_HEAD = struct.Struct("<BII")
+_LEVEL = 6
+
+
+class _Piece(IntEnum):
+    TABLES = 1
+    RECORDS = 2
+    TEXT = 3
+    EMPTY = 4
+    PROBLEM = 5
+    END = 255
+
+
+def summarise(paths: Sequence[str], origin: str = "", progress: Progress | None = None) -> bytes:
+    """The summary of all that is behind the paths. `origin` says where they lie, before the name of every file.
+
+    Raises UnreadableInput when nothing of it could be used.
+    """
+    return write_summary(read_files(paths, progress, origin))
+
+
+def merge(parts: Iterable[bytes]) -> bytes:
+    """One summary that says what all of them say."""
+    reading = Reading()
+    for number, part in enumerate(parts, 1):
+        add_summary(io.BytesIO(part), f"part {number}", reading)
+    return write_summary(reading)
+
+
+def merge_files(paths: Sequence[str]) -> bytes:
+    """As merge, of files. Dumps and logs among them are summarised on the way."""
+    return write_summary(read_files(paths))
+
+
+def write_summary(reading: Reading) -> bytes:
+    out = io.BytesIO()
+    out.write(SUMMARY + U32.pack(VERSION))
+    for kind, data in _pieces(reading):
+        packed = zlib.compress(data, _LEVEL)
+        out.write(_HEAD.pack(kind, len(data), len(packed)))
+        out.write(packed)
+    seal = blake2b(out.getbuffer(), digest_size=16).digest()
+    out.write(_HEAD.pack(_Piece.END, len(seal), len(seal)) + seal)
+    return out.getvalue()
+
+
+def _pieces(reading: Reading) -> Iterator[tuple[_Piece, bytes]]:
+    yield from _joined(_Piece.TABLES, reading.tables.stream())
+    records = sorted({(r.rank, r.file, r.data) for r in reading.records})
+    yield from _joined(_Piece.RECORDS, (_pack_record(*record) for record in records))
+    texts = {(text.file, _pack_json(text)) for text in reading.texts}
+    yield from ((_Piece.TEXT, data) for _, data in sorted(texts))
+    yield from _joined(_Piece.EMPTY, (pack_text(name) for name in sorted(set(reading.empty))))
+    problems = sorted({(problem.file, problem.text) for problem in reading.problems})
+    yield from _joined(_Piece.PROBLEM, (pack_text(file) + pack_text(text) for file, text in problems))
+
+
+def _joined(kind: _Piece, items: Iterable[bytes]) -> Iterator[tuple[_Piece, bytes]]:
+    piece = bytearray()
+    for item in items:
+        piece += item
+        if len(piece) >= _GOOD_PIECE:
+            yield kind, bytes(piece)
+            piece.clear()
+    if piece:
+        yield kind, bytes(piece)
+
+
+def _pack_record(rank: int, file: str, data: bytes) -> bytes:
+    return I64.pack(rank) + pack_text(file) + U32.pack(len(data)) + data
+
+
+def _pack_json(text: TextReading) -> bytes:
+    # Names of files may hold what is no text (a byte of another encoding): it becomes a question mark.
+    return json.dumps(msgspec.to_builtins(text), ensure_ascii=False, sort_keys=True).encode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------------------------------------------- and back
+
+
+def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
+    """Adds what a summary says. One that is damaged anywhere adds nothing."""
+    found = Reading()
+    try:
+        for kind, data in _read_pieces(stream):
+            _ADDERS[kind](Reader(data), found)
+        verify_tables(found.tables)
+        verifier = RecordVerifier(found.tables)
+        for record in found.records:
+            verifier.verify(record)
+    except InputError as error:
+        raise type(error)(f"{name}: {error}") from None
+    except (*DAMAGE, zlib.error, msgspec.MsgspecError) as error:
+        raise UnreadableInput(f"{name}: a summary that does not fit together ({error}); make it again") from None
+    reading.tables.join(found.tables)
+    reading.records += found.records
+    reading.texts += found.texts
+    reading.empty += found.empty
+    reading.problems += found.problems
+
+
+def _read_pieces(stream: BinaryIO) -> Iterator[tuple[_Piece, bytes]]:
+    head = stream.read(len(SUMMARY) + U32.size)
+    seal = blake2b(head, digest_size=16)
+    version = U32.unpack(head[len(SUMMARY) :])[0]
+    if version != VERSION:
+        raise UnreadableInput(
+            f"a summary of version {version}, this forkpoint reads {VERSION}; use the same on both sides"
+        )
+    total = 0
+    while True:
+        head = stream.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise UnreadableInput("a summary that was cut; copy it again")
+        kind, size, packed_size = _HEAD.unpack(head)
+        packed = stream.read(min(packed_size, MAX_PIECE))
+        if kind == _Piece.END:
+            if packed != seal.digest():
+                raise UnreadableInput("a summary that was damaged on its way; copy it again")
+            return
+        total += size
+        if max(size, packed_size) > MAX_PIECE or total > MAX_BYTES:
+            raise HostileInput(f"a summary of more than {total >> 20} MB; no job needs that, leave it out")
+        seal.update(head)
+        seal.update(packed)
+        yield _Piece(kind), _unpacked(packed, size)
+
+
+def _unpacked(packed: bytes, size: int) -> bytes:
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(packed, size + 1)
+    if len(data) != size or not unpacker.eof:
+        raise UnreadableInput("a summary whose pieces have other sizes than it says; copy it again")
+    return data
+
+
+def _add_tables(reader: Reader, found: Reading) -> None:
+    found.tables.add_stream(reader.data)
+
+
+def _add_records(reader: Reader, found: Reading) -> None:
+    while reader.pos < len(reader.data):
+        rank, file, size = reader.number(I64), reader.text(), reader.number(U32)
+        found.records.append(PackedRecord(rank, file, reader.bytes(size)))
+
+
+def _add_text(reader: Reader, found: Reading) -> None:
+    found.texts.append(msgspec.json.decode(reader.data, type=TextReading))
+
+
+def _add_empty(reader: Reader, found: Reading) -> None:
+    while reader.pos < len(reader.data):
+        found.empty.append(reader.text())
+
+
+def _add_problems(reader: Reader, found: Reading) -> None:
+    while reader.pos < len(reader.data):
+        found.problems.append(Problem(reader.text(), reader.text()))
+
+
+_ADDERS = {
+    _Piece.TABLES: _add_tables,
+    _Piece.RECORDS: _add_records,
+    _Piece.TEXT: _add_text,
+    _Piece.EMPTY: _add_empty,
+    _Piece.PROBLEM: _add_problems,
+}

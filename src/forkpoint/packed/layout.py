@@ -1,0 +1,130 @@
+"""Numbers, texts and arrays as bytes, little-endian."""
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from forkpoint.model.trace import Ints, Tokens
+
+NOTHING = -(2**63)
+"""Stands for None where a number may be missing."""
+MAX_ITEMS = 1 << 20
+"""Of one array: as many as the largest world that is believed has ranks."""
+
+U8, U32, U64, I64 = (struct.Struct(f"<{code}") for code in "BIQq")
+_WIDTHS = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
+_INDEXES = ((256, "<u1"), (65536, "<u2"), (2**32, "<u4"))
+
+
+def digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def pack_text(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return U32.pack(len(data)) + data
+
+
+def pack_ints(values: Ints | Sequence[int]) -> bytes:
+    """The first, then the differences: as one step where all are equal, else as narrow as they fit."""
+    array = np.asarray(values, dtype=np.int64)
+    if not array.size:
+        return U32.pack(0)
+    steps = np.diff(array)
+    head = U32.pack(array.size) + I64.pack(int(array[0]))
+    if not steps.size or (steps == steps[0]).all():
+        return head + b"\0" + I64.pack(int(steps[0]) if steps.size else 0)
+    low, high = int(steps.min()), int(steps.max())
+    width = next(w for w in _WIDTHS if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1))
+    return head + U8.pack(width) + steps.astype(_WIDTHS[width]).tobytes()
+
+
+def pack_tokens(values: Tokens) -> bytes:
+    """Distinct values in the order in which they come up, then which of them each is."""
+    if not values.size:
+        return U32.pack(0)
+    distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    head = U32.pack(values.size) + U32.pack(distinct.size) + distinct[order].astype("<u8").tobytes()
+    return head + place[inverse].astype(_index_type(distinct.size)).tobytes()
+
+
+def _index_type(distinct: int) -> str:
+    return next(code for limit, code in _INDEXES if distinct <= limit)
+
+
+def skip_ints(data: bytes, pos: int) -> tuple[int, int]:
+    """How many numbers `pack_ints` put there, and where they end."""
+    size = U32.unpack_from(data, pos)[0]
+    if not size:
+        return 0, pos + U32.size
+    width = data[pos + U32.size + I64.size]
+    if size > MAX_ITEMS or width not in (0, *_WIDTHS):
+        raise ValueError(f"an array of {size} items of {width} bytes")
+    return size, pos + U32.size + I64.size + U8.size + (width * (size - 1) if width else I64.size)
+
+
+class Reader:
+    """Reads on from a place in the bytes. What does not fit raises ValueError or struct.error."""
+
+    __slots__ = ("data", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0) -> None:
+        self.data = data
+        self.pos = pos
+
+    def take(self, layout: struct.Struct) -> tuple[int, ...]:
+        values = layout.unpack_from(self.data, self.pos)
+        self.pos += layout.size
+        return values
+
+    def number(self, layout: struct.Struct) -> int:
+        return self.take(layout)[0]
+
+    def bytes(self, size: int) -> bytes:
+        end = self.pos + size
+        if end > len(self.data):
+            raise ValueError("ends early")
+        taken = self.data[self.pos : end]
+        self.pos = end
+        return taken
+
+    def text(self) -> str:
+        return self.bytes(self.number(U32)).decode("utf-8", "surrogatepass")
+
+    def keys(self, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", self.bytes(8 * count))
+
+    def ints(self) -> Ints:
+        size = self._size()
+        if not size:
+            return np.zeros(0, np.int64)
+        first, width = self.number(I64), self.number(U8)
+        values = np.empty(size, np.int64)
+        values[0] = first
+        values[1:] = self._array(_WIDTHS[width], size - 1) if width else self.number(I64)
+        return np.cumsum(values)
+
+    def tokens(self) -> Tokens:
+        size = self._size()
+        if not size:
+            return np.zeros(0, np.uint64)
+        distinct = self._array("<u8", self.number(U32)).astype(np.uint64)
+        return distinct[self._array(_index_type(distinct.size), size)]
+
+    def end(self) -> None:
+        if self.pos != len(self.data):
+            raise ValueError("goes on behind its end")
+
+    def _size(self) -> int:
+        size = self.number(U32)
+        if size > MAX_ITEMS:
+            raise ValueError(f"an array of {size} items")
+        return size
+
+    def _array(self, code: str, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.frombuffer(self.bytes(size * np.dtype(code).itemsize), code)

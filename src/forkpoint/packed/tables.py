@@ -1,0 +1,186 @@
+"""What ranks share, each thing once, by kind and key: as bytes, and read again where it is asked for.
+
+Keys are digests of what they stand for, so the tables of two nodes are joined by taking what either has. A call's key
+says less than the call itself (sizes that may differ are left out): of several examples the smallest is kept, whoever
+comes first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from forkpoint.model.op import Signature, Stack
+from forkpoint.model.tokens import CPP_STACK, match_token, message_token, mix, stack_token
+from forkpoint.model.trace import Block, Tables
+from forkpoint.packed import entries
+from forkpoint.packed.entries import RecentCalls, TrackShape
+from forkpoint.packed.layout import U8, U32, U64, Reader, digest, pack_ints
+
+
+class Kind(IntEnum):
+    TEXT = 1
+    MEMBERS = 2
+    SIGNATURE = 3
+    CALL = 4
+    STACK = 5
+    BLOCK = 6
+    SHAPE = 7
+    RECENT = 8
+
+
+def block_key(block: Block) -> int:
+    """A sum over its slots, so that it does not matter in which order they are gone through."""
+    parts = (
+        mix(block.match, block.seqs) + mix(block.stack, ~block.seqs) + mix(block.epoch.astype(np.uint64), block.seqs)
+    )
+    return int(parts.sum(dtype=np.uint64))
+
+
+class SharedTables:
+    """Grows while dumps are read or summaries joined."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Kind, dict[int, bytes]] = {kind: {} for kind in Kind}
+        self._match: dict[Signature, int] = {}
+        self._message: dict[Signature, int] = {}
+        self._stack: dict[Stack, int] = {}
+        self._member_keys: dict[tuple[int, ...], int] = {}
+        self._texts: dict[int, str] = {}
+        self._members: dict[int, tuple[int, ...]] = {}
+        self._signatures: dict[int, Signature] = {}
+        self._stacks: dict[int, Stack] = {CPP_STACK: ()}
+        self._shapes: dict[int, TrackShape] = {}
+        self._recent: tuple[int, RecentCalls] | None = None
+
+    # --------------------------------------------------------------------------------------------- what goes in
+
+    def match(self, signature: Signature) -> int:
+        token = self._match.get(signature)
+        if token is None:
+            token = self._match[signature] = match_token(signature)
+            self.call(token, (signature,))
+        return token
+
+    def message(self, signature: Signature) -> int:
+        token = self._message.get(signature)
+        if token is None:
+            token = self._message[signature] = message_token(signature)
+            self.call(token, (signature,))
+        return token
+
+    def call(self, token: int, signatures: Sequence[Signature]) -> None:
+        """An example of what a token stands for."""
+        self.add(Kind.CALL, token, entries.pack_keys([self.signature_key(s) for s in signatures]))
+
+    def signature_key(self, signature: Signature) -> int:
+        return self._keep(Kind.SIGNATURE, entries.pack_signature(signature))
+
+    def stack(self, stack: Stack) -> int:
+        token = self._stack.get(stack)
+        if token is None:
+            token = self._stack[stack] = stack_token(stack)
+            if token != CPP_STACK:
+                self.add(Kind.STACK, token, entries.pack_stack(stack))
+        return token
+
+    def block(self, block: Block) -> int:
+        key = block_key(block)
+        if key not in self._entries[Kind.BLOCK]:
+            self.add(Kind.BLOCK, key, entries.pack_block(block))
+        return key
+
+    def text_key(self, text: str) -> int:
+        return self._keep(Kind.TEXT, text.encode("utf-8", "surrogatepass"))
+
+    def members_key(self, members: tuple[int, ...]) -> int:
+        key = self._member_keys.get(members)
+        if key is None:
+            key = self._member_keys[members] = self._keep(Kind.MEMBERS, pack_ints(members))
+        return key
+
+    def shape_key(self, packed: bytes) -> int:
+        return self._keep(Kind.SHAPE, packed)
+
+    def recent_key(self, packed: bytes) -> int:
+        return self._keep(Kind.RECENT, packed)
+
+    def add(self, kind: Kind, key: int, packed: bytes) -> None:
+        known = self._entries[kind].get(key)
+        if known is None or (kind is Kind.CALL and packed < known):
+            self._entries[kind][key] = packed
+
+    def add_stream(self, data: bytes) -> None:
+        """Entries as `stream` writes them."""
+        reader = Reader(data)
+        while reader.pos < len(data):
+            kind, key, size = Kind(reader.number(U8)), reader.number(U64), reader.number(U32)
+            self.add(kind, key, reader.bytes(size))
+
+    def join(self, other: "SharedTables") -> None:
+        for kind in Kind:
+            for key, packed in other.entries(kind).items():
+                self.add(kind, key, packed)
+
+    def _keep(self, kind: Kind, packed: bytes) -> int:
+        key = digest(packed)
+        self._entries[kind].setdefault(key, packed)
+        return key
+
+    # -------------------------------------------------------------------------------------------- what comes out
+
+    def stream(self) -> Iterator[bytes]:
+        """Every entry, in an order that does not tell who came first."""
+        for kind, known in self._entries.items():
+            for key, packed in sorted(known.items()):
+                yield U8.pack(kind) + U64.pack(key) + U32.pack(len(packed)) + packed
+
+    def entries(self, kind: Kind) -> Mapping[int, bytes]:
+        return self._entries[kind]
+
+    def text(self, key: int) -> str:
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = self._entries[Kind.TEXT][key].decode("utf-8", "surrogatepass")
+        return text
+
+    def members(self, key: int) -> tuple[int, ...]:
+        members = self._members.get(key)
+        if members is None:
+            members = self._members[key] = tuple(Reader(self._entries[Kind.MEMBERS][key]).ints().tolist())
+        return members
+
+    def signature(self, key: int) -> Signature:
+        signature = self._signatures.get(key)
+        if signature is None:
+            signature = self._signatures[key] = entries.read_signature(self._entries[Kind.SIGNATURE][key])
+        return signature
+
+    def shape(self, key: int) -> TrackShape:
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._read_shape(self._entries[Kind.SHAPE][key])
+        return shape
+
+    def recent(self, key: int) -> RecentCalls:
+        if self._recent is None or self._recent[0] != key:  # all of them together would be large
+            self._recent = (key, entries.read_recent(self._entries[Kind.RECENT][key]))
+        return self._recent[1]
+
+    def build(self) -> Tables:
+        """All that the stages look up."""
+        calls = self._entries[Kind.CALL].items()
+        return Tables(
+            signatures={token: tuple(map(self.signature, entries.read_keys(keys))) for token, keys in calls},
+            stacks={token: self.stack_behind(token) for token in (CPP_STACK, *self._entries[Kind.STACK])},
+            blocks={key: entries.read_block(data) for key, data in self._entries[Kind.BLOCK].items()},
+        )
+
+    def _read_shape(self, packed: bytes) -> TrackShape:
+        return entries.read_shape(packed, self.signature, self.stack_behind)
+
+    def stack_behind(self, token: int) -> Stack:
+        stack = self._stacks.get(token)
+        if stack is None:
+            stack = self._stacks[token] = entries.read_stack(self._entries[Kind.STACK][token])
+        return stack

@@ -1,0 +1,290 @@
+"""Packed traces, read where they lie: nothing is unpacked before it is asked for."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forkpoint.model.op import Op
+from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes
+from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
+from forkpoint.packed.layout import NOTHING, U64, Reader
+from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PAUSE, TIMED
+from forkpoint.packed.tables import SharedTables
+
+_LENGTHS = struct.Struct("<2I")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRecord:
+    """One rank's trace as bytes."""
+
+    rank: int
+    file: str
+    data: bytes
+
+
+class PackedTrack:
+    """A `Track` at a place in a record."""
+
+    __slots__ = ("_at", "_trace", "shape")
+
+    def __init__(self, trace: "PackedTrace", shape: TrackShape, at: int) -> None:
+        self._trace = trace
+        self._at = at
+        self.shape = shape
+
+    @property
+    def count(self) -> int:
+        return self.shape.count
+
+    @property
+    def first_seq(self) -> int:
+        return self.shape.first_seq
+
+    @property
+    def last_seq(self) -> int:
+        return self.shape.last_seq
+
+    @property
+    def from_start(self) -> bool:
+        return self.shape.from_start
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        return self.shape.blocks
+
+    @property
+    def last_done(self) -> Op | None:
+        return None if self.shape.last_done is None else self._op(self.shape.last_done)
+
+    @property
+    def first_active(self) -> Op | None:
+        return None if self.shape.first_active is None else self._op(self.shape.first_active)
+
+    @property
+    def last(self) -> Op:
+        return self._op(self.shape.last)
+
+    @property
+    def recent_seqs(self) -> Ints:
+        return self.shape.recent_seqs
+
+    @property
+    def recent_created_ns(self) -> Ints:
+        return Reader(self._trace.data, self._after_ops + PAUSE.size).ints()
+
+    @property
+    def longest_pause_seq(self) -> int:
+        return PAUSE.unpack_from(self._trace.data, self._after_ops)[0]
+
+    @property
+    def longest_pause_ns(self) -> int:
+        return PAUSE.unpack_from(self._trace.data, self._after_ops)[1]
+
+    @property
+    def _after_ops(self) -> int:
+        return self._at + OWN_OP.size * len(self.shape.ops)
+
+    def _op(self, index: int) -> Op:
+        shape = self.shape.ops[index]
+        record_id, created, since, completed, thread = OWN_OP.unpack_from(
+            self._trace.data, self._at + OWN_OP.size * index
+        )
+        return Op(
+            rank=self._trace.rank,
+            record_id=record_id,
+            seq=shape.seq,
+            batch=shape.batch,
+            signatures=shape.signatures,
+            state=shape.state,
+            retired=shape.retired,
+            created_ns=created,
+            since_previous_ns=None if since == NOTHING else since,
+            completed_ns=completed,
+            timeout_ms=shape.timeout_ms,
+            stack=shape.stack,
+            thread=self._trace.thread(thread),
+        )
+
+
+class PackedGroup:
+    """A `GroupTrace` at a place in a record."""
+
+    __slots__ = ("_head", "_own", "_trace")
+
+    def __init__(self, trace: "PackedTrace", at: int) -> None:
+        self._trace = trace
+        self._head = GROUP.unpack_from(trace.data, at)
+        self._own = at + GROUP.size
+
+    @property
+    def name(self) -> str:
+        return self._trace.tables.text(self._head[0])
+
+    @property
+    def desc(self) -> str:
+        return self._trace.tables.text(self._head[1])
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self._head[0], self._head[2]
+
+    @property
+    def members(self) -> tuple[int, ...] | None:
+        return self._trace.tables.members(self._head[2]) if self._head[2] else None
+
+    @property
+    def collectives(self) -> PackedTrack | None:
+        shape = self._head[3]
+        return PackedTrack(self._trace, self._trace.tables.shape(shape), self._own) if shape else None
+
+    @property
+    def volumes(self) -> Volumes | None:
+        if not self._head[7]:
+            return None
+        reader = Reader(self._trace.data, self._own + self._head[6])
+        return Volumes(reader.ints(), reader.ints(), reader.ints())
+
+    @property
+    def last_enqueued(self) -> int | None:
+        return None if self._head[4] == NOTHING else self._head[4]
+
+    @property
+    def last_completed(self) -> int | None:
+        return None if self._head[5] == NOTHING else self._head[5]
+
+
+class PackedTrace:
+    """A `RankTrace` in a record."""
+
+    __slots__ = ("_head", "data", "file", "rank", "tables")
+
+    def __init__(self, record: PackedRecord, tables: SharedTables) -> None:
+        self.rank = record.rank
+        self.file = record.file
+        self.data = record.data
+        self.tables = tables
+        self._head = HEAD.unpack_from(record.data)
+
+    @property
+    def schema(self) -> str:
+        return self.tables.text(self._head[0])
+
+    @property
+    def comm_lib(self) -> str:
+        return self.tables.text(self._head[1])
+
+    @property
+    def script(self) -> str | None:
+        return self.tables.text(self._head[2]) if self._head[2] else None
+
+    @property
+    def cut(self) -> str | None:
+        return self.tables.text(self._head[3]) if self._head[3] else None
+
+    @property
+    def world_key(self) -> int:
+        """Of its world: 0 where its dump does not state it."""
+        return self._head[4]
+
+    @property
+    def world(self) -> tuple[int, ...] | None:
+        return self.tables.members(self._head[4]) if self._head[4] else None
+
+    @property
+    def first_ns(self) -> int:
+        return self._head[5]
+
+    @property
+    def last_ns(self) -> int:
+        return self._head[6]
+
+    @property
+    def entries(self) -> int:
+        return self._head[7]
+
+    @property
+    def from_start(self) -> bool:
+        return bool(self._head[11] & FROM_START)
+
+    @property
+    def has_stacks(self) -> bool:
+        return bool(self._head[11] & HAS_STACKS)
+
+    @property
+    def timed(self) -> bool:
+        return bool(self._head[11] & TIMED)
+
+    @property
+    def groups(self) -> Sequence[PackedGroup]:
+        return [group for _, group in self.placed_groups()]
+
+    def placed_groups(self) -> Sequence[tuple[int, PackedGroup]]:
+        return [(at, PackedGroup(self, at)) for at in self._places()[:-1]]
+
+    def group_at(self, place: int) -> PackedGroup:
+        return PackedGroup(self, place)
+
+    @property
+    def channels(self) -> Sequence[ChannelTrace]:
+        if not self._head[9]:
+            return ()
+        groups = self.groups
+        return [
+            ChannelTrace(groups[index], source, destination, PackedTrack(self, self.tables.shape(shape), at))
+            for at, (index, source, destination, shape, _) in self._channel_heads()
+        ]
+
+    def channel_groups(self) -> list[int]:
+        """Index into `groups` of each channel."""
+        return [head[0] for _, head in self._channel_heads()]
+
+    def _channel_heads(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Where each channel's own part begins, and what stands before it."""
+        at = self._places()[-1]
+        for _ in range(self._head[9]):
+            head = CHANNEL.unpack_from(self.data, at)
+            at += CHANNEL.size
+            yield at, head
+            at += head[-1]
+
+    @property
+    def recent_records(self) -> Ints:
+        return np.arange(self._head[13], self._head[13] + self._head[10], dtype=np.int64)
+
+    @property
+    def recent_groups(self) -> Ints:
+        return self._recent.groups
+
+    @property
+    def recent_ops(self) -> Tokens:
+        return self._recent.ops
+
+    @property
+    def recent_matches(self) -> Tokens:
+        return self._recent.matches
+
+    @property
+    def recent_stacks(self) -> Tokens:
+        return self._recent.stacks
+
+    @property
+    def recent_calls(self) -> Tokens:
+        return self._recent.ops ^ self._recent.stacks
+
+    @property
+    def _recent(self) -> RecentCalls:
+        return self.tables.recent(self._head[14]) if self._head[14] else no_recent_calls()
+
+    def thread(self, index: int) -> str:
+        return self.tables.text(U64.unpack_from(self.data, HEAD.size + U64.size * index)[0])
+
+    def _places(self) -> list[int]:
+        """Where each group begins, and where the channels do."""
+        places = [HEAD.size + U64.size * self._head[12]]
+        for _ in range(self._head[8]):
+            own, volumes = _LENGTHS.unpack_from(self.data, places[-1] + GROUP.size - _LENGTHS.size)
+            places.append(places[-1] + GROUP.size + own + volumes)
+        return places
