@@ -132,12 +132,12 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
 
 
 def _metadata_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
-    tracks = {r: t for r in group.traces if (t := group.track(r))}
-    differing = differing_seqs(tracks.values(), timeline.tables)
+    differing = differing_seqs((t for r in group.traces if (t := group.track(r))), timeline.tables)
     if not differing.size:
         return []
     seq = int(differing[0])
-    tokens = {r: t for r, track in tracks.items() if (t := token_at(track, seq, timeline.tables)) is not None}
+    tracks = ((r, t) for r in group.traces if (t := group.track(r)))
+    tokens = {r: t for r, track in tracks if (t := token_at(track, seq, timeline.tables)) is not None}
     return [Parting(PartingKind.METADATA, group.group, None, seq, _by_token(tokens))]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.op import OpState
 from forkpoint.model.timeline import GroupTimeline, Timeline
-from forkpoint.model.trace import Track
 
 COMPARABLE = 10.0
 """Seconds that two clocks may be apart and still order what happened on them. Timeouts are tens of seconds or more, so
@@ -24,18 +23,20 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One rank's word about a group."""
+    """One rank's word about a group. Its track is looked up again when needed: there may be 100,000 of these."""
 
+    group: GroupTimeline
     rank: int
-    track: Track
     done_seq: int
     done_at: float
 
     def issued(self, seq: int) -> float | None:
-        at = int(np.searchsorted(self.track.recent_seqs, seq))
-        if at == len(self.track.recent_seqs) or self.track.recent_seqs[at] != seq:
+        track = self.group.track(self.rank)
+        assert track is not None  # it told what it saw
+        at = int(np.searchsorted(track.recent_seqs, seq))
+        if at == len(track.recent_seqs) or track.recent_seqs[at] != seq:
             return None
-        return int(self.track.recent_created_ns[at]) / _NS
+        return int(track.recent_created_ns[at]) / _NS
 
 
 def join_clocks(timeline: Timeline, owners: Mapping[int, str]) -> dict[str, float]:
@@ -93,5 +94,5 @@ def _seen(group: GroupTimeline) -> list[_Seen]:
         if track is None or done is None or done.state is not OpState.COMPLETED or not done.completed_ns:
             continue
         if done.signatures[0].op in SYNCHRONISING:
-            found.append(_Seen(rank, track, done.seq, done.completed_ns / _NS))
+            found.append(_Seen(group, rank, done.seq, done.completed_ns / _NS))
     return found

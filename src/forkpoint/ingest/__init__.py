@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, the file at hand)."""
 
+_USUAL_DUMP = 2 << 20
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
@@ -78,7 +79,7 @@ def _read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
             raise UnreadableInput(f"{name}: empty: its rank was ended before it could write")
         reading.empty.append(name)
     elif flight_recorder.looks_like_dump(head):
-        reading.add_dump(name, stream.read(flight_recorder.MAX_BYTES + 1))
+        reading.add_dump(name, _whole_dump(stream))
     elif head.startswith(SUMMARY):
         from forkpoint.ingest.summary_file import add_summary  # noqa: PLC0415 - slow to import
 
@@ -91,3 +92,9 @@ def _read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
         text = read_text(stream, name)
         reading.texts.append(text)
         reading.problems += text.problems
+
+
+def _whole_dump(stream: "_Stream") -> bytes:
+    """As much as a dump may have, and a byte more. Most are small, and memory for the largest would be cleared each time."""
+    first = stream.read(_USUAL_DUMP)
+    return first if len(first) < _USUAL_DUMP else first + stream.read(flight_recorder.MAX_BYTES + 1 - len(first))

@@ -9,11 +9,12 @@ import numpy as np
 from forkpoint.model.op import Op
 from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes
 from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
-from forkpoint.packed.layout import NOTHING, U64, Reader
+from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
 from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PAUSE, TIMED
 from forkpoint.packed.tables import SharedTables
 
-_LENGTHS = struct.Struct("<2I")
+_KEY, _NUMBER, _COUNT = U64.unpack_from, I64.unpack_from, U32.unpack_from
+_LENGTHS = struct.Struct("<2I").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class PackedTrack:
             state=shape.state,
             retired=shape.retired,
             created_ns=created,
-            since_previous_ns=None if since == NOTHING else since,
+            since_previous_ns=_if_any(since),
             completed_ns=completed,
             timeout_ms=shape.timeout_ms,
             stack=shape.stack,
@@ -112,114 +113,121 @@ class PackedTrack:
 class PackedGroup:
     """A `GroupTrace` at a place in a record."""
 
-    __slots__ = ("_head", "_own", "_trace")
+    __slots__ = ("_at", "_trace")
 
     def __init__(self, trace: "PackedTrace", at: int) -> None:
         self._trace = trace
-        self._head = GROUP.unpack_from(trace.data, at)
-        self._own = at + GROUP.size
+        self._at = at
 
     @property
     def name(self) -> str:
-        return self._trace.tables.text(self._head[0])
+        return self._trace.tables.text(_KEY(self._trace.data, self._at)[0])
 
     @property
     def desc(self) -> str:
-        return self._trace.tables.text(self._head[1])
+        return self._trace.tables.text(_KEY(self._trace.data, self._at + 8)[0])
 
     @property
     def key(self) -> tuple[int, int]:
-        return self._head[0], self._head[2]
+        return _KEY(self._trace.data, self._at)[0], _KEY(self._trace.data, self._at + 16)[0]
 
     @property
     def members(self) -> tuple[int, ...] | None:
-        return self._trace.tables.members(self._head[2]) if self._head[2] else None
+        key = _KEY(self._trace.data, self._at + 16)[0]
+        return self._trace.tables.members(key) if key else None
 
     @property
     def collectives(self) -> PackedTrack | None:
-        shape = self._head[3]
-        return PackedTrack(self._trace, self._trace.tables.shape(shape), self._own) if shape else None
+        key = _KEY(self._trace.data, self._at + 24)[0]
+        return PackedTrack(self._trace, self._trace.tables.shape(key), self._at + GROUP.size) if key else None
 
     @property
     def volumes(self) -> Volumes | None:
-        if not self._head[7]:
+        own, volumes = _LENGTHS(self._trace.data, self._at + 48)
+        if not volumes:
             return None
-        reader = Reader(self._trace.data, self._own + self._head[6])
+        reader = Reader(self._trace.data, self._at + GROUP.size + own)
         return Volumes(reader.ints(), reader.ints(), reader.ints())
 
     @property
     def last_enqueued(self) -> int | None:
-        return None if self._head[4] == NOTHING else self._head[4]
+        return _if_any(_NUMBER(self._trace.data, self._at + 32)[0])
 
     @property
     def last_completed(self) -> int | None:
-        return None if self._head[5] == NOTHING else self._head[5]
+        return _if_any(_NUMBER(self._trace.data, self._at + 40)[0])
+
+
+def _if_any(number: int) -> int | None:
+    return None if number == NOTHING else number
 
 
 class PackedTrace:
-    """A `RankTrace` in a record."""
+    """A `RankTrace` in a record. Its numbers stand where `records.HEAD` and `records.GROUP` put them."""
 
-    __slots__ = ("_head", "data", "file", "rank", "tables")
+    __slots__ = ("data", "file", "rank", "tables")
 
     def __init__(self, record: PackedRecord, tables: SharedTables) -> None:
         self.rank = record.rank
         self.file = record.file
         self.data = record.data
         self.tables = tables
-        self._head = HEAD.unpack_from(record.data)
 
     @property
     def schema(self) -> str:
-        return self.tables.text(self._head[0])
+        return self.tables.text(_KEY(self.data, 0)[0])
 
     @property
     def comm_lib(self) -> str:
-        return self.tables.text(self._head[1])
+        return self.tables.text(_KEY(self.data, 8)[0])
 
     @property
     def script(self) -> str | None:
-        return self.tables.text(self._head[2]) if self._head[2] else None
+        key = _KEY(self.data, 16)[0]
+        return self.tables.text(key) if key else None
 
     @property
     def cut(self) -> str | None:
-        return self.tables.text(self._head[3]) if self._head[3] else None
+        key = _KEY(self.data, 24)[0]
+        return self.tables.text(key) if key else None
 
     @property
     def world_key(self) -> int:
         """Of its world: 0 where its dump does not state it."""
-        return self._head[4]
+        return _KEY(self.data, 32)[0]
 
     @property
     def world(self) -> tuple[int, ...] | None:
-        return self.tables.members(self._head[4]) if self._head[4] else None
+        key = self.world_key
+        return self.tables.members(key) if key else None
 
     @property
     def first_ns(self) -> int:
-        return self._head[5]
+        return _NUMBER(self.data, 40)[0]
 
     @property
     def last_ns(self) -> int:
-        return self._head[6]
+        return _NUMBER(self.data, 48)[0]
 
     @property
     def entries(self) -> int:
-        return self._head[7]
+        return _COUNT(self.data, 56)[0]
 
     @property
     def from_start(self) -> bool:
-        return bool(self._head[11] & FROM_START)
+        return bool(self.data[72] & FROM_START)
 
     @property
     def has_stacks(self) -> bool:
-        return bool(self._head[11] & HAS_STACKS)
+        return bool(self.data[72] & HAS_STACKS)
 
     @property
     def timed(self) -> bool:
-        return bool(self._head[11] & TIMED)
+        return bool(self.data[72] & TIMED)
 
     @property
     def groups(self) -> Sequence[PackedGroup]:
-        return [group for _, group in self.placed_groups()]
+        return [PackedGroup(self, at) for at in self._places()[:-1]]
 
     def placed_groups(self) -> Sequence[tuple[int, PackedGroup]]:
         return [(at, PackedGroup(self, at)) for at in self._places()[:-1]]
@@ -229,7 +237,7 @@ class PackedTrace:
 
     @property
     def channels(self) -> Sequence[ChannelTrace]:
-        if not self._head[9]:
+        if not _COUNT(self.data, 64)[0]:
             return ()
         groups = self.groups
         return [
@@ -241,18 +249,10 @@ class PackedTrace:
         """Index into `groups` of each channel."""
         return [head[0] for _, head in self._channel_heads()]
 
-    def _channel_heads(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Where each channel's own part begins, and what stands before it."""
-        at = self._places()[-1]
-        for _ in range(self._head[9]):
-            head = CHANNEL.unpack_from(self.data, at)
-            at += CHANNEL.size
-            yield at, head
-            at += head[-1]
-
     @property
     def recent_records(self) -> Ints:
-        return np.arange(self._head[13], self._head[13] + self._head[10], dtype=np.int64)
+        first = _NUMBER(self.data, 74)[0]
+        return np.arange(first, first + _COUNT(self.data, 68)[0], dtype=np.int64)
 
     @property
     def recent_groups(self) -> Ints:
@@ -276,15 +276,25 @@ class PackedTrace:
 
     @property
     def _recent(self) -> RecentCalls:
-        return self.tables.recent(self._head[14]) if self._head[14] else no_recent_calls()
+        key = _KEY(self.data, 82)[0]
+        return self.tables.recent(key) if key else no_recent_calls()
 
     def thread(self, index: int) -> str:
-        return self.tables.text(U64.unpack_from(self.data, HEAD.size + U64.size * index)[0])
+        return self.tables.text(_KEY(self.data, HEAD.size + U64.size * index)[0])
 
     def _places(self) -> list[int]:
         """Where each group begins, and where the channels do."""
-        places = [HEAD.size + U64.size * self._head[12]]
-        for _ in range(self._head[8]):
-            own, volumes = _LENGTHS.unpack_from(self.data, places[-1] + GROUP.size - _LENGTHS.size)
+        places = [HEAD.size + U64.size * self.data[73]]
+        for _ in range(_COUNT(self.data, 60)[0]):
+            own, volumes = _LENGTHS(self.data, places[-1] + 48)
             places.append(places[-1] + GROUP.size + own + volumes)
         return places
+
+    def _channel_heads(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Where each channel's own part begins, and what stands before it."""
+        at = self._places()[-1]
+        for _ in range(_COUNT(self.data, 64)[0]):
+            head = CHANNEL.unpack_from(self.data, at)
+            at += CHANNEL.size
+            yield at, head
+            at += head[-1]
