@@ -4,7 +4,6 @@ Times are compared only on one clock (`clocks`). Many ranks that tell the same a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from forkpoint.clocks import find_clocks
@@ -14,6 +13,7 @@ from forkpoint.moments.logs import find_said
 from forkpoint.moments.machines import find_remarked
 from forkpoint.moments.order import in_order
 from forkpoint.moments.recorder import find_recorded
+from forkpoint.moments.same import Same
 from forkpoint.moments.sighting import Sighting
 
 MAX_MOMENTS = 200
@@ -23,30 +23,19 @@ def find_moments(incident: Incident) -> tuple[Moment, ...]:
     """In order clock by clock: that of most dumps first, then the others by name, then what nothing dates."""
     clocks = find_clocks(incident.capture, incident.timeline)
     hosts = {place.rank: place.host for place in incident.capture.places}
-    by_clock: dict[str, dict[tuple[str, ...], list[Sighting]]] = defaultdict(lambda: defaultdict(list))
+    by_clock: dict[str, dict[tuple[str, ...], Same]] = defaultdict(lambda: defaultdict(Same))
     for find in (find_recorded, find_said, find_remarked):
         for one in find(incident, clocks):
-            by_clock[one.clock][one.source, one.kind, one.about, str(one.bound)].append(one)
+            by_clock[one.clock][one.source, one.kind, one.about, str(one.bound)].add(one)
     lanes = sorted(by_clock, key=lambda clock: (clock == NOT_DATED, clock != clocks.common, clock))
-    told = [
-        same
-        for clock in lanes
-        for same in in_order(map(_first_of_each_rank, by_clock[clock].values()), limit=MAX_MOMENTS)
-    ]
+    told = [same for clock in lanes for same in in_order(by_clock[clock].values(), limit=MAX_MOMENTS)]
     return tuple(_moment(same, hosts, clocks.common) for same in told[:MAX_MOMENTS])
 
 
-def _first_of_each_rank(same: Iterable[Sighting]) -> list[Sighting]:
-    first: dict[int | None, Sighting] = {}
-    for one in sorted(same, key=lambda s: s.order):
-        first.setdefault(one.evidence.rank, one)
-    return list(first.values())
-
-
-def _moment(same: Sequence[Sighting], hosts: dict[int, str], common: str) -> Moment:
-    first, last = same[0], same[-1]
-    ranks = tuple(sorted(rank for one in same if (rank := one.evidence.rank) is not None))
-    where = {one.host or hosts.get(rank) for one in same if (rank := one.evidence.rank) is not None} or {first.host}
+def _moment(same: Same, hosts: dict[int, str], common: str) -> Moment:
+    first, last = same.first, same.last
+    told = {one.evidence.rank: one.host for one in same.sightings}
+    where = {told.get(rank) or hosts.get(rank) for rank in same.ranks} or {first.host}
     return Moment(
         when=_when(first),
         until=_when(last) if last.second != first.second else None,
@@ -55,7 +44,7 @@ def _moment(same: Sequence[Sighting], hosts: dict[int, str], common: str) -> Mom
         clock=first.clock,
         source=first.source,
         kind=first.kind,
-        ranks=ranks,
+        ranks=tuple(sorted(same.ranks)),
         host=where.pop() if len(where) == 1 else None,
         says=first.says,
         evidence=first.evidence,

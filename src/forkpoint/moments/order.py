@@ -1,19 +1,16 @@
 """The order of moments: by the second, and within a second by the lines of the files that tell of both."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby, pairwise
 
-from forkpoint.moments.sighting import Sighting
-
-Same = Sequence[Sighting]
-"""Those that tell one moment, first to last."""
+from forkpoint.moments.same import Same
 
 
 def in_order(told: Iterable[Same], limit: int) -> list[Same]:
     """The first of one clock. Within a second what no file tells is left in a fixed order."""
-    first = sorted(told, key=lambda same: same[0].order)[:limit]
-    by_second = groupby(first, key=lambda same: same[0].second)
+    first = sorted(told, key=lambda same: same.first.order)[:limit]
+    by_second = groupby(first, key=lambda same: same.first.second)
     return [same for _, together in by_second for same in _by_lines(list(together))]
 
 
@@ -33,7 +30,7 @@ def _by_lines(together: list[Same]) -> list[Same]:
 def _above(together: list[Same]) -> dict[int, set[int]]:
     lines: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for number, same in enumerate(together):
-        for one in same:
+        for one in same.sightings:
             if one.line:
                 lines[one.evidence.file, one.second].append((one.line, number))
     above: dict[int, set[int]] = defaultdict(set)

@@ -54,15 +54,20 @@ def _last_ns(group: GroupTimeline) -> int:
 
 def _last_done(group: GroupTimeline, incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
     """The last collective that every rank with a dump completed, as each saw its end."""
-    done = {rank: op for rank in group.traces if (track := group.track(rank)) and (op := track.last_done)}
-    seq = min((op.seq for op in done.values()), default=0)
-    if len(done) < len(group.traces):
+    # Gone through twice, not kept: a group may have 100,000 members.
+    seqs = [op.seq for _, op in _each_last_done(group)]
+    if len(seqs) < len(group.traces):
         return
-    who = "all" if len(done) == len(group.group.ranks) else "all that dumped"
+    seq = min(seqs, default=0)
+    who = "all" if len(seqs) == len(group.group.ranks) else "all that dumped"
     told = _Told("completed", str(seq), f"completed {group.group} seq {seq}, the last {who} did", _COMPLETED)
-    for rank, op in done.items():
+    for rank, op in _each_last_done(group):
         if op.seq == seq and op.completed_ns:
             yield _sighting(rank, op, op.completed_ns, told, incident, clocks)
+
+
+def _each_last_done(group: GroupTimeline) -> Iterator[tuple[int, Op]]:
+    return ((rank, op) for rank in group.traces if (track := group.track(rank)) and (op := track.last_done))
 
 
 def _ops(cohort: Cohort, divergence: Divergence, held: GroupTimeline | Channel) -> Iterator[tuple[int, Op]]:
