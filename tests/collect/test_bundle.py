@@ -5,13 +5,13 @@ import json
 import pickle
 import stat
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from cases import CASES, Case, load_cases
 from collect.planted import HOSTS, PRIVATE, VARIABLE, plant, private_text
-from forkpoint.collect.bundle import crew as crew_module
 from forkpoint.collect.bundle.contents import Bundle
 from forkpoint.collect.bundle.dumps import redact_dump
 from forkpoint.collect.bundle.make import Order, make_bundle
@@ -160,24 +160,25 @@ def test_a_dry_run_says_the_same_and_writes_nothing(ticket: tuple[Path, Bundle],
     }
 
 
-def test_with_workers_the_bytes_are_those_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are given in the order of the evidence, whoever meets them first."""
+def test_a_log_of_several_pieces_is_whole_in_the_archive_and_the_manifest_holds_its_hash(tmp_path: Path) -> None:
     evidence = plant(tmp_path / "evidence")
     with (evidence / "long_rank_0.log").open("w") as log:
         for step in range(120_000):
-            log.write(f"step {step} loss 0.{step} from 10.9.{step // 250 % 200}.{step % 250}\n")
-    alone = bundled(evidence, out=tmp_path / "alone.tar.gz")
-    monkeypatch.setattr(crew_module, "_WORTH_WORKERS", 0)
-    monkeypatch.setattr(crew_module.os, "sched_getaffinity", lambda _: {0, 1})
+            log.write(f"step {step} loss 0.{step} from 10.9.{step // 250 % 200}.{step % 250} by 0x7f{step:06x}\n")
 
-    together = bundled(evidence, out=tmp_path / "together.tar.gz")
+    bundle = bundled(evidence, out=tmp_path / "t.tar.gz")
 
-    same = [name for name in unpacked(tmp_path / "alone.tar.gz") if name.startswith("evidence/")]
-    assert [unpacked(tmp_path / "together.tar.gz")[name] for name in same] == [
-        unpacked(tmp_path / "alone.tar.gz")[name] for name in same
-    ]
-    assert together.removed == alone.removed
-    assert together.names == alone.names
+    inside = unpacked(tmp_path / "t.tar.gz")
+    (name,) = (name for name in inside if name.endswith("long_rank_0.log"))
+    addresses = {original: name for name, original in bundle.names.items() if name.startswith("ip-")}
+    assert inside[name].count(b"\n") == 120_000
+    assert f"step 7 loss 0.7 from {addresses['10.9.0.7']} by 0x7f000007\n".encode() in inside[name]
+    assert f"step 119999 loss 0.119999 from {addresses['10.9.79.249']} by 0x7f01d4bf\n".encode() in inside[name]
+    listed = {file["name"]: file for file in json.loads(inside["manifest.json"])["files"]}
+    assert {name: sha256(data).hexdigest() for name, data in inside.items() if name != "manifest.json"} == {
+        name: file["sha256"] for name, file in listed.items()
+    }
+    assert listed[name]["bytes"] == len(inside[name])
 
 
 def test_a_folder_with_the_archive_itself_in_it_does_not_pack_that(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_dry_run_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     contents = json.loads(capsys.readouterr().out)
     assert contents["schema"] == "forkpoint.bundle/1"
-    assert {"name": "verdict.json", "kind": "made by forkpoint", "bytes": None} in contents["files"]
+    assert {"name": "verdict.json", "kind": "made by forkpoint", "bytes": None, "sha256": None} in contents["files"]
     assert [path.name for path in tmp_path.iterdir()] == ["evidence"]
 
 

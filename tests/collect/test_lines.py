@@ -101,3 +101,67 @@ def test_a_listing_of_variables_shows_only_harmless_ones(text: bytes, kept: byte
     assert masked == kept.replace(b"*", b"[masked-variable]")
     assert counts["variable"] == kept.count(b"*")
     assert mask_environments(masked, counts) == masked
+
+
+WORDS = st.sampled_from(
+    [
+        "step",
+        "loss",
+        "0x7f12ab34",
+        "->",
+        "via",
+        "[0]",
+        "NCCL",
+        "INFO",
+        "token:",
+        "--api-key",
+        "guid",
+        "@",
+        "to",
+        "cuda",
+        "=",
+    ]
+)
+TEMPLATES = st.lists(
+    st.lists(st.one_of(WORDS, st.sampled_from(FORMS), st.just("{}"), st.just("0xab{}cd12"), st.just("gpu-{}:{}:{}")), max_size=6).map(" ".join),
+    min_size=1,
+    max_size=5,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEMPLATES, st.lists(st.integers(0, 300), min_size=12, max_size=12), st.integers(1, 3))
+def test_lines_of_few_kinds_are_redacted_and_counted_as_one_text_however_often_they_come(
+    templates: list[str], numbers: list[int], rounds: int
+) -> None:
+    """Each kind comes often enough to be learnt, with other digits each time."""
+    texts = [
+        "".join(f"{form.replace('{}', str(number + turn))}\n" for number in numbers for form in templates)
+        for turn in range(rounds + 1)
+    ]
+    quick, slow = redactor(), redactor()
+    lines = Lines(quick)
+
+    assert [lines.redact(text.encode()) for text in texts] == [slow.redact(text).encode() for text in texts]
+    assert quick.counts == slow.counts
+
+
+def test_a_host_that_nobody_knew_is_named_in_each_line_of_nccl() -> None:
+    spoken = [f"dc-{n % 3}.site_a:40{n}:4{n}00 [{n % 8}] NCCL INFO comm 0x{n * 77777:x} rank {n}" for n in range(40)]
+    quick, slow = redactor(), redactor()
+
+    done = Lines(quick).redact("\n".join(spoken).encode()).decode()
+
+    assert done == slow.redact("\n".join(spoken))
+    assert "site_a" not in done
+    assert len({line.partition(":")[0] for line in done.split("\n")}) == 3
+
+
+def test_a_known_place_with_a_new_word_in_it_is_looked_at_again() -> None:
+    lines = Lines(redactor())
+    often = "".join(f"gpu-12:1:{n} [0] says {n}\n" for n in range(9)).encode()
+    lines.redact(often)
+
+    assert lines.redact(often) == often.replace(b"gpu-12", b"host-2")
+    assert lines.redact(b"gpu-13:1:4 [0] says 4\n") == b"gpu-13:1:4 [0] says 4\n"
+    assert lines.redact(b"gpu-12:1:4 [0] says hf_" + b"a" * 30 + b"\n").endswith(b" says [masked-huggingface-token]\n")

@@ -1,22 +1,33 @@
 """Real jobs under a real torchrun on gloo, broken in the ways in which jobs break. They all run at once."""
 
+import json
 import os
+import shutil
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from forkpoint.ingest import read
 from forkpoint.pipeline import diagnose
+from forkpoint.run.decide import decide
+from forkpoint.run.nodes import find_nodes
 from run.wrapped import Done, Wrapped, start
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
+RUN, VERDICT = (
+    Draft202012Validator(json.loads((files(package) / f"{name}.schema.json").read_text()))
+    for package, name in (("forkpoint.run", "run"), ("forkpoint.report", "verdict"))
+)
 JOB = str(Path(__file__).with_name("job.py"))
 PLUG_IN = ("--logs-specs", "forkpoint")
 WRAPPED = {
     "success": ((), (), 1, "nothing", 60),
     "crash": ((), PLUG_IN, 3, "raise", 60),
     "killed rank": ((), (), 3, "kill", 60),
+    "lost GPU": (("--prometheus", "run.prom"), (), 3, "lose the GPU", 60),
     "hang": ((), (), 2, "sleep", 5),
     "divergence": (("--hang-after", "3"), (), 3, "broadcast", 120),
     "told to stop": ((), (), 2, "sleep", 300),
@@ -53,7 +64,15 @@ def test_no_process_survives(jobs: dict[str, Done], name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("success", 0), ("crash", 93), ("killed rank", 75), ("hang", 1), ("divergence", 93), ("told to stop", 1)],
+    [
+        ("success", 0),
+        ("crash", 93),
+        ("killed rank", 75),
+        ("lost GPU", 76),
+        ("hang", 1),
+        ("divergence", 93),
+        ("told to stop", 1),
+    ],
 )
 def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: int) -> None:
     assert jobs[name].code == code, jobs[name].stderr
@@ -64,6 +83,7 @@ def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: i
     [
         ("crash", "divergent-path", [1]),
         ("killed rank", "rank-lost", [1]),
+        ("lost GPU", "rank-lost", [1]),
         ("hang", "inconclusive", []),
         ("divergence", "divergent-path", [1]),
     ],
@@ -73,6 +93,38 @@ def test_the_verdict_is_that_of_what_went_wrong(
 ) -> None:
     assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
     assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
+
+
+def test_the_node_whose_gpu_was_lost_is_named_to_be_left_out_wherever_the_decision_goes(jobs: dict[str, Done]) -> None:
+    job = jobs["lost GPU"]
+
+    assert job.verdict["action"] == "replace-node"
+    assert "Xid 79" in job.verdict["summary"]
+    assert job.outcome["decision"]["code"] == 76
+    assert job.outcome["decision"]["nodes"] == ["gpu-07"]
+    assert "forkpoint: leave out: gpu-07\n" in job.stderr
+    assert "forkpoint_run_exit_code 76.0" in (job.folder / "run.prom").read_text()
+
+
+def test_the_same_evidence_with_an_xid_of_another_process_at_another_gpu_leaves_no_node_out(
+    jobs: dict[str, Done], tmp_path: Path
+) -> None:
+    runs = shutil.copytree(jobs["lost GPU"].folder / "runs", tmp_path / "runs")
+    (kernel_log,) = runs.rglob("dmesg_gpu-07.txt")
+    (attempt,) = runs.glob("*/attempt_0")
+    kernel_log.write_text(kernel_log.read_text().replace("1a:00", "9a:00"))
+    capture = read([str(attempt)])
+
+    decision = decide(diagnose(capture), 1, find_nodes(capture, attempt))
+
+    assert (decision.code, decision.nodes) == (75, ())
+
+
+@pytest.mark.parametrize("name", [*WRAPPED])
+def test_what_became_of_a_run_is_told_as_the_schema_says(jobs: dict[str, Done], name: str) -> None:
+    RUN.validate(jobs[name].outcome)
+    for attempt in jobs[name].outcome["attempts"]:
+        assert attempt["verdict"] is None or VERDICT.is_valid(attempt["verdict"])
 
 
 def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs: dict[str, Done]) -> None:

@@ -9,9 +9,12 @@ from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import _existing, add_source_argument
 from forkpoint.cli.output_file import check_writable
 from forkpoint.cli.progress import Progress
+from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forkpoint.collect.bundle.contents import Bundle
 
 _DESCRIPTION = """\
@@ -25,8 +28,11 @@ every secret.
 The pseudonyms can be looked up in FILE.map.json, which stays with you and is
 never packed. `forkpoint diagnose FILE.tar.gz` reads the archive.
 
+--verify FILE looks whether an archive is still what its manifest says, file by file.
+
 exit codes:
-  0  written, or listed with --dry-run
+  0  written, listed with --dry-run, or sound with --verify
+  1  --verify found a file that is missing, new or changed
   2  wrong usage
   3  nothing could be read
 """
@@ -35,6 +41,10 @@ _MAX_LISTED = 40
 
 
 def run(args: Namespace) -> int:
+    if args.verify:
+        return _verify(args.verify, args.paths)
+    if not args.paths:
+        raise UsageError("name the evidence: forkpoint bundle PATH...")
     from forkpoint.collect.bundle.contents import render_contents
     from forkpoint.collect.bundle.make import Order, make_bundle
 
@@ -51,6 +61,18 @@ def run(args: Namespace) -> int:
     else:
         _print(bundle, args, out, names)
     return 0
+
+
+def _verify(archive: str, paths: "Sequence[str]") -> int:
+    from forkpoint.collect.bundle.verify import verify_bundle
+
+    if paths:
+        raise UsageError("--verify looks at one archive and reads no evidence")
+    found = verify_bundle(archive)
+    for problem in found.problems:
+        print(f"{escape(problem.file)}: {escape(problem.text)}")
+    print(f"{found.sound} files are as the manifest says, {len(found.problems)} are not")
+    return 1 if found.problems else 0
 
 
 def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
@@ -73,7 +95,7 @@ def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder or archive, as for diagnose")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="file, folder or archive, as for diagnose")
     parser.add_argument("-o", "--out", metavar="FILE.tar.gz", help="the archive (default: forkpoint-DATE-TIME.tar.gz)")
     parser.add_argument("--map", metavar="FILE", help="pseudonyms and originals (default: beside the archive)")
     add_source_argument(parser)
@@ -86,6 +108,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="a report of `forkpoint doctor --json`, one per node (repeatable)",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be inside and removed; write nothing")
+    parser.add_argument("--verify", metavar="FILE.tar.gz", help="look whether a bundle is whole; write nothing")
     parser.add_argument("--json", action="store_true", help="print the contents as JSON (schema forkpoint.bundle/1)")
 
 

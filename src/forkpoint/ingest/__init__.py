@@ -54,7 +54,7 @@ def _read_file(path: str, name: str, reading: Reading) -> None:
             if is_archive(stream.peek(SNIFF)):
                 _read_archive(stream, name, reading)
             else:
-                _read_stream(stream, name, reading)
+                read_stream(stream, name, reading)
     except OSError as error:
         raise UnreadableInput(f"{name}: cannot be read ({error.strerror}); check its permissions") from error
 
@@ -67,12 +67,13 @@ def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
             reading.problems.append(member)
             continue
         try:
-            _read_stream(io.BufferedReader(cast("io.FileIO", member.stream), SNIFF), member.name, reading)
+            read_stream(io.BufferedReader(cast("io.FileIO", member.stream), SNIFF), member.name, reading)
         except InputError as error:
             reading.problems.append(Problem(member.name, clean(str(error).removeprefix(f"{member.name}: "))))
 
 
-def _read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
+def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
+    """Adds what one file says, packed files aside. Raises InputError."""
     head = stream.peek(SNIFF)[:SNIFF]
     if not head:
         if PurePath(name).suffix not in TEXT_SUFFIXES:

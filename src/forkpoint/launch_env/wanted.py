@@ -36,10 +36,13 @@ def wanted(release: Release | None) -> tuple[Setting, ...]:
     )
     if release is not None and release < FIRST:
         return everywhere
-    return (*_recorder(release), *everywhere)
+    return (*recorder_settings(release), *everywhere)
 
 
-def _recorder(release: Release | None) -> tuple[Setting, ...]:
+def recorder_settings(release: Release | None) -> tuple[Setting, ...]:
+    """Those of the recorder alone, for a release that has one. The older name of its size stays beside the newer one up to
+    torch 2.10, whose pipe looks at that name alone; torch then warns once that it is deprecated.
+    """
     settings: list[Setting] = []
     if release is None or release < RECORDS_BY_DEFAULT:
         why = "entries, not bytes; off before torch 2.11 unless set"

@@ -38,6 +38,11 @@ _VARIABLE_HINT = re.compile(r"=(?:(?<=ODELIST=)|(?<=odelist=)|(?<=odeList=)|(?<=
 _VARIABLE = re.compile(
     r"(?P<front>(?:NODELIST|nodelist|NodeList|MASTER_ADDR|HOST|HOSTNAME)=)(?P<host>[A-Za-z][\w.,\[\]-]{0,4000})"
 )
+_SPEAKER_HINT = re.compile(r"\] NCCL ")
+# NCCL begins each of its lines so; a capture knows only the hosts of those that it keeps.
+_SPEAKER = re.compile(
+    r"(?<![\w.-])(?P<front>)(?P<host>[A-Za-z0-9][\w.-]{0,252}+)(?=:\d{1,9}:\d{1,9} \[-?\d{1,4}\] NCCL )"
+)
 # Only the names under which they are known: what else they call theirs is nobody's business.
 _PUBLIC = re.compile(
     r"(?:(?:api|blog|cloud|dev-discuss|developer|discuss|docs|download|files|forums|gist|hub|raw|rocm|www)\.){0,2}"
@@ -88,6 +93,7 @@ class Hosts:
             return match["front"] + names.pseudonym("host", host) + kept if "[" in host or "," in host else match[0]
 
         text = on_lines(_URL_HINT, text, lambda line: _URL.sub(named, line))
+        text = on_lines(_SPEAKER_HINT, text, lambda line: _SPEAKER.sub(named, line))
         for hint in _SOCKET_HINTS:
             text = on_lines(hint, text, lambda line: _SOCKET.sub(of_socket, line))
         return on_lines(_VARIABLE_HINT, text, lambda line: _VARIABLE.sub(of_variable, line))

@@ -8,6 +8,7 @@ from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import SCHEMA as VERDICT_SCHEMA
 
 SCHEMA = "forkpoint.bundle/1"
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Inside:
     kind: str
     size: int | None
     """Unpacked. None: not made yet, since this is a dry run."""
+    sha256: str | None = None
+    """Of what is unpacked. None in a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,13 @@ class Bundle:
 
 
 def render_contents(bundle: Bundle) -> str:
-    """ASCII, without a final newline: `manifest.json` of the archive, and what `--json` prints."""
+    """ASCII, without a final newline: the archive's manifest, which does not list itself, and what `--json` prints."""
     document = {
         "schema": SCHEMA,
         "verdict_schema": VERDICT_SCHEMA,
-        "files": [{"name": item.name, "kind": item.kind, "bytes": item.size} for item in bundle.inside],
+        "files": [
+            {"name": item.name, "kind": item.kind, "bytes": item.size, "sha256": item.sha256} for item in bundle.inside
+        ],
         "left_out": [{"name": problem.file, "why": problem.text} for problem in bundle.left_out],
         "removed": dict(bundle.removed),
     }

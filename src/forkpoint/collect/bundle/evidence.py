@@ -3,10 +3,10 @@
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from forkpoint.collect.bundle.work import Kind
 from forkpoint.errors import UsageError
 from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
 from forkpoint.ingest.flight_recorder import looks_like_dump
@@ -14,6 +14,11 @@ from forkpoint.ingest.logs.archives import open_members
 from forkpoint.model.capture import Problem
 
 MAP_SCHEMA = "forkpoint.map/1"
+
+
+class Kind(StrEnum):
+    TEXT = auto()
+    DUMP = auto()
 
 
 @dataclass(frozen=True, slots=True)

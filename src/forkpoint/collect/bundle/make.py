@@ -1,31 +1,34 @@
 """Makes a bundle, or says what would be in it."""
 
+import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forkpoint.collect.bundle.contents import Bundle, Inside, render_contents
-from forkpoint.collect.bundle.crew import Crew, crew
+from forkpoint.collect.bundle.contents import MANIFEST, Bundle, Inside, render_contents
 from forkpoint.collect.bundle.doctors import read_doctor
-from forkpoint.collect.bundle.evidence import MAP_SCHEMA, Found, evidence_files, open_evidence
+from forkpoint.collect.bundle.evidence import MAP_SCHEMA, Kind, evidence_files, open_evidence
 from forkpoint.collect.bundle.names import BundleNames
-from forkpoint.collect.bundle.pieces import pieces
+from forkpoint.collect.bundle.passing import Passing, read_streams
+from forkpoint.collect.bundle.redacting import Redacting
 from forkpoint.collect.bundle.tar import TarWriter
 from forkpoint.collect.bundle.words import in_other_words
-from forkpoint.collect.bundle.work import Kind, LeftOut, Packed
-from forkpoint.errors import UsageError
+from forkpoint.errors import InputError, UsageError
 from forkpoint.ingest import Progress, read
-from forkpoint.ingest.flight_recorder import MAX_BYTES
 from forkpoint.ingest.text import clean
-from forkpoint.model.capture import Problem
+from forkpoint.model.capture import Capture, Problem
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
 from forkpoint.redact import Redactor
 from forkpoint.report.html import render_html
 from forkpoint.report.json_report import render_json
+
+if TYPE_CHECKING:
+    from forkpoint.collect.bundle.passing import Stream
 
 _HOSTS_AND_USERS = ("host", "user")
 
@@ -45,26 +48,25 @@ class Order:
 class _Making:
     order: Order
     redactor: Redactor
+    redacting: Redacting
     names: BundleNames
     progress: Progress | None
     inside: list[Inside] = field(default_factory=list[Inside])
     left_out: list[Problem] = field(default_factory=list[Problem])
-    removed: Counter[str] = field(default_factory=Counter[str])
 
 
 def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
     """Raises UsageError, and UnreadableInput where nothing can be diagnosed."""
     redactor = Redactor.of(read(order.paths, progress))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
-    making = _Making(order, redactor, BundleNames(redactor.redact, known), progress)
+    making = _Making(order, redactor, Redacting(redactor), BundleNames(redactor.redact, known), progress)
     doctors = [
         (f"doctor/{number}.json", read_doctor(path, redactor.redact)) for number, path in enumerate(order.doctors, 1)
     ]
     if order.dry_run:
-        _add_evidence(making, None)
-        planned = ("verdict.json", "report.html", "manifest.json")
-        making.inside += [Inside(name, "doctor", len(data)) for name, data in doctors]
-        making.inside += [Inside(name, "made by forkpoint", None) for name in planned]
+        making.inside += [Inside(name, kind, sum(map(len, redacted))) for name, kind, redacted in _evidence(making)]
+        making.inside += [Inside(name, _kind(name), len(data)) for name, data in doctors]
+        making.inside += [Inside(name, _kind(name), None) for name in ("verdict.json", "report.html", MANIFEST)]
         return _made(making, None)
     verdict = _write(making, doctors)
     _write_map(order.map_file, order.out, redactor.map)
@@ -72,7 +74,7 @@ def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
 
 
 def _made(making: _Making, verdict: Verdict | None) -> Bundle:
-    removed = tuple(sorted(making.removed.items()))
+    removed = tuple(sorted(making.redacting.counts.items()))
     return Bundle(tuple(making.inside), tuple(making.left_out), removed, making.redactor.map, verdict)
 
 
@@ -81,19 +83,16 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
     target = Path(os.path.realpath(making.order.out))
     part = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
     try:
-        with part.open("xb") as stream:
+        with part.open("xb") as stream, closing(TarWriter(stream, str(target.parent))) as writer:
             os.fchmod(stream.fileno(), 0o600)
-            writer = TarWriter(stream, str(target.parent))
-            _add_evidence(making, writer)
-            stream.flush()
-            verdict = _judge(making, str(part))
+            verdict = _judge(making, read_streams(_pass_on(making, writer)))
             made = [
                 ("verdict.json", render_json(verdict).encode() + b"\n"),
                 ("report.html", render_html(verdict).encode()),
             ]
             for name, data in (*doctors, *made):
                 _add_whole(making, writer, name, data)
-            _add_whole(making, writer, "manifest.json", render_contents(_made(making, verdict)).encode() + b"\n")
+            writer.add_whole(MANIFEST, render_contents(_made(making, verdict)).encode() + b"\n")
             writer.finish()
         part.replace(target)
     except OSError as error:
@@ -103,53 +102,51 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
     return verdict
 
 
-def _add_evidence(making: _Making, writer: TarWriter | None) -> None:
+def _evidence(making: _Making) -> Iterator[tuple[str, Kind, Iterator[bytes]]]:
+    """Each file of evidence by its name in the archive, redacted; what is left out is noted."""
     files = evidence_files(making.order.paths, (making.order.out, making.order.map_file))
-    size = sum(Path(path).stat().st_size for path in files)
-    with crew(making.redactor, size) as workers:
-        for done, path in enumerate(files):
-            if making.progress:
-                making.progress(done, len(files), path)
-            for found in open_evidence(path, making.order.paths):
-                if isinstance(found, Problem):
-                    making.left_out.append(
-                        Problem(making.names.harmless(found.file), making.redactor.redact(found.text))
-                    )
-                else:
-                    _add(making, workers, found, writer)
-        making.removed += workers.counts
+    for done, path in enumerate(files):
+        if making.progress:
+            making.progress(done, len(files), path)
+        for found in open_evidence(path, making.order.paths):
+            if isinstance(found, Problem):
+                _leave_out(making, making.names.harmless(found.file), found.text)
+                continue
+            name = making.names.name(found.path)
+            try:
+                redacted = making.redacting.redact(found)
+            except InputError as error:
+                _leave_out(making, name, str(error).removeprefix(f"{found.path}: "))
+            else:
+                yield name, found.kind, redacted
 
 
-def _add(making: _Making, workers: Crew, found: Found, writer: TarWriter | None) -> None:
-    data = pieces(found.stream) if found.kind is Kind.TEXT else iter([found.stream.read(MAX_BYTES + 1)])
-    redacted = workers.redact(found.path, found.kind, data)
-    name = making.names.name(found.path)
-    size = writer.add(name, redacted) if writer else _size(redacted)
-    if isinstance(size, LeftOut):
-        making.left_out.append(Problem(name, making.redactor.redact(size.why)))
-    else:
-        making.inside.append(Inside(name, found.kind, size))
+def _leave_out(making: _Making, name: str, why: str) -> None:
+    making.left_out.append(Problem(name, making.redactor.redact(why)))
 
 
-def _size(redacted: Iterator[Packed | LeftOut]) -> int | LeftOut:
-    size = 0
-    for piece in redacted:
-        if isinstance(piece, LeftOut):
-            return piece
-        size += piece.size
-    return size
+def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]]":
+    """Evidence as it stands in the archive, for a reader; what has been read has been written."""
+    for name, kind, redacted in _evidence(making):
+        with writer.member(name) as member:
+            passing = Passing(redacted, member)
+            yield clean(name), passing.buffered()
+            passing.pass_rest()
+        making.inside.append(Inside(name, kind, member.size, member.sha256))
 
 
-def _judge(making: _Making, archive: str) -> Verdict:
+def _judge(making: _Making, capture: Capture) -> Verdict:
     """From what is in the archive: what was cut off a line or a stack can no longer be half a secret."""
-    verdict = diagnose(read([archive]), making.order.source, picture=True)
-    front = f"{clean(archive)}/"
-    return in_other_words(verdict, lambda text: making.redactor.redact(text.replace(front, "")))
+    return in_other_words(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
 
 
 def _add_whole(making: _Making, writer: TarWriter, name: str, data: bytes) -> None:
     writer.add_whole(name, data)
-    making.inside.append(Inside(name, "doctor" if name.startswith("doctor/") else "made by forkpoint", len(data)))
+    making.inside.append(Inside(name, _kind(name), len(data), hashlib.sha256(data).hexdigest()))
+
+
+def _kind(name: str) -> str:
+    return "doctor" if name.startswith("doctor/") else "made by forkpoint"
 
 
 def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:

@@ -33,6 +33,10 @@ class Budget:
     ratio: int = 500
     """Bytes out for each byte in, once more than `ratio_from` came out. Logs pack well: 20 to 200 is usual."""
     ratio_from: int = 1 << 26
+    swelling: int = 1 << 28
+    """Bytes beyond that ratio in one stretch, wherever it stands: so long nothing new is said."""
+    unbroken: int = 1 << 24
+    """The same without a line's end: no log and no dump is like that, so it need not go on for long."""
     members: int = 200_000
 
 
@@ -52,7 +56,7 @@ def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> I
     """
     label = clean(name)
     meter = _Meter(budget or Budget(), stream)
-    outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream), _BUFFER))
+    outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream, meter), _BUFFER))
     try:
         if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
             stream.seek(0)
@@ -92,16 +96,30 @@ class _Meter:
         self.out = 0
         self.members = 0
         self.size_in = _size(stream)
+        self._swollen = 0
+        self._unbroken = 0
 
-    def may(self, size: int) -> bool:
-        """Whether so many more bytes may come out."""
+    def came_in(self, size: int) -> None:
+        """What may come of these bytes is granted at once, and not kept for later ones: so a bomb is known while it is
+        read, wherever it stands, and not when all of it has been unpacked.
+        """
+        granted = size * self.budget.ratio
+        self._swollen = max(-granted, self._swollen - granted)
+        self._unbroken = max(-granted, self._unbroken - granted)
+
+    def may(self, piece: bytes) -> bool:
+        """Whether these bytes may come out, too."""
+        size = len(piece)
         self.out += size
+        self._swollen += size
+        self._unbroken = min(0, self._unbroken) if b"\n" in piece else self._unbroken + size
         if self.out > self.budget.total:
             self._stop(
                 f"holds more than {self.budget.total >> 20} MiB; the rest was left out. Unpack it to read it all"
             )
             return False
-        if self.size_in is not None and self.out > max(self.budget.ratio_from, self.size_in * self.budget.ratio):
+        whole = self.size_in is not None and self.out > max(self.budget.ratio_from, self.size_in * self.budget.ratio)
+        if whole or self._swollen > self.budget.swelling or self._unbroken > self.budget.unbroken:
             self._stop(f"grows more than {self.budget.ratio} times; the rest was left out. Unpack it if you trust it")
             return False
         return True
@@ -130,16 +148,30 @@ def _size(stream: BinaryIO) -> int | None:
 class _Outside(io.RawIOBase):
     """What was handed in: read, and left open for its owner."""
 
-    def __init__(self, inner: BinaryIO) -> None:
-        self._inner = inner
+    def __init__(self, inner: BinaryIO, meter: "_Meter") -> None:
+        self._inner, self._meter = inner, meter
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         piece = self._inner.read(memoryview(buffer).nbytes)
+        self._meter.came_in(len(piece))
         memoryview(buffer)[: len(piece)] = piece
         return len(piece)
+
+
+class _OutsideZip(_Outside):
+    """Likewise; a zip is read from its end."""
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
 
 
 class _Metered(io.RawIOBase):
@@ -161,7 +193,7 @@ class _Metered(io.RawIOBase):
         except _BROKEN as error:
             self._meter.problems.append(clean(f"is damaged ({error}); what stands before it was used"))
             piece = b""
-        self._over = not piece or not self._meter.may(len(piece))
+        self._over = not piece or not self._meter.may(piece)
         if self._over:
             return 0
         memoryview(buffer)[: len(piece)] = piece
@@ -195,7 +227,7 @@ def _open_xz(stream: BinaryIO) -> BinaryIO:
 
 def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Member | Problem]:
     stream.seek(0)
-    with zipfile.ZipFile(stream) as archive:
+    with zipfile.ZipFile(cast("BinaryIO", _OutsideZip(stream, meter))) as archive:
         for info in archive.infolist():
             if info.is_dir():
                 continue

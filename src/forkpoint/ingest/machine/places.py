@@ -21,6 +21,8 @@ from forkpoint.model.world import Place
 
 MAX_LINES = 200_000
 """Init lines per file; what comes after is not read."""
+SAYS_PLACE = "busId "
+"""In every line that tells a place."""
 _LINE_LIMIT = 2000
 _INFO = " NCCL INFO "
 _SPEAKER = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,252}+):(?P<pid>\d{1,9}):\d{1,9} \[-?\d{1,4}\]$")
@@ -108,7 +110,7 @@ def _ranks_of(init: _Line, rank: int | None, spans: int | None) -> set[int]:
 
 
 def _read_line(line: str, number: int) -> _Line | None:
-    at = line.find(_INFO, 0, _LINE_LIMIT) if "busId " in line else -1
+    at = line.find(_INFO, 0, _LINE_LIMIT) if SAYS_PLACE in line else -1
     if at < 0:
         return None
     speaker = _SPEAKER.search(line, max(0, at - 300), at)
