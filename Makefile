@@ -9,7 +9,7 @@ ENTRIES ?= 2000 20000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard chromium clean
+.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale native chromium clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -17,7 +17,7 @@ help: ## list these targets
 demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
-test: check chromium ## set up, check, and run every test
+test: check native chromium ## set up, check, and run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
@@ -29,6 +29,8 @@ check: $(VENV)/.full ## format, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	@if cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; then \
+		cd native && cargo fmt --check && cargo clippy --quiet --all-targets -- -D warnings && cargo test --quiet; fi
 
 format: $(VENV)/.full ## let ruff format and repair what it can
 	$(BIN)/ruff format .
@@ -64,6 +66,14 @@ chromium: ## the browser that tests of the page drive (apt)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# The compiled decoder. Without it everything works, more slowly, and its tests are skipped.
+native: $(VENV)/.native ## build and install the compiled decoder of dumps, where cargo is
+
+$(VENV)/.native: $(wildcard native/src/*.rs) native/Cargo.toml native/pyproject.toml | $(VENV)/.full
+	@if command -v cargo >/dev/null; then $(BIN)/python -m pip install --quiet ./native; \
+		else echo "cargo is missing (https://rustup.rs): dumps are read in Python, and tests of the compiled decoder are skipped"; fi
+	@touch $@
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "forkpoint needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }

@@ -47,7 +47,8 @@ def insert(chance: random.Random, data: bytearray) -> None:
 
 
 def cut(chance: random.Random, data: bytearray) -> None:
-    del data[chance.randrange(1, len(data)) :]
+    if len(data) > 1:
+        del data[chance.randrange(1, len(data)) :]
 
 
 def remove(chance: random.Random, data: bytearray) -> None:

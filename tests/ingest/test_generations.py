@@ -1,6 +1,8 @@
 """Process groups that were taken down and made again in the same process: only the last generation counts."""
 
 from forkpoint.ingest.flight_recorder import decode
+from forkpoint.ingest.flight_recorder.summary import summarise
+from forkpoint.packed.tables import SharedTables
 from ingest.encode import encode
 from small_jobs import SmallJob
 
@@ -32,6 +34,12 @@ def test_calls_of_a_world_that_was_taken_down_are_left_out() -> None:
 
 def test_with_the_default_group_every_other_group_went_too() -> None:
     assert held(dump({"0": 1, "1": 2}, {"0": 2})) == [("0", 2), ("0", 2)]
+
+
+def test_a_group_that_only_the_first_world_used_leaves_no_trace() -> None:
+    trace = summarise(decode(dump({"0": 1, "1": 2}, {"0": 2}), "dump"), 0, "dump", SharedTables())
+
+    assert [(group.name, group.collectives.count) for group in trace.groups if group.collectives] == [("0", 2)]
 
 
 def test_groups_of_one_world_all_count() -> None:

@@ -43,6 +43,9 @@ class DumpReader:
 
     def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
         columns = flight_recorder.decode(data, path)
+        for group in columns.header.groups:
+            if group.ranks:  # the compiled reader tells them all, to have the rank claimed by them
+                self._tables.members_key(group.ranks)
         claim = claim_rank(columns, path)
         if claim.rank is None:
             return claim, b""

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from forkpoint.ingest.flight_recorder.columns import DumpColumns
+from forkpoint.ingest.flight_recorder.table import only_used
 
 _DEFAULT = "default_pg"
 
@@ -24,7 +25,9 @@ def last_generation(columns: DumpColumns) -> DumpColumns:
     if default:  # with the default group every other was taken down, too
         keep &= columns.pg_id >= newest[default].max()
     rows = {f.name: getattr(columns, f.name)[keep] for f in fields(columns) if _is_column(columns, f.name)}
-    return replace(columns, **rows)
+    kept = replace(columns, **rows)
+    group, groups = only_used(kept.group, kept.groups)
+    return replace(kept, group=group, groups=groups)
 
 
 def _is_column(columns: DumpColumns, name: str) -> bool:

@@ -89,10 +89,10 @@ class Table:
         self._pack_rows()
         rows = np.concatenate([np.empty((0, len(ROW)), dtype=np.int64), *self._chunks])
         column = {name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(ROW)}
-        group, groups = _only_used(column["group"], tuple(self._groups))
-        signature, signatures = _only_used(column["signature"], tuple(self._signatures))
-        stack, stacks = _only_used(column["stack"], tuple(self._stack_list))
-        thread, threads = _only_used(column["thread"], tuple(self._threads))
+        group, groups = only_used(column["group"], tuple(self._groups))
+        signature, signatures = only_used(column["signature"], tuple(self._signatures))
+        stack, stacks = only_used(column["stack"], tuple(self._stack_list))
+        thread, threads = only_used(column["thread"], tuple(self._threads))
         return DumpColumns(
             header=header,
             groups=groups,
@@ -118,7 +118,7 @@ class Table:
         )
 
 
-def _only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:
+def only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:
     """An entry may be left out after some of its values went into the tables; no row refers to those."""
     used = np.unique(column[column != NO_FRAMES])
     if used.size == len(values):
