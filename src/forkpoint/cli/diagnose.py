@@ -4,10 +4,11 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forkpoint.cli.cluster_options import add_cluster_arguments, check_cluster_arguments, cluster_run
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose_outputs import (
     add_output_files,
@@ -21,7 +22,7 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.model.capture import Problem
+    from forkpoint.model.capture import Capture, Problem
     from forkpoint.model.verdict import Verdict
 
 _DESCRIPTION = """\
@@ -49,13 +50,23 @@ _MAX_PROBLEMS = 10
 def run(args: Namespace) -> int:
     if args.embed_source and not (args.html and args.source):
         raise UsageError("--embed-source puts lines of --source DIR into --html FILE: give both")
-    return exit_code(diagnose_paths(args.paths, args, args.source, embed_source=args.embed_source))
+    check_cluster_arguments(args)
+    if not args.cluster:
+        return exit_code(diagnose_paths(args.paths, args, args.source, embed_source=args.embed_source))
+    with cluster_run(args) as nodes:
+        finish = nodes.finish
+        return exit_code(diagnose_paths([nodes.path], args, args.source, embed_source=args.embed_source, finish=finish))
 
 
 def diagnose_paths(
-    paths: Sequence[str], args: Namespace, source: Sequence[str] = (), *, embed_source: bool = False
+    paths: Sequence[str],
+    args: Namespace,
+    source: Sequence[str] = (),
+    *,
+    embed_source: bool = False,
+    finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
-    """Read, diagnose, print and write, as the output options say."""
+    """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict."""
     from forkpoint.ingest import read
     from forkpoint.pipeline import diagnose
 
@@ -63,6 +74,7 @@ def diagnose_paths(
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         capture = read(paths, progress)
         verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
+        verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
         _print_problems(capture.problems)
     try:
@@ -129,7 +141,9 @@ def add_source_argument(parser: ArgumentParser) -> None:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, folder, or - for standard input")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="file, folder, address (s3://...), or - for standard input"
+    )
     add_source_argument(parser)
     parser.add_argument(
         "--embed-source",
@@ -137,6 +151,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="put lines of --source into the --html file, around sites and stacks and as patches; else it holds none",
     )
     add_output_arguments(parser)
+    add_cluster_arguments(parser)
 
 
 def _existing(path: str) -> str:

@@ -16,12 +16,13 @@ from forkpoint.collect.kinds import FileKind
 from forkpoint.collect.limits import Limits, Meter
 from forkpoint.collect.manifest import NAME, Copied, Manifest, Note, render_manifest
 from forkpoint.collect.named import find_named
-from forkpoint.collect.places import is_url, parse_remote
+from forkpoint.collect.places import parse_remote
 from forkpoint.collect.processes import find_live_ranks
 from forkpoint.collect.receive import copy_remote
 from forkpoint.collect.transports import Remote
 from forkpoint.collect.transports.url import copy_url
 from forkpoint.collect.usual import usual_paths
+from forkpoint.ingest.files import is_url
 
 _AT_ONCE = 8
 _Got = list[Copied | Note]

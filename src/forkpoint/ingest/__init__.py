@@ -4,14 +4,13 @@ rest goes on.
 
 import io
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest import flight_recorder
-from forkpoint.ingest.files import SNIFF, STDIN, SUMMARY, find_files, is_archive
+from forkpoint.ingest.files import SNIFF, SUMMARY, find_files, is_archive, is_url, open_file, shown
 from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture, Problem
@@ -37,8 +36,8 @@ def read_files(paths: Sequence[str], progress: Progress | None = None, origin: s
     files = find_files(paths)
     for done, path in enumerate(files):
         if progress:
-            progress(done, len(files), path)
-        name = f"{origin}:{os.path.abspath(path)}" if origin else path
+            progress(done, len(files), shown(path))
+        name = f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)
         try:
             _read_file(path, name, reading)
         except InputError as error:
@@ -49,8 +48,7 @@ def read_files(paths: Sequence[str], progress: Progress | None = None, origin: s
 
 def _read_file(path: str, name: str, reading: Reading) -> None:
     try:
-        raw = cast("io.FileIO", sys.stdin.buffer) if path == STDIN else io.FileIO(path)
-        with io.BufferedReader(raw, SNIFF) as stream:
+        with open_file(path) as stream:
             if is_archive(stream.peek(SNIFF)):
                 _read_archive(stream, name, reading)
             else:

@@ -6,7 +6,7 @@ from typing import cast
 
 from forkpoint.errors import InputError
 from forkpoint.ingest import Progress, flight_recorder
-from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
+from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive, open_file, shown
 from forkpoint.ingest.flight_recorder import DumpColumns
 from forkpoint.ingest.naming import claim_rank
 from forkpoint.model.capture import Capture
@@ -23,7 +23,7 @@ def read_dumps_again(
     files = find_files([path for path in paths if path != STDIN])
     for done, path in enumerate(files):
         if progress:
-            progress(done, len(files), path)
+            progress(done, len(files), shown(path))
         for name, data in _dumps_in(path, wanted):
             trace, columns = wanted[name], _decode(data, name)
             if columns and len(columns.group) == trace.entries and claim_rank(columns, name).rank == trace.rank:
@@ -34,11 +34,11 @@ def read_dumps_again(
 def _dumps_in(path: str, wanted: dict[str, RankTrace]) -> Iterator[tuple[str, bytes]]:
     """Names and contents of what may be a wanted dump."""
     try:
-        with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
-            if path in wanted:
-                yield path, stream.read(flight_recorder.MAX_BYTES + 1)
+        with open_file(path) as stream:
+            if (name := shown(path)) in wanted:
+                yield name, stream.read(flight_recorder.MAX_BYTES + 1)
             elif is_archive(stream.peek(SNIFF)):
-                yield from _dumps_in_archive(stream, path, wanted)
+                yield from _dumps_in_archive(stream, name, wanted)
     except OSError:
         return
 

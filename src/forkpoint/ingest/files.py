@@ -2,8 +2,10 @@
 
 import io
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from forkpoint.errors import UsageError
 
@@ -17,6 +19,7 @@ GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x0
 SUMMARY = b"\x89FPS\r\n\x1a\n"
 """A summary file (summary_file.py). The bytes after the name are changed by whatever would damage it as text."""
 _TAR_AT = 257
+_URL = re.compile(r"[a-z][a-z0-9+.:-]{0,60}://")
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
@@ -27,6 +30,10 @@ def find_files(paths: Sequence[str]) -> list[str]:
     for path in paths:
         if path == STDIN:
             found[STDIN] = STDIN
+        elif is_url(path):
+            from forkpoint.ingest.remote import list_files  # noqa: PLC0415 - for addresses alone
+
+            found.update((url, url) for url in list_files(path))
         elif os.path.isdir(path):
             found.update((os.path.realpath(f), f) for f in _walk(path))
         elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
@@ -34,6 +41,30 @@ def find_files(paths: Sequence[str]) -> list[str]:
         else:
             raise UsageError(f"{path}: no such file or folder")
     return sorted(found.values())
+
+
+def open_file(path: str) -> "io.BufferedReader[io.FileIO]":
+    """Of this machine, or behind an address. Raises OSError, and UsageError for an address that nothing here can read."""
+    if is_url(path):
+        from forkpoint.ingest.remote import open_url  # noqa: PLC0415 - for addresses alone
+
+        return open_url(path)
+    return io.BufferedReader(cast("io.FileIO", sys.stdin.buffer) if path == STDIN else io.FileIO(path), SNIFF)
+
+
+def is_url(path: str) -> bool:
+    """Whether fsspec is to read it."""
+    return _URL.match(path) is not None
+
+
+def shown(path: str) -> str:
+    """As it is called in a report: an address without a password, a token or a signature."""
+    if not is_url(path):
+        return path
+    from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - for addresses alone
+
+    parts = urlsplit(path)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 def is_archive(head: bytes) -> bool:

@@ -1,0 +1,95 @@
+"""Nodes of a job, each a folder that is its home. On all of them the evidence lies in ~/dumps."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forkpoint.model.verdict import Verdict
+from small_jobs import SmallJob
+
+PATHS = ("~/dumps",)
+TOLD = "told.json"
+_TESTS = Path(__file__).parents[1]
+_LIMIT_S = 240
+_ENDS_MS = 20_000
+
+
+def hung_job(world: int) -> SmallJob:
+    """The last rank leaves before the last all_reduce, and all others wait for it."""
+    job = SmallJob(world)
+    for _ in range(8):
+        job.op()
+    job.op(range(world - 1), done=False)
+    return job
+
+
+def plant(root: Path, nodes: Sequence[str], per_node: int = 1) -> None:
+    """The ranks' dumps, `per_node` on each node in their order."""
+    job = hung_job(len(nodes) * per_node)
+    for number, node in enumerate(nodes):
+        dumps = root / node / "dumps"
+        dumps.mkdir(parents=True, exist_ok=True)
+        for rank in range(number * per_node, (number + 1) * per_node):
+            (dumps / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
+
+
+def make_slow(root: Path, node: str) -> Path:
+    """Its evidence is a pipe: who opens it to write, waits for a reader, and who reads, waits for ever."""
+    pipe = root / node / "dumps"
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    return pipe
+
+
+def essence(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.cause, verdict.suspects, verdict.symptom, verdict.divergence, verdict.confidence
+
+
+def told_by(program: str, root: Path) -> dict[str, Any]:
+    """What a program tells of a real engine, in a process of its own: engines leave threads and handlers behind."""
+    named = [path for path in (os.environ.get("PYTHONPATH"), str(_TESTS)) if path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(named), "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, str(_TESTS / "cluster" / program), str(root)]
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    try:
+        process.wait(timeout=_LIMIT_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0
+    return {**json.loads((root / TOLD).read_text()), "left": left_behind(root)}
+
+
+def left_behind(root: Path) -> list[int]:
+    """Processes of the nodes, which have their homes below the root, that do not end by themselves."""
+    home = f"\0HOME={root}/".encode()
+    found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and home in b"\0" + _environment(p)]
+    return [pid for pid in found if not _ends(pid)]
+
+
+def _environment(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _ends(pid: int) -> bool:
+    """A pidfd can be read once its process has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(_ENDS_MS))
+    finally:
+        os.close(handle)

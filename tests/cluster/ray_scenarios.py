@@ -1,0 +1,92 @@
+"""A real Ray of five nodes on this machine, each with a home of its own: run as a program, which tells what happened."""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from ray._private.node import Node
+from ray.cluster_utils import Cluster
+
+from cluster.machines import PATHS, TOLD, make_slow, plant
+from forkpoint.cluster import tree
+from forkpoint.cluster.engines import Reach, open_engine
+from forkpoint.cluster.gather import gather
+from forkpoint.collect.call import Failed
+from forkpoint.errors import UsageError
+
+NODES = ("node1", "node2", "node3", "slow", "dying")
+TIMEOUT_S = 30.0
+
+
+def main(root: Path) -> None:
+    refused = _open_without_cluster()
+    plant(root, NODES[:3], per_node=2)
+    pipes = {node: make_slow(root, node) for node in NODES[3:]}
+    cluster = Cluster()
+    try:
+        started = {node: _add(cluster, root / node) for node in NODES}
+        cluster.wait_for_nodes()
+        names = {_name(node): home for home, node in started.items()}
+        death = (cluster, started["dying"], pipes["dying"])
+        killer = threading.Thread(target=_kill_when_read, args=death, daemon=True)
+        killer.start()
+        tree.FAN_IN = 2  # three summaries are two levels
+        engine = open_engine("ray", Reach(address=cluster.address, node_timeout_s=TIMEOUT_S))
+        gathered = gather(engine, PATHS)
+        dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")
+        by_home = {home: name for name, home in names.items()}
+        got = engine.read_file(by_home["node2"], dump)
+        lost = engine.read_file(by_home["dying"], dump)
+        (root / "all.fps").write_bytes(gathered.summary)
+        told = {
+            "refused": refused,
+            "problems": {names[answer.node]: answer.problem for answer in gathered.nodes},
+            "same": got == Path(dump).read_bytes(),
+            "lost": lost.why if isinstance(lost, Failed) else None,
+            "running": len(_tasks()),
+        }
+        engine.close()
+    finally:
+        cluster.shutdown()
+    (root / TOLD).write_text(json.dumps(told))
+
+
+def _open_without_cluster() -> str:
+    try:
+        open_engine("ray", Reach(address="auto"))
+    except UsageError as error:
+        return str(error)
+    return "connected"
+
+
+def _add(cluster: Cluster, home: Path) -> Node:
+    head = {} if cluster.head_node else {"include_dashboard": False}
+    return cluster.add_node(num_cpus=1, env_vars={"HOME": str(home)}, wait=False, **head)
+
+
+def _name(node: Node) -> str:
+    return f"{os.uname().nodename}-{node.node_id[:8]}"
+
+
+def _kill_when_read(cluster: Cluster, node: Node, pipe: Path) -> None:
+    """Opening waits until the node reads. It is not closed: the reader must not come to an end."""
+    os.open(pipe, os.O_WRONLY)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def _tasks() -> list[str]:
+    """Readers of pipes that nobody waits for any more."""
+    return [p.name for p in Path("/proc").iterdir() if p.name.isdigit() and _title(p).startswith("ray::_summarise")]
+
+
+def _title(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""Real Monarch: workers on this machine, of which one is slow, one dies while it is asked, and one is not there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.machines import essence, told_by
+from forkpoint.ingest import read
+from forkpoint.pipeline import diagnose
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("m")
+
+
+@pytest.fixture(scope="module")
+def told(root: Path) -> dict[str, Any]:
+    pytest.importorskip("monarch")
+    return told_by("monarch_scenarios.py", root)
+
+
+def test_workers_that_die_are_slow_or_are_not_there_are_named_and_the_others_answer(told: dict[str, Any]) -> None:
+    problems = told["problems"]
+
+    assert [problems[node] for node in ("node1", "node2", "node3")] == [None, None, None]
+    assert ["no answer after 20 s" in problems[node] for node in ("slow", "dying", "absent")] == [True, True, True]
+
+
+def test_what_the_actors_merged_gives_the_verdict_of_their_dumps(told: dict[str, Any], root: Path) -> None:
+    merged = diagnose(read([str(root / "all.fps")]))
+
+    assert essence(merged) == essence(diagnose(read([str(root / f"node{n}" / "dumps") for n in (1, 2, 3)])))
+    assert merged.suspects == (5,)
+    assert len([note for note in merged.coverage.notes if "no answer after" in note]) == 3
+
+
+def test_a_file_is_read_on_the_host_that_has_it(told: dict[str, Any]) -> None:
+    assert told["same"] is True
+    assert told["missing"] == "cannot be read (No such file or directory)"
+
+
+def test_a_job_of_somebody_else_on_a_host_runs_on_and_nothing_of_ours_stays(told: dict[str, Any]) -> None:
+    before, after = told["trainer"]
+    assert before == after
+    assert told["left"] == []
