@@ -1,0 +1,103 @@
+"""Norm, largest element and number of NaN or infinite elements of each gradient, before it meets those of other ranks.
+
+A hook that runs after a gradient was accumulated runs before the reducer of DistributedDataParallel hears of it: torch
+calls it inside the accumulation, the reducer's after it. So it sees what this rank alone computed, also where gradients
+are views into the reducer's buckets, and after accumulation over micro-batches the sum. The parameters of FSDP2 are
+shards that never get a gradient of their own; its whole parameters exist from a module's first forward on, so they are
+hooked there. tests/forensics checks all three on real ranks.
+
+Each tensor is measured at once, not together with its layer group: as soon as a bucket is full, its reduction
+overwrites the gradients in it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
+
+from forkpoint.replicas.forensics.layer_groups import plain_name
+
+NORM, LARGEST, NONFINITE = range(3)
+"""Columns of what is measured."""
+
+
+class GradientMeter:
+    """Measures while `wanted` says so. What it has measured stays on the device: nothing here waits for it."""
+
+    def __init__(self, model: nn.Module, wanted: Callable[[], bool]) -> None:
+        self.names: list[str] = []
+        self._wanted = wanted
+        self._model = model
+        self._measured: dict[int, Tensor] = {}
+        """Place of the tensor -> its three numbers, in the order in which backward came to them."""
+        self._named: set[int] = set()
+        self._hooked: set[int] = set()
+        self._handles: list[RemovableHandle] = []
+        for prefix, module in model.named_modules():
+            self._hook_module(prefix, module)
+
+    def take(self) -> tuple[Tensor, list[int]]:
+        """What was measured since the last call, one row per tensor, and the places in the order of backward.
+
+        A tensor without a gradient has zeros.
+        """
+        measured, self._measured = self._measured, {}
+        device = next(iter(measured.values())).device if measured else torch.device("cpu")
+        none = torch.zeros(3, device=device)
+        rows = [measured.get(place, none) for place in range(len(self.names))]
+        return (torch.stack(rows) if rows else torch.zeros(0, 3)), list(measured)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _hook_module(self, prefix: str, module: nn.Module) -> None:
+        places: dict[str, int] = {}
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in self._named and parameter.requires_grad:
+                self._named.add(id(parameter))
+                places[name] = len(self.names)
+                self.names.append(plain_name(f"{prefix}.{name}" if prefix else name))
+        if any(isinstance(getattr(module, name), DTensor) for name in places):
+            self._handles.append(module.register_forward_pre_hook(partial(self._hook_whole, places)))
+        else:
+            self._hook_parameters(module, places)
+
+    def _hook_whole(self, places: dict[str, int], module: nn.Module, _arguments: Any) -> None:
+        """FSDP2 has put the whole parameters into the module; they stay the same objects from step to step."""
+        fresh = {name: place for name, place in places.items() if id(getattr(module, name)) not in self._hooked}
+        self._hooked.update(id(getattr(module, name)) for name in fresh)
+        self._hook_parameters(module, fresh)
+
+    def _hook_parameters(self, module: nn.Module, places: dict[str, int]) -> None:
+        for name, place in places.items():
+            hook = partial(self._measure, place)
+            self._handles.append(getattr(module, name).register_post_accumulate_grad_hook(hook))
+
+    def _measure(self, place: int, parameter: Tensor) -> None:
+        if parameter.grad is None or not self._wanted() or not getattr(self._model, "require_backward_grad_sync", True):
+            return  # inside DDP's no_sync more will be added to it
+        gradient: Tensor = parameter.grad
+        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+        self._measured.pop(place, None)
+        self._measured[place] = measure(local.detach())
+
+
+def measure(tensor: Tensor) -> Tensor:
+    """Its norm, largest absolute element and number of elements that are NaN or infinite.
+
+    Two reads of it, and on a GPU a third with a copy for the number, since the host does not know whether there are any.
+    """
+    if tensor.numel() == 0:
+        return torch.zeros(3, device=tensor.device)
+    sizes = tensor.abs() if tensor.is_complex() else tensor
+    norm = torch.linalg.vector_norm(sizes, dtype=torch.float32)
+    least, most = torch.aminmax(sizes)  # faster than the norm of order infinity, and NaN comes through it as well
+    largest = torch.maximum(-least, most).float()
+    if not tensor.is_cuda and largest.isfinite():
+        return torch.stack([norm, largest, torch.zeros(())])
+    return torch.stack([norm, largest, (sizes - sizes).count_nonzero().float()])  # only those are not 0

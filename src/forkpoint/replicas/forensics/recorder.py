@@ -1,0 +1,165 @@
+"""The recorder of one rank: what the training loop calls."""
+
+import atexit
+import os
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from forkpoint.errors import UsageError
+from forkpoint.replicas.forensics.gradients import GradientMeter
+from forkpoint.replicas.forensics.layer_groups import group_places
+from forkpoint.replicas.forensics.lines import head_line, step_line, trigger_line
+from forkpoint.replicas.forensics.ring import Ring, Step
+
+FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
+_MOST_INDICES: Final = 256
+"""Of a step's batch; the others are counted."""
+_MOST_TRIGGERS: Final = 50
+"""A run that has gone wrong for good would else write every step; after so many the ring is written at exit alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    every: int
+    ring: int
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OnItsWay:
+    """A step whose numbers travel to the host."""
+
+    step: int
+    numbers: Tensor
+    """Rows of tensors, and a last one with the loss."""
+    order: list[int]
+    data: list[Tensor]
+    samples: int
+    has_loss: bool
+    arrived: "torch.cuda.Event | None"
+
+
+def record(
+    model: nn.Module, *, every: int = 1, ring: int = 200, folder: str | None = None, first_step: int = 1
+) -> "Recorder":
+    """Record the gradients of this model, wrapped (DDP, FSDP2) or not, on every rank.
+
+    `every`: steps between records; `ring`: how many records are kept; `first_step`: its number, after a restart. Files go
+    to `folder`, or to `FORKPOINT_REPLICAS_DIR`, or to `forkpoint-replicas`, where those of `replicas.watch` are.
+    """
+    if every < 1 or ring < 1:
+        raise UsageError(f"forensics.record: every={every} and ring={ring} must be at least 1")
+    target = Path(folder or os.environ.get(FOLDER_VARIABLE) or "forkpoint-replicas")
+    recorder = Recorder(model, Rhythm(every, ring, first_step), target)
+    atexit.register(recorder.write)
+    return recorder
+
+
+class Recorder:
+    def __init__(self, model: nn.Module, rhythm: Rhythm, folder: Path) -> None:
+        self._every = rhythm.every
+        self._step = rhythm.first_step
+        self._losses: list[Tensor] = []
+        self._data: list[Tensor] = []
+        self._samples = 0
+        self._meter = GradientMeter(model, self._is_due)
+        self._groups = group_places(self._meter.names)
+        self._on_their_way: deque[_OnItsWay] = deque()
+        self._ring = Ring(rhythm.ring)
+        self._triggers = 0
+        self._begun = False
+        self._written = -1
+        """The last step that is in the file."""
+        joined = dist.is_initialized()
+        self._rank, self._world = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        self.path = folder / f"forensics_rank_{self._rank}.jsonl"
+
+    def before_reduction(self, *, loss: Tensor | None = None, data: Tensor | Sequence[int] | None = None) -> None:
+        """The loss of this rank alone and the indices of its batch; once per micro-batch. Before backward or after it."""
+        if not self._is_due():
+            return
+        if loss is not None:
+            self._losses.append(loss.detach().float())
+        if data is not None:
+            indices = torch.as_tensor(data).detach().reshape(-1)
+            self._data.append(indices[:_MOST_INDICES])
+            self._samples += len(indices)
+
+    def step(self) -> None:
+        """The end of a training step. Looks at records that have come to the host, and waits for none."""
+        if self._is_due():
+            self._send()
+        self._step += 1
+        self._receive(wait=False)
+
+    def write(self) -> Path:
+        """Write down what is not in the file yet. Waits for the device."""
+        self._receive(wait=True)
+        self._append([])
+        return self.path
+
+    def close(self) -> None:
+        """Write, and take the hooks off the model. Processes that end without Python's exit need it."""
+        atexit.unregister(self.write)
+        self.write()
+        self._meter.remove()
+
+    def _is_due(self) -> bool:
+        return self._step % self._every == 0
+
+    def _send(self) -> None:
+        measured, order = self._meter.take()
+        losses, self._losses = self._losses, []
+        data, self._data = self._data, []
+        samples, self._samples = self._samples, 0
+        loss = torch.zeros(1, 3, device=measured.device)
+        if losses:
+            loss[0, 0] = torch.stack(losses).mean()
+        numbers, arrived = torch.cat([measured, loss]), None
+        if numbers.is_cuda:
+            numbers = numbers.to("cpu", non_blocking=True)
+            data = [part.to("cpu", non_blocking=True) for part in data]
+            arrived = torch.cuda.Event()
+            arrived.record()
+        self._on_their_way.append(_OnItsWay(self._step, numbers, order, data, samples, bool(losses), arrived))
+
+    def _receive(self, *, wait: bool) -> None:
+        while self._on_their_way:
+            first = self._on_their_way[0]
+            if first.arrived is not None:
+                if wait:
+                    first.arrived.synchronize()
+                elif not first.arrived.query():
+                    return
+            self._on_their_way.popleft()
+            self._take_in(first)
+
+    def _take_in(self, came: _OnItsWay) -> None:
+        indices = [int(index) for part in came.data for index in part.tolist()][:_MOST_INDICES]
+        loss = float(came.numbers[-1, 0]) if came.has_loss else None
+        step = Step(came.step, loss, came.numbers[:-1], came.order, indices, came.samples - len(indices))
+        odd = self._ring.add(step)
+        if odd is not None and self._triggers < _MOST_TRIGGERS:
+            self._triggers += 1
+            self._append([trigger_line(step, odd, self._meter.names)])
+
+    def _append(self, more: list[str]) -> None:
+        fresh = [step for step in self._ring.steps if step.step > self._written]
+        lines = [step_line(step, self._groups, self._meter.names) for step in fresh]
+        if not self._begun:
+            lines.insert(0, head_line(self._rank, self._world, self._every, list(self._groups)))
+        self._begun, self._written = True, fresh[-1].step if fresh else self._written
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in (*lines, *more)))
+        except OSError as error:
+            warnings.warn(f"{self.path}: forensics cannot be written ({error.strerror})", stacklevel=2)

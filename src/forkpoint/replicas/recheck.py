@@ -1,0 +1,181 @@
+"""The suspicious step again, twice on the suspect and twice on a peer: was it the device, the moment, or the data?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from forkpoint.model.ranks import name_ranks
+from forkpoint.replicas.checksums import checksums
+from forkpoint.replicas.determinism import Determinism, determinism
+from forkpoint.replicas.errors import ReplicasError
+from forkpoint.replicas.exchange import Exchange
+from forkpoint.replicas.golden import golden_gemm, golden_sum
+from forkpoint.replicas.items import digest
+from forkpoint.replicas.journal import Journal
+from forkpoint.replicas.watching import TIMEOUT_S
+
+Outcome = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
+_SEED = 20_011
+
+
+class Result(StrEnum):
+    TRANSIENT = "transient"
+    """The same run on the same device gave two results."""
+    PERSISTENT = "persistent"
+    """The device repeats a result that the other does not have."""
+    SAME_EVERYWHERE = "same-everywhere"
+    """Nothing deviates: the data or the optimisation, or a fault that did not come back."""
+    CANNOT_SAY = "cannot-say"
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    result: Result
+    rank: int | None
+    """Whose device it is, where one of the two can be told from the other."""
+    suspect: int
+    peer: int
+    why: str
+    missing: tuple[str, ...]
+    """What determinism it needed and did not have. A golden computation needs none."""
+    determinism: Determinism
+    """Of this rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """By each rank, in this order."""
+
+    failed: int
+    first: int
+    second: int
+    wrong: int
+    """A known result was missed."""
+    environment: int
+
+
+def recheck(
+    run: Callable[[], Outcome] | None = None,
+    *,
+    suspect: int,
+    peer: int | None = None,
+    device: torch.device | None = None,
+    folder: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Recheck:
+    """Every rank calls it, the two run, everybody gets the answer.
+
+    `run` repeats a step from saved inputs and returns what it computed. It starts from a fixed seed, must leave the model
+    as it was, and must not call a collective. None: a product of matrices and an all-reduce with known results.
+    """
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    other = (suspect + 1) % world if peer is None else peer
+    if suspect == other or not (0 <= suspect < world and 0 <= other < world):
+        raise ReplicasError(f"recheck needs two ranks of the job: suspect {suspect}, peer {other}, world of {world}")
+    here = device or _default_device()
+    settings = determinism(here)
+    said = _Said(0, 0, 0, 0, digest([ord(letter) for letter in settings.told()]))
+    if dist.get_rank() in {suspect, other}:
+        said = _run_twice(run or _golden(here, (suspect, other)), here, said, golden=run is None)
+    numbers = list(asdict(said).values())
+    told = [_Said(*row) for row in Exchange(timeout_s).gather(tuple(range(world)), numbers)]
+    missing = settings.missing() if run is not None else ()
+    result, rank, why = _conclude({suspect: told[suspect], other: told[other]}, missing, golden=run is None)
+    answer = Recheck(result, rank, suspect, other, why, missing, settings)
+    _write(answer, folder)
+    return answer
+
+
+def _run_twice(run: Callable[[], Outcome], device: torch.device, said: _Said, *, golden: bool) -> _Said:
+    results: list[int] = []
+    wrong = False
+    for _ in range(2):
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(_SEED)
+            try:
+                outcome = _tensors(run())
+            except Exception:  # noqa: BLE001 - the other ranks wait for an answer, and this is one
+                return replace(said, failed=1)
+        results.append(digest(checksums(outcome).read()))
+        wrong |= golden and any(bool(tensor.any()) for tensor in outcome)
+    return replace(said, first=results[0], second=results[1], wrong=int(wrong))
+
+
+def _golden(device: torch.device, ranks: tuple[int, int]) -> Callable[[], Outcome]:
+    pair = dist.new_group(sorted(ranks), use_local_synchronization=True)
+    assert isinstance(pair, dist.ProcessGroup)
+    return lambda: [*golden_gemm(device), *golden_sum(device, pair)]
+
+
+def _conclude(said: Mapping[int, _Said], missing: tuple[str, ...], *, golden: bool) -> tuple[Result, int | None, str]:
+    """From the suspect's word and the peer's, in this order."""
+    suspect, _ = said
+    one, two = said.values()
+    if failed := [rank for rank, word in said.items() if word.failed]:
+        return Result.CANNOT_SAY, None, f"the run failed on {name_ranks(failed)}"
+    if one.environment != two.environment:
+        return Result.CANNOT_SAY, None, "the two ranks have other devices, settings, threads or versions of torch"
+    if unsteady := [rank for rank, word in said.items() if word.first != word.second]:
+        return _unsteady(unsteady, missing)
+    if golden:
+        return _known([rank for rank, word in said.items() if word.wrong])
+    return _compared(suspect, missing, differ=one.first != two.first)
+
+
+def _compared(suspect: int, missing: tuple[str, ...], *, differ: bool) -> tuple[Result, int | None, str]:
+    if not differ:
+        return (
+            Result.SAME_EVERYWHERE,
+            None,
+            "four runs on two devices gave the same bits: look at data and optimisation",
+        )
+    if missing:
+        return Result.CANNOT_SAY, None, f"results differ, and without {', '.join(missing)} they may"
+    return Result.PERSISTENT, suspect, "each rank repeats a result of its own, and this one was suspected before"
+
+
+def _unsteady(ranks: list[int], missing: tuple[str, ...]) -> tuple[Result, int | None, str]:
+    if missing:
+        return Result.CANNOT_SAY, None, f"results do not repeat, and without {', '.join(missing)} they need not"
+    if len(ranks) > 1:
+        return Result.CANNOT_SAY, None, "no rank repeats its result: the run itself is not deterministic"
+    return Result.TRANSIENT, ranks[0], f"rank {ranks[0]} gave two results for one run, the other rank did not"
+
+
+def _known(wrong: list[int]) -> tuple[Result, int | None, str]:
+    if not wrong:
+        return (
+            Result.SAME_EVERYWHERE,
+            None,
+            "four runs on two devices gave the known result: the fault did not come back",
+        )
+    if len(wrong) > 1:
+        return Result.CANNOT_SAY, None, "both ranks miss the known result: something that they share is wrong"
+    return Result.PERSISTENT, wrong[0], f"rank {wrong[0]} misses a known result twice in the same way"
+
+
+def _tensors(outcome: Outcome) -> list[Tensor]:
+    if isinstance(outcome, Tensor):
+        return [outcome]
+    return [outcome[name] for name in sorted(outcome)] if isinstance(outcome, Mapping) else list(outcome)
+
+
+def _default_device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _write(answer: Recheck, folder: str | None) -> None:
+    fields: dict[str, object] = {
+        "ranks": sorted((answer.suspect, answer.peer)),
+        "suspect": answer.suspect,
+        "result": answer.result,
+        "deviates": answer.rank,
+        "why": answer.why,
+        "missing": answer.missing,
+        "determinism": asdict(answer.determinism),
+    }
+    Journal(folder, dist.get_rank()).write("recheck", fields)

@@ -1,0 +1,88 @@
+"""What a check found: a value, equal on all members of the group."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forkpoint.model.ranks import name_ranks
+
+
+class Kind(StrEnum):
+    SOFTWARE = "software"
+    """Ranks did different things: another step, another set of tensors, a skipped update, a stale tensor."""
+    SUSPECTED_HARDWARE = "suspected-hardware"
+    """Ranks did the same, and a few words came out differently."""
+    UNDECIDED = "undecided"
+
+
+class What(StrEnum):
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    OPTIMIZER = "optimizer"
+    SCALAR = "scalar"
+    TENSOR = "tensor"
+    """Given by name."""
+    STEP = "step"
+    """The number of the step itself."""
+    UPDATE = "update"
+    """How often the optimizer has stepped."""
+    LAYOUT = "layout"
+    """Names, shapes, dtypes and order of what is compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    what: What
+    tensor: str | None
+    """None: step, update and layout are no tensors."""
+    ranks: tuple[int, ...]
+    """Of the group, global."""
+    checksums: tuple[int, ...]
+    """In the order of `ranks`; for a step or an update the number itself."""
+    odd: tuple[int, ...]
+    """By majority of three or more; both of two; nobody where there is no majority."""
+    kind: Kind
+    why: str
+
+    def __str__(self) -> str:
+        name = f"{self.what} {self.tensor}" if self.tensor else str(self.what)
+        who = name_ranks(self.odd) if self.odd else f"nobody can be singled out of {name_ranks(self.ranks)}"
+        return f"{name}: {who}, {self.kind}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    ranks: tuple[int, ...]
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    step: int
+    mismatches: tuple[Mismatch, ...]
+    more: int
+    """Mismatches of the same check that are only counted."""
+    compared: tuple[Compared, ...]
+    last_equal: int | None
+    """The last step at which everything was equal."""
+
+    @property
+    def equal(self) -> bool:
+        return not self.mismatches
+
+    @property
+    def kind(self) -> Kind | None:
+        """Of the first mismatch: software is looked for first. None: all is equal."""
+        return self.mismatches[0].kind if self.mismatches else None
+
+    @property
+    def odd(self) -> tuple[int, ...]:
+        return tuple(sorted({rank for found in self.mismatches for rank in found.odd}))
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"replicas are equal at step {self.step}"
+        more = f"; and {self.more} more" if self.more else ""
+        before = "never before" if self.last_equal is None else f"last at step {self.last_equal}"
+        return f"replicas differ at step {self.step} (equal {before}): {'; '.join(map(str, self.mismatches))}{more}"
