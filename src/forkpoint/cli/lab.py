@@ -1,5 +1,6 @@
 """`forkpoint lab`: break a small real job on purpose, and see whether the diagnosis is right."""
 
+import shlex
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from forkpoint.lab.fault import Backend, Fault
     from forkpoint.lab.record import Recorded, Settings
     from forkpoint.lab.score import Scored
+    from forkpoint.lab.torch_here import TorchHere
     from forkpoint.model.verdict import Verdict
 
 _DESCRIPTION = """\
@@ -29,6 +31,9 @@ would have (dumps, logs and stacks of each rank), and diagnose it.
   list   what can be broken
   run    break it, diagnose it, and say what was really broken
   score  break everything and count how often the diagnosis is right
+  collectives
+         send a known pattern through every collective, compare what comes back
+         to the bit, time it, and name the link or rank that is slow
 
 Jobs run on the CPU with gloo, or with NCCL where there is a GPU, whose ranks
 then share it. torch must be installed. Nothing is left running.
@@ -37,8 +42,25 @@ exit codes of run and score:
   0  no innocent rank is accused, and at least 90 % of the verdicts are right
   1  otherwise
   2  wrong usage, or no torch
+
+exit codes of collectives:
+  0  all data are right, and no link is slower than its like
+  1  otherwise, or a rank stopped
+  2  wrong usage, or no torch
+  4  the ranks ended before they could tell
 """
 
+_COLLECTIVES = """\
+Send a known pattern through every collective, type and size over the groups of
+the job, compare what comes back to the bit, and time it: latency and bus
+bandwidth as nccl-tests define it. Then time every pair of ranks, and name the
+link, rank or host that is slower than its like.
+
+It starts its own ranks here. Over several nodes the job's own launcher starts
+them: --script-only prints the command.
+"""
+
+_FEW_RANKS = 4
 _NCCL_TIMEOUT_S, _GLOO_TIMEOUT_S = 20, 10
 """Of collectives. A communicator of NCCL ranks that share one GPU takes seconds to be made."""
 _NCCL_LINGER_S, _GLOO_LINGER_S = 20, 8
@@ -95,6 +117,28 @@ def _run_score(args: Namespace) -> int:
     return 0 if result.is_good else 1
 
 
+def _run_collectives(args: Namespace) -> int:
+    from forkpoint.lab.collectives.arguments import write_arguments
+    from forkpoint.lab.collectives.launch import MODULE, count_gpus, run_ranks
+    from forkpoint.lab.collectives.plan import mesh_partitions
+    from forkpoint.lab.torch_here import find_torch
+
+    if args.perfetto:
+        check_writable("--perfetto", args.perfetto)
+    asked = [*write_arguments(args), *(["--json"] if args.json else [])]
+    asked += ["--perfetto", args.perfetto] if args.perfetto else []
+    if args.script_only:
+        backend = [] if args.backend == "auto" else ["--backend", args.backend]
+        per_node = str(args.ranks or _FEW_RANKS) if args.backend == "gloo" else "gpu"
+        print(shlex.join(["torchrun", "--nproc-per-node", per_node, "-m", MODULE, *backend, *asked]))
+        return 0
+    backend = _backend(find_torch(), args.backend)
+    ranks = args.ranks or (max(count_gpus(), _FEW_RANKS) if backend == "nccl" else _FEW_RANKS)
+    list(mesh_partitions(args.mesh, ranks))
+    with _stop_on_sigterm():
+        return run_ranks(ranks, ["--backend", backend, *asked])
+
+
 # ---------------------------------------------------------------------------------------------------------- the steps
 
 
@@ -118,10 +162,7 @@ def _settings(args: Namespace) -> "Settings":
     from forkpoint.lab.record import Settings
     from forkpoint.lab.torch_here import find_torch
 
-    here = find_torch()
-    backend: Backend = here.backend if args.backend == "auto" else args.backend
-    if backend == "nccl" and not here.nccl:
-        raise UsageError(f"torch {here.version} finds no GPU for NCCL here: use --backend gloo")
+    backend = _backend(find_torch(), args.backend)
     nccl = backend == "nccl"
     return Settings(
         backend=backend,
@@ -129,6 +170,14 @@ def _settings(args: Namespace) -> "Settings":
         pg_timeout=_NCCL_TIMEOUT_S if nccl else _GLOO_TIMEOUT_S,
         linger=_NCCL_LINGER_S if nccl else _GLOO_LINGER_S,
     )
+
+
+def _backend(here: "TorchHere", asked: str) -> "Backend":
+    if asked == "gloo" or (asked == "auto" and not here.nccl):
+        return "gloo"
+    if not here.nccl:
+        raise UsageError(f"torch {here.version} finds no GPU for NCCL here: use --backend gloo")
+    return "nccl"
 
 
 def _possible(faults: "Sequence[Fault]", settings: "Settings") -> "list[Fault]":
@@ -204,7 +253,7 @@ def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parsers = parser.add_subparsers(metavar="list|run|score", required=True)
+    parsers = parser.add_subparsers(metavar="list|run|score|collectives", required=True)
     listing = parsers.add_parser("list", help="what can be broken", description="Name every fault of the lab.")
     _add_json(listing)
     listing.set_defaults(lab=_run_list)
@@ -221,15 +270,38 @@ def _add_arguments(parser: ArgumentParser) -> None:
     score.add_argument("--parallel", type=positive, default=1, metavar="N", help="so many jobs at a time (default: 1)")
     score.add_argument("--from", dest="kept", type=_folder, metavar="DIR", help="run nothing: diagnose what DIR holds")
     score.set_defaults(lab=_run_score)
+    _add_collectives(
+        parsers.add_parser("collectives", help="check and time every collective", description=_COLLECTIVES)
+    )
 
 
-def _add_run_arguments(parser: ArgumentParser) -> None:
+def _add_collectives(parser: ArgumentParser) -> None:
+    from forkpoint.lab.collectives.arguments import add_plan_arguments
+
+    parser.add_argument(
+        "--ranks", type=positive, metavar="N", help="processes to start here (default: one per GPU, or 4)"
+    )
+    _add_backend(parser)
+    parser.add_argument(
+        "--script-only", action="store_true", help="start nothing: print the command for the job's own launcher"
+    )
+    add_plan_arguments(parser)
+    parser.add_argument("--perfetto", metavar="FILE", help="also write what each rank did when, for ui.perfetto.dev")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.collectives/1)")
+    parser.set_defaults(lab=_run_collectives)
+
+
+def _add_backend(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--backend",
         choices=("auto", "gloo", "nccl"),
         default="auto",
         help="auto: nccl where there is a GPU, otherwise gloo",
     )
+
+
+def _add_run_arguments(parser: ArgumentParser) -> None:
+    _add_backend(parser)
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="keep captures, sources and truths here (default: a temporary folder)"
     )

@@ -15,13 +15,15 @@ Fix
 
 from collections.abc import Iterator
 
+from forkpoint.clocks import find_clocks
 from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.detectors.confidence import STRONG
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.ranks import name_ranks
-from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.stragglers import find_arrivals
 
 NAME = "straggler"
 
@@ -41,8 +43,19 @@ def find(incident: Incident) -> Iterator[Finding]:
         confidence=STRONG,
         summary=f"{name_ranks(ranks)} came to {describe_slot(divergence)} {max(late.values()):.1f} s after the others: later than the timeout",
         action=Action.RAISE_TIMEOUT,
-        evidence=cite_divergence(divergence, incident),
+        evidence=(*cite_divergence(divergence, incident), *_cite_habit(ranks, incident)),
         divergence=divergence,
         probes=(Probe("time the work before this op on the late rank"),),
         fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
     )
+
+
+def _cite_habit(ranks: tuple[int, ...], incident: Incident) -> Iterator[Evidence]:
+    """That a late rank was last before too, most of the time."""
+    for arrivals in find_arrivals(incident.timeline, find_clocks(incident.capture, incident.timeline)):
+        late = arrivals.straggler
+        if late is not None and late.rank in ranks:
+            said = f"rank {late.rank} came last {late.times} of the last {arrivals.met} times that {arrivals.group} met"
+            where = f" at {arrivals.site}" if arrivals.site else ""
+            says = f"{said}{where}, {late.usual_ns / 1e6:.0f} ms after the others"
+            yield Evidence(incident.timeline.traces[late.rank].file, late.rank, "last entries", says)

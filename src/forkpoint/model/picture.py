@@ -133,6 +133,25 @@ class Quote:
     """Index into the verdict's sites."""
 
 
+@dataclass(frozen=True, slots=True)
+class LastArrivals:
+    """Who came last to the ops that one group issued from one place."""
+
+    group: str
+    desc: str
+    host: str | None
+    """None: all members were compared. Otherwise only those of this host."""
+    compared: int
+    """Ranks."""
+    site: str | None
+    met: int
+    """How often they met."""
+    last: tuple[tuple[int, int, float], ...]
+    """Rank, how often it was last, milliseconds after the others at the median; most often first."""
+    odd: bool
+    """The first of them is last too often for chance."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
     ranks: Words
@@ -158,3 +177,4 @@ class Picture:
     embeds_source: bool = False
     """The reader asked for lines of source in the page: quotes, and the patches of probes and fixes."""
     quotes: tuple[Quote, ...] = ()
+    arrivals: tuple[LastArrivals, ...] = ()

@@ -5,6 +5,7 @@ import numpy as np
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import Picture
 from forkpoint.model.verdict import Verdict
+from forkpoint.pictures.arrivals import draw_arrivals
 from forkpoint.pictures.groups import draw_groups
 from forkpoint.pictures.lanes import draw_lanes
 from forkpoint.pictures.mesh import find_mesh
@@ -33,6 +34,7 @@ def draw(incident: Incident, verdict: Verdict) -> Picture:
         groups=groups,
         groups_left_out=left_out,
         lanes=draw_lanes(incident.timeline, verdict),
+        arrivals=draw_arrivals(incident),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from forkpoint.model.picture import GroupPicture, Lane, LaneCell, Picture, Quote
+from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture, Quote
 from forkpoint.report.html.bounds import MAX_TEXT, bounded
 from forkpoint.report.html.ranges import as_ranges
 from forkpoint.report.json_report import Json
@@ -49,6 +49,7 @@ def _header(picture: Picture, sections: list[Json]) -> Json:
         "groups_left_out": picture.groups_left_out,
         "lanes": [_lane(lane) for lane in picture.lanes],
         "sources": [_quote(quote) for quote in picture.quotes],
+        "arrivals": [_arrivals(row) for row in picture.arrivals],
         "sections": sections,
     }
 
@@ -117,4 +118,17 @@ def _quote(quote: Quote) -> Json:
         "condition": quote.condition,
         "frame": None if quote.frame is None else bounded(quote.frame),
         "site": quote.site,
+    }
+
+
+def _arrivals(row: LastArrivals) -> Json:
+    return {
+        "group": bounded(row.group),
+        "desc": bounded(row.desc),
+        "host": None if row.host is None else bounded(row.host),
+        "compared": row.compared,
+        "site": None if row.site is None else bounded(row.site),
+        "met": row.met,
+        "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last],
+        "odd": row.odd,
     }

@@ -61,6 +61,7 @@ function jobOf(buffer) {
     groupsLeftOut: header.groups_left_out,
     lanes: header.lanes.map((lane) => ({ ...lane, ranks: Ranks.read(lane.ranks) })),
     sources: header.sources,
+    arrivals: header.arrivals,
   };
 }
 
@@ -108,5 +109,6 @@ function jobWithoutPicture(verdict) {
     groupsLeftOut: 0,
     lanes: [],
     sources: [],
+    arrivals: [],
   };
 }

@@ -17,6 +17,7 @@ async function main() {
   showLanes(view);
   showStacks(view);
   showTimeline(view);
+  showArrivals(view);
   showFindings(view);
   showEvidence(view, timelineRows);
   view.onChange(draw);

@@ -1,0 +1,125 @@
+"""A Result as a page of text, and as JSON (schema forkpoint.collectives/1)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import median_low
+
+from forkpoint.lab.collectives.links import Blame, Measure, Part, SlowPair
+from forkpoint.lab.collectives.report import UNKNOWN, PairRow, Result, Row, Wrong
+from forkpoint.lab.render import _table
+from forkpoint.model.ranks import format_ranks, name_ranks
+from forkpoint.report.escape import escape
+
+SCHEMA = "forkpoint.collectives/1"
+_MOST_WRONG = 20
+_MOST_PAIRS = 5
+_PARTS = {
+    Part.LINK: "the link between ranks {name}",
+    Part.RANK: "{name}: its GPU, its process or the way to it",
+    Part.HOST: "host {name}: its adapter, cable or switch port",
+    Part.HOSTS: "the way between hosts {name}",
+}
+
+
+def result_json(result: Result) -> str:
+    told = asdict(result)
+    del told["spans"]
+    told["hosts"] = {str(rank): host for rank, host in result.hosts.items()}
+    told["blamed"] = [_blamed(one) for one in result.blamed]
+    return json.dumps({"schema": SCHEMA, "good": result.good, **told}, indent=2)
+
+
+def _blamed(one: Blame) -> dict[str, object]:
+    pairs = [{**asdict(slow), "factor": round(slow.factor, 1)} for slow in one.pairs]
+    return {"part": one.part, "name": one.name, "ranks": one.ranks, "pairs": pairs, "why": one.why}
+
+
+def result_text(result: Result) -> str:
+    hosts = len({*result.hosts.values()} - {UNKNOWN})
+    where = f"{result.world} ranks on {hosts} host{'s' * (hosts != 1)}, {result.backend}, torch {result.torch}"
+    parts = [
+        f"{where}: {result.tests} tests, {result.checked} buffers compared to the bit",
+        *_about_data(result),
+        *_about_speed(result),
+        *_about_pairs(result),
+        *(f"note: {escape(note)}" for note in result.notes),
+    ]
+    return "\n".join(parts)
+
+
+def _about_data(result: Result) -> Iterator[str]:
+    for stop in result.stopped:
+        yield f"rank {stop.rank} did not come to the end, in {escape(stop.at)}: {escape(stop.why)}"
+    if not result.wrong:
+        yield "data: nothing wrong" + (" as far as it came" if result.stopped else "")
+    ranks = sorted({wrong.rank for wrong in result.wrong})
+    if result.wrong:
+        yield f"data: WRONG in {len(result.wrong)} buffers of {name_ranks(ranks)}"
+    yield from (f"  {_wrong(wrong)}" for wrong in result.wrong[:_MOST_WRONG])
+    if len(result.wrong) > _MOST_WRONG:
+        yield f"  and {len(result.wrong) - _MOST_WRONG} more (--json has them all)"
+    if result.unsupported:
+        names = ", ".join(f"{one.kind} {one.dtype}" for one in result.unsupported)
+        yield f"not tried, {result.backend} does not have it: {names}"
+
+
+def _wrong(wrong: Wrong) -> str:
+    return (
+        f"rank {wrong.rank}: {wrong.kind} {wrong.dtype} {wrong.size} B over {escape(wrong.partition)} "
+        f"({format_ranks(wrong.group)}): element {wrong.element} is {wrong.got}, must be {wrong.expected}; "
+        f"{wrong.wrong} of {wrong.of} wrong"
+    )
+
+
+def _about_speed(result: Result) -> Iterator[str]:
+    rows = [_speed(of_groups) for of_groups in _by_test(result.rows)]
+    if rows:
+        heads = ("collective", "over", "bytes", "median us", "p95 us", "alg GB/s", "bus GB/s", "NCCL's choice")
+        yield "\n" + _table([heads, *rows]) + "\n"
+
+
+def _by_test(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    found: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.partition, row.kind, row.size), []).append(row)
+    yield from found.values()
+
+
+def _speed(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Groups that did the same at the same time: the middle one, and how slow the slowest was at worst."""
+    middle = min(rows, key=lambda row: abs(row.median_ns - median_low([r.median_ns for r in rows])))
+    return (
+        middle.kind,
+        escape(middle.partition),
+        str(middle.size),
+        f"{middle.median_ns / 1000:.0f}",
+        f"{max(row.p95_ns for row in rows) / 1000:.0f}",
+        f"{middle.alg_gbps:.3f}",
+        f"{middle.bus_gbps:.3f}",
+        escape(", ".join(dict.fromkeys(choice for row in rows for choice in row.choices))) or "-",
+    )
+
+
+def _about_pairs(result: Result) -> Iterator[str]:
+    if not result.pairs:
+        return
+    yield f"pairs: {len(result.pairs)} timed{'' if result.blamed else ', none slower than the others'}"
+    for one in result.blamed:
+        yield f"SLOW: {_PARTS[one.part].format(name=escape(one.name))} ({one.why})"
+        yield from (f"  {_slow(slow)}" for slow in one.pairs[:_MOST_PAIRS])
+        if len(one.pairs) > _MOST_PAIRS:
+            yield f"  and {len(one.pairs) - _MOST_PAIRS} more pairs"
+    fastest, slowest = (choose(result.pairs, key=lambda row: row.large_ns) for choose in (min, max))
+    yield f"  fastest {_pair(fastest)}; slowest {_pair(slowest)}"
+
+
+def _slow(slow: SlowPair) -> str:
+    what = "8 bytes" if slow.measure is Measure.SMALL else "the large message"
+    times = f"{slow.alone_ns / 1000:.0f} us, others alone {slow.usual_ns / 1000:.0f} us"
+    return f"ranks {slow.pair[0]} and {slow.pair[1]}: {what} takes {times}: {slow.factor:.1f} times as long"
+
+
+def _pair(row: PairRow) -> str:
+    of = f" of {row.expected_gbps:.1f} that the adapters have" if row.expected_gbps else ""
+    return f"{row.pair[0]}-{row.pair[1]} {row.large_ns / 1000:.0f} us ({row.gbps:.3f} GB/s each way{of})"

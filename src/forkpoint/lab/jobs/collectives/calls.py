@@ -1,0 +1,250 @@
+"""Each collective with the pattern it is given and what must come back."""
+
+# Torch leaves what its collectives return half unknown, and from 2.13 on has new names for two that users still call.
+# pyright: reportUnknownLambdaType=false, reportDeprecated=false
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch.distributed as dist
+from torch import Tensor
+
+from forkpoint.lab.collectives import patterns
+from forkpoint.lab.collectives.patterns import Values, uneven_split
+from forkpoint.lab.jobs.collectives.tensors import Buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank's place in the group that is tested."""
+
+    group: dist.ProcessGroup
+    ranks: tuple[int, ...]
+    me: int
+    """The number inside the group."""
+
+    @property
+    def count(self) -> int:
+        return len(self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    run: Callable[[], object]
+    outputs: tuple[Tensor, ...]
+    expected: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """All that a collective's buffers depend on."""
+
+    member: Member
+    elements: int
+    seed: int
+    buffers: Buffers
+
+    def sent(self, who: int, part: int = 0, count: int | None = None) -> Values:
+        return patterns.moved(who, self.elements if count is None else count, seed=self.seed, part=part)
+
+    @property
+    def root(self) -> int:
+        """The first member, then the last."""
+        return 0 if self.seed % 2 == 0 else self.member.count - 1
+
+    @property
+    def root_rank(self) -> int:
+        return self.member.ranks[self.root]
+
+    def result(self, values: Values) -> tuple[Tensor, Tensor]:
+        expected = self.buffers.of(values)
+        return self.buffers.poisoned(expected), expected
+
+    def results(self, values: Sequence[Values]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        made = [self.result(one) for one in values]
+        return tuple(out for out, _ in made), tuple(expected for _, expected in made)
+
+
+_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "product": dist.ReduceOp.PRODUCT,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}
+
+
+def _reduced(make: Make, op: str) -> tuple[Values, Values]:
+    """What this member puts in, and what comes out."""
+    me, n, count, seed = make.member.me, make.member.count, make.elements, make.seed
+    if op == "sum":
+        return patterns.addend(me, n, count, seed=seed), patterns.total(n, count, seed=seed)
+    if op == "product":
+        return patterns.factor(me, n, count, seed=seed), patterns.product(n, count, seed=seed)
+    return make.sent(me), patterns.extreme(n, count, seed=seed, largest=op == "max")
+
+
+def _all_reduce(op: str) -> Callable[[Make], Call]:
+    def make_call(make: Make) -> Call:
+        put, comes = _reduced(make, op)
+        held, expected = make.buffers.of(put), make.buffers.of(comes)
+        return Call(lambda: dist.all_reduce(held, _OPS[op], make.member.group), (held,), (expected,))
+
+    return make_call
+
+
+def _reduce(make: Make) -> Call:
+    put, comes = _reduced(make, "sum")
+    held = make.buffers.of(put)
+    checked = (held,) if make.member.me == make.root else ()
+    expected = (make.buffers.of(comes),) if checked else ()
+    return Call(lambda: dist.reduce(held, group=make.member.group, dst=make.root_rank), checked, expected)
+
+
+def _broadcast(make: Make) -> Call:
+    out, expected = make.result(make.sent(make.root))
+    held = expected.clone() if make.member.me == make.root else out
+    return Call(lambda: dist.broadcast(held, group=make.member.group, src=make.root_rank), (held,), (expected,))
+
+
+def _all_gather(make: Make) -> Call:
+    mine = make.buffers.of(make.sent(make.member.me))
+    outs, expected = make.results([make.sent(who) for who in range(make.member.count)])
+    return Call(lambda: dist.all_gather(list(outs), mine, make.member.group), outs, expected)
+
+
+def _all_gather_into_tensor(make: Make) -> Call:
+    mine = make.buffers.of(make.sent(make.member.me))
+    out, expected = make.result(_joined([make.sent(who) for who in range(make.member.count)]))
+    return Call(lambda: dist.all_gather_into_tensor(out, mine, make.member.group), (out,), (expected,))
+
+
+def _scattered(make: Make) -> tuple[list[Values], Values]:
+    """One part for each member, and the sum of those for this one."""
+    me, n, count = make.member.me, make.member.count, make.elements
+    parts = [patterns.addend(me, n, count, seed=make.seed, start=count * to) for to in range(n)]
+    return parts, patterns.total(n, count, seed=make.seed, start=count * me)
+
+
+def _reduce_scatter(make: Make) -> Call:
+    parts, comes = _scattered(make)
+    inputs = [make.buffers.of(part) for part in parts]
+    out, expected = make.result(comes)
+    return Call(lambda: dist.reduce_scatter(out, inputs, group=make.member.group), (out,), (expected,))
+
+
+def _reduce_scatter_tensor(make: Make) -> Call:
+    parts, comes = _scattered(make)
+    whole = make.buffers.of(_joined(parts))
+    out, expected = make.result(comes)
+    return Call(lambda: dist.reduce_scatter_tensor(out, whole, group=make.member.group), (out,), (expected,))
+
+
+def _all_to_all(make: Make) -> Call:
+    me, n = make.member.me, make.member.count
+    inputs = [make.buffers.of(make.sent(me, part=to)) for to in range(n)]
+    outs, expected = make.results([make.sent(who, part=me) for who in range(n)])
+    return Call(lambda: dist.all_to_all(list(outs), inputs, make.member.group), outs, expected)
+
+
+def _all_to_all_single(make: Make) -> Call:
+    me, n = make.member.me, make.member.count
+    put = make.buffers.of(_joined([make.sent(me, part=to) for to in range(n)]))
+    out, expected = make.result(_joined([make.sent(who, part=me) for who in range(n)]))
+    return Call(lambda: dist.all_to_all_single(out, put, group=make.member.group), (out,), (expected,))
+
+
+def _all_to_all_single_uneven(make: Make) -> Call:
+    me, n = make.member.me, make.member.count
+    sends = [uneven_split(me, to, n, make.elements) for to in range(n)]
+    takes = [uneven_split(who, me, n, make.elements) for who in range(n)]
+    put = make.buffers.of(_joined([make.sent(me, to, sends[to]) for to in range(n)]))
+    out, expected = make.result(_joined([make.sent(who, me, takes[who]) for who in range(n)]))
+
+    def run() -> object:
+        return dist.all_to_all_single(out, put, takes, sends, group=make.member.group)
+
+    return Call(run, (out,), (expected,))
+
+
+def _gather(make: Make) -> Call:
+    mine = make.buffers.of(make.sent(make.member.me))
+    if make.member.me != make.root:
+        return Call(lambda: dist.gather(mine, group=make.member.group, dst=make.root_rank), (), ())
+    outs, expected = make.results([make.sent(who) for who in range(make.member.count)])
+    return Call(lambda: dist.gather(mine, list(outs), group=make.member.group, dst=make.root_rank), outs, expected)
+
+
+def _scatter(make: Make) -> Call:
+    out, expected = make.result(make.sent(make.root, part=make.member.me))
+    parts = [make.buffers.of(make.sent(make.root, part=to)) for to in range(make.member.count)]
+    given = parts if make.member.me == make.root else None
+    return Call(lambda: dist.scatter(out, given, group=make.member.group, src=make.root_rank), (out,), (expected,))
+
+
+def _around(make: Make) -> tuple[int, int]:
+    """The members after and before this one, in a ring."""
+    return (make.member.me + 1) % make.member.count, (make.member.me - 1) % make.member.count
+
+
+def _ring(make: Make) -> tuple[Tensor, Tensor, Tensor]:
+    """What is sent on, room for what comes, and what must come."""
+    return make.buffers.of(make.sent(make.member.me)), *make.result(make.sent(_around(make)[1]))
+
+
+def _send_recv(make: Make) -> Call:
+    after, before = (make.member.ranks[who] for who in _around(make))
+    mine, out, expected = _ring(make)
+
+    def run() -> None:
+        """Members in turn, so that a blocking send meets its receiver."""
+        if make.member.me % 2 == 0:
+            dist.send(mine, after, make.member.group)
+        dist.recv(out, before, make.member.group)
+        if make.member.me % 2:
+            dist.send(mine, after, make.member.group)
+
+    return Call(run, (out,), (expected,))
+
+
+def _batch_isend_irecv(make: Make) -> Call:
+    after, before = (make.member.ranks[who] for who in _around(make))
+    mine, out, expected = _ring(make)
+    return Call(lambda: exchange(mine, after, out, before, make.member.group), (out,), (expected,))
+
+
+def exchange(mine: Tensor, to: int, out: Tensor, source: int, group: dist.ProcessGroup) -> None:
+    """Send and receive at once; ranks are global."""
+    messages = [dist.P2POp(dist.isend, mine, to, group), dist.P2POp(dist.irecv, out, source, group)]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+
+
+def _barrier(make: Make) -> Call:
+    return Call(lambda: dist.barrier(make.member.group), (), ())
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    return np.concatenate(parts)
+
+
+CALLS: dict[str, Callable[[Make], Call]] = {
+    "all_reduce_sum": _all_reduce("sum"),
+    "all_reduce_max": _all_reduce("max"),
+    "all_reduce_min": _all_reduce("min"),
+    "all_reduce_product": _all_reduce("product"),
+    "broadcast": _broadcast,
+    "reduce_sum": _reduce,
+    "all_gather": _all_gather,
+    "all_gather_into_tensor": _all_gather_into_tensor,
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_tensor": _reduce_scatter_tensor,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_single,
+    "all_to_all_single_uneven": _all_to_all_single_uneven,
+    "gather": _gather,
+    "scatter": _scatter,
+    "send_recv": _send_recv,
+    "batch_isend_irecv": _batch_isend_irecv,
+    "barrier": _barrier,
+}

@@ -1,0 +1,178 @@
+"""One rank at work: its tests in the order that all ranks have, what it finds, and where it is."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+from forkpoint.doctor.live import live_system
+from forkpoint.lab.collectives.adapter import adapter_mbps
+from forkpoint.lab.collectives.inject import Delay, Die, Flip, Hang, Lost, Unequal
+from forkpoint.lab.collectives.nccl_log import read_choices
+from forkpoint.lab.collectives.plan import Plan, Test
+from forkpoint.lab.collectives.report import RankReport, Span, Wrong
+from forkpoint.lab.jobs.collectives.board import Board
+from forkpoint.lab.jobs.collectives.calls import CALLS, Call, Make, Member
+from forkpoint.lab.jobs.collectives.tensors import Buffers, compare, flip_bit, lose_last
+
+_NOT_THERE = (
+    "invalid scalar type",
+    "not support",
+    "unsupported",
+    "unconvertible",
+    "not implemented",
+    "does not implement",
+)
+"""What backends say, on every rank alike and before anything is sent, of what they do not have."""
+
+
+class Worker:
+    """Groups are made once; everything else is made for a test and dropped after it."""
+
+    def __init__(self, plan: Plan, board: Board, device: torch.device, log: Path | None) -> None:
+        self.plan = plan
+        self.board = board
+        self.rank = board.rank
+        self.world = board.world
+        self.device = device
+        self.tests = plan.tests(board.world)
+        self.report = RankReport(board.rank, socket.gethostname(), device.type, adapter_mbps(live_system()))
+        self.since = time.monotonic()
+        """When the rank last got on: a watching thread looks at it."""
+        self._log = log
+        self._read = 0
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+
+    def make_groups(self) -> None:
+        """All ranks make all groups, in the same order, as torch asks for."""
+        world = dist.group.WORLD
+        assert world is not None  # made before
+        for partition in self.plan.partitions(self.world):
+            for ranks in partition.groups:
+                if ranks not in self._groups:
+                    self._groups[ranks] = world if len(ranks) == self.world else _new_group(ranks)
+
+    def run_test(self, test: Test) -> None:
+        ranks = test.partition.group_of(self.rank)
+        if ranks is None:
+            return
+        member = Member(self._groups[ranks], ranks, ranks.index(self.rank))
+        with self.doing(test.label):
+            self._plant(test)
+            try:
+                self._check(test, member, seed=0)
+            except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
+                if not any(words in str(error).lower() for words in _NOT_THERE):
+                    raise
+                self.report.unsupported[test.number] = str(error).partition("\n")[0][:200]
+                return
+            if test.timed:
+                self._time(test, member)
+                self._check(test, member, seed=1)
+        self.report.choices[test.number] = list(self._choices())
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[None]:
+        self.report.at, self.since = what, time.monotonic()
+        self.board.post("at", what)
+        begun = time.time_ns()
+        if self.plan.nvtx and self.device.type == "cuda":
+            torch.cuda.nvtx.range_push(what)
+        yield
+        if self.plan.nvtx and self.device.type == "cuda":
+            torch.cuda.nvtx.range_pop()
+        self.report.spans.append(Span(what, begun, time.time_ns()))
+
+    def synchronise(self) -> None:
+        """After every call: the rank got on."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.since = time.monotonic()
+
+    def pause_before(self, peer: int) -> float:
+        """Seconds that a planted slow link takes more."""
+        planted = [one for one in self.plan.inject if isinstance(one, Delay)]
+        return sum(one.ms for one in planted if {one.one, one.other} == {self.rank, peer}) / 1000
+
+    def _call(self, test: Test, member: Member, seed: int) -> Call:
+        buffers = Buffers(getattr(torch, test.dtype), self.device)
+        elements = test.elements(member.count) - (Unequal(self.rank, test.kind.name) in self.plan.inject)
+        return CALLS[test.kind.name](Make(member, elements, seed, buffers))
+
+    def _check(self, test: Test, member: Member, seed: int) -> None:
+        call = self._call(test, member, seed)
+        before = [out.clone() for out in call.outputs]
+        call.run()
+        self.synchronise()
+        for one in self.plan.inject:
+            if isinstance(one, Flip | Lost) and (one.rank, one.kind) == (self.rank, test.kind.name) and call.outputs:
+                flip_bit(call.outputs[-1]) if isinstance(one, Flip) else lose_last(call.outputs[-1], before[-1])
+        self.report.checked += len(call.outputs)
+        done = 0
+        for out, expected in zip(call.outputs, call.expected, strict=True):
+            self._compare(test, member, out, expected, done)
+            done += out.numel()
+
+    def _compare(self, test: Test, member: Member, out: torch.Tensor, expected: torch.Tensor, offset: int) -> None:
+        """`offset`: elements of earlier outputs; the element is counted over all of them."""
+        odd = compare(out, expected)
+        if odd is None:
+            return
+        self.report.wrong.append(
+            Wrong(
+                rank=self.rank,
+                kind=test.kind.name,
+                dtype=test.dtype,
+                size=test.bytes_of(member.count),
+                partition=test.partition.name,
+                group=member.ranks,
+                element=offset + odd.element,
+                wrong=odd.wrong,
+                of=out.numel(),
+                expected=odd.expected,
+                got=odd.got,
+            )
+        )
+
+    def _time(self, test: Test, member: Member) -> None:
+        call = self._call(test, member, seed=0)
+        call.run()  # the first is slower than all others
+        self.synchronise()
+        times: list[int] = []
+        for _ in range(self.plan.iterations):
+            begun = time.perf_counter_ns()
+            call.run()
+            self.synchronise()
+            times.append(time.perf_counter_ns() - begun)
+        self.report.times[test.number] = times
+
+    def _plant(self, test: Test) -> None:
+        """A rank that dies or hangs does so in the middle of the tests."""
+        if test.number != len(self.tests) // 2:
+            return
+        if Die(self.rank) in self.plan.inject:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while Hang(self.rank) in self.plan.inject:
+            time.sleep(1)
+
+    def _choices(self) -> tuple[str, ...]:
+        """What NCCL logged since the last time."""
+        if self._log is None or not self._log.exists():
+            return ()
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+        self._read += len(text)
+        return read_choices(text.decode(errors="replace"))
+
+
+def _new_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    made = dist.new_group(list(ranks))
+    return cast("dist.ProcessGroup", made)  # for ranks outside it a number that nobody uses
