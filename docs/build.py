@@ -94,7 +94,6 @@ that file says of itself. Shorter, with what each cause does *not* mean: [kb/cau
 `forkpoint explain divergent-path`. How often each is found: [scored.md](scored.md).
 """
 _WITHOUT_DETECTOR = {
-    Cause.SILENT_CORRUPTION: "There is no detector for it yet: no verdict has this cause. Dumps hold no values.",
     Cause.HEALTHY: "No detector found anything, and the ranks agree to the end of what was recorded.",
     Cause.INCONCLUSIVE: "The evidence does not decide. The report then says which evidence would. Nobody is guessed.",
 }

@@ -44,7 +44,7 @@ def test_the_verdict_is_the_one_that_was_accepted(case: Case, verdicts: dict[str
     assert json.loads(render_expected(verdicts[case.number])) == golden
 
 
-@pytest.mark.parametrize("cause", [c for c in Cause if c not in (Cause.SILENT_CORRUPTION, Cause.INCONCLUSIVE)])
+@pytest.mark.parametrize("cause", [c for c in Cause if c is not Cause.INCONCLUSIVE])
 def test_every_cause_has_a_case_that_it_must_find(cause: Cause, verdicts: dict[str, Verdict]) -> None:
     found = [c.number for c in ALL if c.causes[0] == cause and verdicts[c.number].cause is cause]
 

@@ -17,6 +17,7 @@ FINDS = {
     Cause.RANK_LOST: ["0032", "0056"],
     Cause.NEVER_JOINED: ["0038", "0058"],
     Cause.STRAGGLER: ["0036"],
+    Cause.SILENT_CORRUPTION: ["0136", "0137", "0140"],
 }
 # What it is instead, and so what the detector must see through.
 NEAR_MISSES = {
@@ -29,6 +30,7 @@ NEAR_MISSES = {
     Cause.RANK_LOST: {"0002": "it raised", "0012": "it ended in order", "0061": "all are there"},
     Cause.NEVER_JOINED: {"0040": "the first collective differs", "0003": "they had joined"},
     Cause.STRAGGLER: {"0003": "it never came", "0004": "all came in time"},
+    Cause.SILENT_CORRUPTION: {"0138": "a bad batch on all ranks", "0139": "BatchNorm statistics may differ"},
 }
 
 

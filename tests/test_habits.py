@@ -18,7 +18,7 @@ SRC = ROOT / "src" / "forkpoint"
 MODULES = sorted([*SRC.rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "docs").rglob("*.py")])
 SOURCES = sorted(SRC.rglob("*.py"))
 INSIDE_TRAINING = tuple(
-    f"src/forkpoint/{name}/" for name in ("consensus", "controller", "guard", "lab/jobs", "torchrun")
+    f"src/forkpoint/{name}/" for name in ("consensus", "controller", "guard", "lab/jobs", "replicas", "torchrun")
 )
 """What runs inside training processes, and nothing else, imports torch."""
 HEADINGS = ("What it looks like", "Why it happens", "What rules it out", "Fix")

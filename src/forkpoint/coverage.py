@@ -17,6 +17,7 @@ def summarise_coverage(incident: Incident) -> Coverage:
         notes=(
             *_unstated(incident),
             *_missing(incident),
+            *_values(incident),
             *_blind(incident),
             *_stackless(incident),
             *_empty(incident),
@@ -41,6 +42,13 @@ def _unstated(incident: Incident) -> list[str]:
 def _missing(incident: Incident) -> list[str]:
     absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
     return [f"no dump of {name_ranks(absent)}"] if absent and incident.timeline.traces else []
+
+
+def _values(incident: Incident) -> list[str]:
+    heard = incident.capture.values.ranks
+    silent = tuple(rank for rank in incident.timeline.world if rank not in heard)
+    left_none = f", none of {name_ranks(silent)}" if silent else ""
+    return [f"recorded values of {name_ranks(heard)}{left_none}"] if heard else []
 
 
 def _blind(incident: Incident) -> list[str]:

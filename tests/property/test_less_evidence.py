@@ -13,6 +13,7 @@ from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Cause
 
 ALL = load_cases()
+TEXTS = (".txt", ".jsonl")
 NAMES = ("comm_lib_trace_rank_{}", "rank_{}", "rank-{}.json", "trace_rank_node07_{}", "dump_{}.bin", "rank{}/fr.pickle")
 
 
@@ -69,7 +70,7 @@ def _damaged(case: Case, damage: Damage, folder: Path) -> list[str]:
     paths: list[str] = []
     for file in sorted(case.capture.iterdir()):
         rank = int("".join(c for c in file.stem.rsplit("_", 1)[-1] if c.isdigit()))
-        if file.suffix == ".txt":
+        if file.suffix in TEXTS:
             if rank not in damage.lost_texts:
                 paths.append(str(file))
         elif rank not in damage.lost_dumps:
@@ -78,7 +79,7 @@ def _damaged(case: Case, damage: Damage, folder: Path) -> list[str]:
             paths.append(_write(folder / damage.name.format(rank), data[:keep]))
     if damage.foreign is not None:
         other, index, rank = damage.foreign
-        dumps = sorted(f for f in other.capture.iterdir() if f.suffix != ".txt")
+        dumps = sorted(f for f in other.capture.iterdir() if f.suffix not in TEXTS)
         if dumps and other.number != case.number:
             data = dumps[index % len(dumps)].read_bytes()
             paths.append(_write(folder / "other" / f"nccl_trace_rank_{rank % case.world}", data))

@@ -48,8 +48,9 @@ def as_active_only(dump: Dump) -> bytes:
 
 
 def _diagnose(case: Case, folder: Path, write: Callable[[Dump], bytes], *, with_texts: bool) -> Verdict | None:
-    paths = [str(p) for p in sorted(case.capture.glob("*.txt")) if with_texts]
-    for dump in sorted(p for p in case.capture.iterdir() if p.suffix != ".txt"):
+    texts = sorted(p for p in case.capture.iterdir() if p.suffix in (".txt", ".jsonl"))
+    paths = [str(p) for p in texts if with_texts]
+    for dump in sorted({*case.capture.iterdir()} - {*texts}):
         (folder / dump.name).write_bytes(write(_load(dump)))
         paths.append(str(folder / dump.name))
     try:

@@ -50,6 +50,7 @@ def _world(capture: Capture) -> tuple[int, ...]:
     named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
     named |= {rank for _, rank in capture.logs if rank is not None}
     named |= {e.rank for e in capture.events if e.rank is not None}
+    named |= capture.values.ranks
     return tuple(range(max((r for r in named if r < MAX_WORLD), default=-1) + 1))
 
 
@@ -64,6 +65,8 @@ def _declared_world(capture: Capture) -> tuple[int, ...]:
     for trace in capture.traces:
         if trace.world:
             return tuple(sorted(trace.world))
+    if capture.values.world:
+        return tuple(range(capture.values.world))
     made = [e for e in capture.events if e.kind is LogKind.SETTINGS and e.detail("group_name") == "0"]
     sizes = {int(size) for e in made if (size := e.detail("size"))} or _gathered_sizes(capture)
     return tuple(range(sizes.pop())) if len(sizes) == 1 and max(sizes) <= MAX_WORLD else ()

@@ -10,6 +10,7 @@ from forkpoint.detectors import (
     never_joined,
     order_inversion,
     rank_lost,
+    silent_corruption,
     straggler,
     transport,
 )
@@ -28,6 +29,7 @@ DETECTORS: tuple[Detector, ...] = (
     rank_lost.find,
     never_joined.find,
     straggler.find,
+    silent_corruption.find,
 )
 
 

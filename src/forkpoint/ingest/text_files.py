@@ -11,13 +11,15 @@ from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stack
 from forkpoint.ingest.live_stacks.threads import RankStacks
 from forkpoint.ingest.logs import read_log
 from forkpoint.ingest.machine.kernel import looks_like_kernel_log, read_kernel_log
-from forkpoint.ingest.machine.places import agree, locate, read_places
+from forkpoint.ingest.machine.places import SAYS_PLACE, agree, locate, read_places
 from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
 from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
 from forkpoint.ingest.naming import spelled_rank, without_rank
 from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states, with_members
+from forkpoint.ingest.value_records import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.log import LogEvent
+from forkpoint.model.values import Values
 from forkpoint.model.world import Place
 from forkpoint.packed.traces import PackedTraces
 
@@ -40,11 +42,12 @@ class TextReading:
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[Place] = field(default_factory=list[Place])
     states: list[RankStates] = field(default_factory=list[RankStates])
+    values: list[Values] = field(default_factory=list[Values])
     problems: list[Problem] = field(default_factory=list[Problem])
 
     @property
     def says_anything(self) -> bool:
-        return bool(self.logs or self.stacks or self.remarks or self.states)
+        return bool(self.logs or self.stacks or self.remarks or self.states or any(self.values))
 
 
 def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReading], empty: Sequence[str]) -> Capture:
@@ -55,9 +58,12 @@ def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReadi
     states = [state for text in texts for state in text.states]
     for state in states:
         traces = with_members(traces, state)
+    values, left_out = join_values([part for text in texts for part in text.values], traces)
     return replace(
         capture,
         traces=traces,
+        values=values,
+        problems=(*capture.problems, *left_out),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(stack for text in texts for stack in text.stacks),
@@ -89,6 +95,10 @@ def read_text(stream: BinaryIO, name: str) -> TextReading:
         states = read_rank_states(text, name)
         reading.states.append(states)
         reading.events += states.events
+    elif looks_like_values(head):
+        values, problems = read_values(text, name)
+        reading.values.append(values)
+        reading.problems += problems
     elif _is_own_report(head):
         return reading
     elif looks_like_ras(head):
@@ -138,4 +148,5 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.events += log.events
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
-    reading.places += read_places(io.StringIO(text), name, rank)
+    if SAYS_PLACE in text:  # to look at each line takes longer than all the rest
+        reading.places += read_places(io.StringIO(text), name, rank)

@@ -8,12 +8,13 @@ from forkpoint.coverage import recorder_was_off, summarise_coverage
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
 from forkpoint.detectors.refusal import find_refusal
 from forkpoint.judge.from_logs import speak_from_logs
+from forkpoint.judge.from_values import speak_from_values
 from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
-from forkpoint.model.verdict import Action, Cause, Finding, Verdict
+from forkpoint.model.verdict import Action, Cause, Finding, Symptom, Verdict
 from forkpoint.moments import find_moments
 from forkpoint.recorder_settings import how_to_record
 from forkpoint.symptom import find_symptom, is_finishing, is_pending
@@ -23,22 +24,34 @@ HEALTHY = 0.9
 
 
 def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
-    ranked = tuple(sorted(findings, key=lambda f: (-f.confidence, f.detector)))
+    ranked = tuple(sorted(findings, key=_weigh))
     verdict = _decide(ranked, incident)
     return replace(verdict, next=(*known_hints(incident), *verdict.next), moments=find_moments(incident))
+
+
+def _weigh(finding: Finding) -> tuple[bool, float, str]:
+    """What ended or hung the job goes before values that were wrong while it ran."""
+    return finding.cause is Cause.SILENT_CORRUPTION, -finding.confidence, finding.detector
 
 
 def _decide(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
     if ranked:
         return _stand_on(ranked, incident)
-    return _healthy(incident) if _is_healthy(incident) else _abstain(incident)
+    values = speak_from_values(incident)
+    if values is not None and values.cause is Cause.INCONCLUSIVE:
+        return replace(_inconclusive(incident, values.summary, values.next), findings=(values,))
+    if _is_healthy(incident):
+        return _healthy(incident)
+    return _stand_on((values,), incident) if values is not None else _abstain(incident)
 
 
 def _stand_on(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
     cited = dict.fromkeys((*ranked[0].evidence, *cite_remarks(ranked[0].suspects, incident)))
     best = replace(ranked[0], evidence=tuple(cited))
+    seen = find_symptom(incident)
+    ran_on = best.cause is Cause.SILENT_CORRUPTION and seen in (None, Symptom.NONE)
     return Verdict(
-        symptom=find_symptom(incident),
+        symptom=Symptom.NO_HANG if ran_on else seen,
         cause=best.cause,
         confidence=best.confidence,
         action=best.action,

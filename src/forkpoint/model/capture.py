@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.trace import RankTrace, Tables
+from forkpoint.model.values import NO_VALUES, Values
 from forkpoint.model.world import Place
 
 
@@ -74,4 +75,5 @@ class Capture:
     remarks: tuple[Remark, ...] = ()
     places: tuple[Place, ...] = ()
     steps: tuple[StepCount, ...] = ()
+    values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()

@@ -1,0 +1,200 @@
+"""Who was out of line first, before gradients met those of other ranks: one rank, or all alike.
+
+A rank is out of line at a step where its loss or a layer's gradients are NaN, infinite, or above the limit of its own
+steps before (model/spread.py). Only the first such step of the job counts: one reduction later the others have it too.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forkpoint.model.ranks import name_ranks
+from forkpoint.model.spread import FEWEST, NORM_FLOOR, TO_SIGMA, K, spread_of_losses
+from forkpoint.model.values import ForensicsLog, StepValues, Values
+from forkpoint.model.verdict import Evidence
+
+_WINDOW = 200
+"""Steps before that say what is usual."""
+_STRIDE = 20
+"""The limit is worked out anew so often: every step would cost twenty times as much and say nearly the same."""
+_LARGEST_LOG = 700.0
+"""Beyond it there is no such number."""
+_FAR = 100.0
+"""A spike that may name a rank is so many times larger than anything that any rank had before. Less is what odd batches
+do, and so are many errors of hardware, which then are not told apart from them."""
+
+Columns = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfLine:
+    """A rank at a step."""
+
+    log: ForensicsLog
+    values: StepValues
+    says: str
+    column: int | None
+    """Where the spike is: 0 is the loss, then come the layer groups. None: something is NaN or infinite."""
+
+    @property
+    def rank(self) -> int:
+        return self.log.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The first step at which any rank was out of line."""
+
+    step: int
+    out: tuple[OutOfLine, ...]
+    """By rank."""
+    in_line: tuple[int, ...]
+    """Ranks that have a record of this step and are not out of line."""
+    absent: tuple[int, ...]
+    """Ranks of the job without a record of it."""
+    is_far: bool
+    """What is NaN or infinite is; a spike only if nothing like it was there before on any rank."""
+    data_is_innocent: str | None
+    """Why it is not the batch, where one rank alone is out of line and something shows that."""
+
+    @property
+    def named(self) -> int | None:
+        """The one rank that is out of line, where all others have a record and are not, and its data do not explain it."""
+        alone = len(self.out) == 1 and not self.absent and len(self.in_line) > 1
+        return self.out[0].rank if alone and self.is_far and self.data_is_innocent else None
+
+    @property
+    def alike(self) -> bool:
+        """Most ranks are out of line at once, and every rank has a record."""
+        return not self.absent and len(self.out) > len(self.in_line)
+
+
+def find_departure(values: Values) -> Departure | None:
+    marked = {log.rank: _mark(log) for log in values.forensics if log.steps}
+    firsts = [rows[0].values.step for rows in marked.values() if rows]
+    if not firsts:
+        return None
+    step = min(firsts)
+    out = tuple(rows[0] for _, rows in sorted(marked.items()) if rows and rows[0].values.step == step)
+    recorded = {log.rank for log in values.forensics if any(s.step == step for s in log.steps)}
+    ranks = range(values.world) if values.world is not None else sorted(recorded)
+    return Departure(
+        step=step,
+        out=out,
+        in_line=tuple(sorted(recorded - {o.rank for o in out})),
+        absent=tuple(rank for rank in ranks if rank not in recorded),
+        is_far=_is_far(out[0], values),
+        data_is_innocent=_acquit_data(out[0], marked, values) if len(out) == 1 else None,
+    )
+
+
+def cite_departure(departure: Departure, values: Values) -> tuple[Evidence, ...]:
+    """The ranks that are out of line, and one that is not."""
+    at = f"step {departure.step}"
+    cited = [Evidence(o.log.file, o.rank, f"line {o.values.line}", f"{at}: {o.says}") for o in departure.out[:3]]
+    witness = next((log for log in values.forensics if log.rank in departure.in_line), None)
+    if witness is not None:
+        record = next(s for s in witness.steps if s.step == departure.step)
+        says = f"{at}: in line with its own steps before"
+        cited.append(Evidence(witness.file, witness.rank, f"line {record.line}", says))
+    return tuple(cited)
+
+
+def describe_departure(departure: Departure) -> str:
+    first = departure.out[0]
+    who = f"{name_ranks(o.rank for o in departure.out)} {'was' if len(departure.out) == 1 else 'were'}"
+    tensor = first.values.first_nonfinite
+    where = f", first in {tensor}" if tensor else ""
+    return f"before reduction {who} out of line at step {departure.step}: {first.says}{where}"
+
+
+def _mark(log: ForensicsLog) -> list[OutOfLine]:
+    """The steps at which this rank is out of line, in order."""
+    table = np.array([[_known(s.loss), *map(_known, s.norms)] for s in log.steps], dtype=np.float64)
+    broken = np.array([[s.broken_loss, *map(_is_broken, s.norms, s.nonfinite)] for s in log.steps], dtype=bool)
+    limits = _limits(table)
+    above = np.nan_to_num(table) > limits
+    rows = np.flatnonzero((above | broken).any(axis=1))
+    return [
+        _name_broken(log, log.steps[row]) if broken[row].any() else _name_spike(log, log.steps[row], limits[row])
+        for row in rows
+    ]
+
+
+def _name_spike(log: ForensicsLog, values: StepValues, limits: Columns) -> OutOfLine:
+    """The norm that is farthest above its limit; the loss only where it is alone."""
+    times = [_known(norm) / limit for norm, limit in zip(values.norms, limits[1:], strict=True)]
+    worst = max(range(len(times)), key=times.__getitem__, default=0)
+    column = worst + 1 if times and times[worst] > 1 else 0
+    what = f"the gradient norm of {log.groups[worst]}" if column else "its loss"
+    says = f"{what} is {_value(values, column):.4g}, and its steps before give a limit of {limits[column]:.4g}"
+    return OutOfLine(log, values, says, column)
+
+
+def _name_broken(log: ForensicsLog, values: StepValues) -> OutOfLine:
+    count = sum(values.nonfinite)
+    elements = "1 element of its gradients is" if count == 1 else f"{count} elements of its gradients are"
+    other = "its loss is" if values.broken_loss else "the norm of its gradients is"
+    return OutOfLine(log, values, f"{elements if count else other} NaN or infinite", None)
+
+
+def _value(values: StepValues, column: int) -> float:
+    return _known(values.loss if column == 0 else values.norms[column - 1])
+
+
+def _is_far(first: OutOfLine, values: Values) -> bool:
+    if first.column is None:
+        return True
+    before = [
+        _value(step, first.column)
+        for log in values.forensics
+        if log.groups == first.log.groups
+        for step in log.steps
+        if step.step < first.values.step or (step.step == first.values.step and log.rank != first.rank)
+    ]
+    known = [abs(value) for value in before if np.isfinite(value)]
+    return _value(first.values, first.column) > _FAR * max(known, default=np.inf)
+
+
+def _limits(table: Columns) -> Columns:
+    """Of each value, from the steps before it, as model/spread.py has it; infinite where these are too few."""
+    limits = np.full(table.shape, np.inf)
+    logs = np.log(np.where(table[:, 1:] > 0, table[:, 1:], np.nan))
+    for start in range(FEWEST, len(table), _STRIDE):
+        before, here = slice(max(0, start - _WINDOW), start), slice(start, start + _STRIDE)
+        losses = spread_of_losses(table[before, 0].tolist())
+        limits[here, 0] = losses.limit if losses else np.inf
+        enough = np.isfinite(logs[before]).sum(axis=0) >= FEWEST
+        limits[here, 1:][:, enough] = _limits_of_norms(logs[before, enough])
+    return limits
+
+
+def _limits_of_norms(logs: Columns) -> npt.NDArray[np.float64]:
+    """`spread_of_norms` of each column at once."""
+    middle = np.nanmedian(logs, axis=0)
+    deviation = TO_SIGMA * np.nanmedian(np.abs(logs - middle), axis=0)
+    return np.exp(np.minimum(middle + K * np.maximum(deviation, NORM_FLOOR), _LARGEST_LOG))
+
+
+def _known(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _is_broken(norm: float | None, nonfinite: int) -> bool:
+    return norm is None or nonfinite > 0
+
+
+def _acquit_data(first: OutOfLine, marked: dict[int, list[OutOfLine]], values: Values) -> str | None:
+    """Each of its samples was elsewhere in a batch that was in line. Several odd batches do not acquit them: a rank's
+    whole share of the data can be broken.
+    """
+    left = set(first.values.data)
+    if not left or not first.values.data_is_whole:
+        return None
+    for log in values.forensics:
+        odd = {o.values.step for o in marked.get(log.rank, [])}
+        for step in log.steps:
+            if step.step not in odd:
+                left.difference_update(step.data)
+    return None if left else "each sample of its batch was also in a batch that was in line"
