@@ -4,12 +4,14 @@ behaviour is a parting. Nothing is judged here: all partings of all groups and c
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from forkpoint.align.slots import differing_seqs, token_at
 from forkpoint.model.divergence import Cohort, Parting, PartingKind, Role
 from forkpoint.model.op import Op, OpState, Signature, Stack
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.tokens import SIZES_FREE
-from forkpoint.model.trace import Tables, Track
+from forkpoint.model.trace import Ints, Tables, Track
 
 
 def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
@@ -155,22 +157,25 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
     everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
     if len(volumes) < len(group.group.ranks) or not (group.group.declared or everyone):
         return []
-    balance: dict[int, list[tuple[int, int, int]]] = {}
+    seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
+    if seq is None:
+        return []
+    sides: dict[tuple[int, int], list[int]] = {}
     for rank, v in volumes.items():
-        for seq, sent, received in zip(v.seqs.tolist(), v.sent.tolist(), v.received.tolist(), strict=True):
-            balance.setdefault(seq, []).append((rank, sent, received))
-    for seq in sorted(balance):
-        rows = balance[seq]
-        if len(rows) == len(group.group.ranks) and sum(s - r for _, s, r in rows):
-            return [Parting(PartingKind.VOLUME, group.group, None, seq, _by_volume(rows))]
-    return []
+        for at in np.flatnonzero(v.seqs == seq):
+            sides.setdefault((int(v.sent[at]), int(v.received[at])), []).append(rank)
+    ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), ranks))
+    return [Parting(PartingKind.VOLUME, group.group, None, seq, tuple(map(tuple, ordered)))]
 
 
-def _by_volume(rows: list[tuple[int, int, int]]) -> tuple[tuple[int, ...], ...]:
-    found: dict[tuple[int, int], list[int]] = {}
-    for rank, sent, received in rows:
-        found.setdefault((sent, received), []).append(rank)
-    return tuple(tuple(ranks) for ranks in sorted(found.values(), key=lambda ranks: (-len(ranks), ranks)))
+def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
+    """The first slot that every member holds and in which more or less is sent than received."""
+    seqs = np.concatenate([seqs for seqs, _ in kept])
+    slots, which, holders = np.unique(seqs, return_inverse=True, return_counts=True)
+    excess = np.zeros(len(slots), np.int64)
+    np.add.at(excess, which, np.concatenate([more for _, more in kept]))
+    bad = slots[(holders == len(kept)) & (excess != 0)]
+    return int(bad[0]) if bad.size else None
 
 
 def _message_partings(channel: Channel, timeline: Timeline) -> list[Parting]:

@@ -68,7 +68,8 @@ def describe_stack(stack: Stack) -> str:
 
 def describe_slot(divergence: Divergence) -> str:
     if divergence.channel:
-        return f"message {divergence.seq} of {divergence.channel[0]}->{divergence.channel[1]} in {divergence.group}"
+        which = "a message" if divergence.seq is None else f"message {divergence.seq}"
+        return f"{which} of {divergence.channel[0]}->{divergence.channel[1]} in {divergence.group}"
     return f"{divergence.group} seq {divergence.seq}"
 
 

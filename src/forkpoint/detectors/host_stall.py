@@ -33,6 +33,7 @@ from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import cut_off, is_connecting, missing_from
 from forkpoint.detectors.stalls import is_at_work, is_communicating, is_in_storage, is_stalling, waits_for_gpu
 from forkpoint.detectors.unrecorded import may_differ_unseen
+from forkpoint.diverge.replicas import Replicas
 from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -54,13 +55,21 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield from _by_stacks_alone(incident)
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
-        # Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may stand
-        # in one to another peer, and only its stack tells.
-        told = bool(stacks) or divergence.channel is None
+        told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
         if divergence.odd and told and not (stacks and all(_waits(s) for s in stacks)):
             yield _finding(divergence.odd, stacks, incident)
         elif busy := _at_work_without_dump(divergence, incident):
             yield _finding(tuple(s.rank for s in busy), busy, incident)
+
+
+def _owes_next(divergence: Divergence, incident: Incident) -> bool:
+    """The message is what all replicas of these ranks issued next.
+
+    Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may otherwise
+    stand in one to another peer, and only its stack tells.
+    """
+    replicas, channel = Replicas(incident.timeline), divergence.channel
+    return channel is not None and all(replicas.owe_message(r, divergence.group, channel) for r in divergence.odd)
 
 
 def _waits(stack: LiveStack) -> bool:

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from forkpoint.cohorts import channel_cohorts, cohorts_at
-from forkpoint.diverge.cycles import left_order, odd_in_cycle
+from forkpoint.diverge.cycles import is_one_thread, left_order, odd_in_cycle
 from forkpoint.diverge.history import next_group
 from forkpoint.diverge.messages import find_message_shift
+from forkpoint.diverge.replicas import Replicas
 from forkpoint.diverge.shift import find_shift
 from forkpoint.diverge.vote import odd_at_absence, odd_ranks
-from forkpoint.diverge.waits import Wait, find_cycle, find_waits
+from forkpoint.diverge.waits import Wait, earliest, find_cycle, find_waits, first_in_slots
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.frames import in_two_threads
-from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
+from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
 from forkpoint.model.trace import Track
 
 
@@ -27,8 +28,9 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
     lasting = [d for d in found if d.hang_seq is not None or not waits]
     passing = [d for d in found if d not in lasting]
     hang = _from_waits(waits, timeline)
+    left = _left_replicas(hang, waits, timeline) if hang and not hang.odd else None
     ordered = sorted(lasting, key=lambda d: _when(d, timeline))
-    return (*ordered, *([hang] if hang else []), *passing)
+    return (*ordered, *(d for d in (left, hang) if d), *passing)
 
 
 def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
@@ -107,6 +109,40 @@ def _message_counts(timeline: Timeline, waits: dict[int, Wait]) -> list[Divergen
     ]
 
 
+def _left_replicas(hang: Divergence, waits: dict[int, Wait], timeline: Timeline) -> Divergence | None:
+    """Where ends of the channels in which ranks hang did not do what their replicas did: one of them, and only one."""
+    held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
+    ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
+    replicas = Replicas(timeline)
+    found = [leaving for rank, group in sorted(ends) if (leaving := replicas.find_leaving(rank, group))]
+    if len(found) != 1 or found[0].channel is None:
+        return None
+    leaving, ends_of_channel = found[0], found[0].channel
+    group = next(group for rank, group in ends if rank == leaving.rank)
+    channel = timeline.of_channel(group, ends_of_channel)
+    number = _channel_hang(channel)
+    known = number if channel.counted or not leaving.by else None
+    return Divergence(
+        how=PartingKind.MESSAGE,
+        group=group,
+        channel=ends_of_channel,
+        seq=known,
+        first_visible_seq=known,
+        hang_seq=number,
+        cohorts=channel_cohorts(channel, number or 0, timeline),
+        odd=(leaving.rank,),
+        sides=((channel.source,), (channel.destination,)),
+        shift=Shift((leaving.rank,), leaving.by, known or 0) if leaving.by else None,
+    )
+
+
+def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
+    ends = hang.channel or ()
+    return [
+        p for r in ends for p in timeline.positions.get(r, ()) if (p.group, p.channel) == (hang.group, hang.channel)
+    ]
+
+
 def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None:
     """The end of the waits: a ring, ranks that nobody holds back, a slot that does not finish, or silence."""
     if not waits:
@@ -114,34 +150,50 @@ def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None
     cycle = find_cycle(waits)
     if cycle:
         return _at_cycle(cycle, waits, timeline)
+    slots = first_in_slots(waits)
     free = {r for r in timeline.positions if r not in waits}
-    for_free = [w for w in waits.values() if free & set(w.absent)]
+    for_free = [w for w in slots if not free.isdisjoint(w.absent)]
     if for_free:
-        due = [w for w in for_free if any(_is_due(r, w, timeline) for r in free & set(w.absent))]
-        return _at_wait(_earliest(due or for_free), PartingKind.ABSENCE, waits, timeline)
-    stuck = [w for w in waits.values() if not w.on and not w.unknown]
+        due = [w for w in for_free if any(_is_due(r, w, timeline) for r in w.absent if r in free)]
+        return _at_wait(earliest(due or for_free), PartingKind.ABSENCE, waits, timeline)
+    stuck = [w for w in slots if not w.on and not w.unknown]
     if stuck:
-        return _at_wait(_earliest(stuck), PartingKind.STUCK, waits, timeline)
-    ends = [w for w in waits.values() if not w.on]  # who waits for one that waits is held by what holds that one
-    return _at_wait(_earliest(ends or list(waits.values())), PartingKind.ABSENCE, waits, timeline)
+        return _at_wait(earliest(stuck), PartingKind.STUCK, waits, timeline)
+    ends = [w for w in slots if not w.on]  # who waits for one that waits is held by what holds that one
+    return _at_wait(_first_missed(ends or slots, waits, timeline), PartingKind.ABSENCE, waits, timeline)
+
+
+def _first_missed(ends: list[Wait], waits: dict[int, Wait], timeline: Timeline) -> Wait:
+    """Members of a group issue a collective at one place of their program. A message is waited for long before it is due,
+    so it is missed first only where those who wait in the collective have sent or taken theirs.
+    """
+    together = [w for w in ends if w.position.channel is None]
+    if not together:
+        return earliest(ends)
+    first = earliest(together)
+    mates = {r for r, w in waits.items() if w.absent is first.absent and w.unknown is first.unknown}
+    replicas = Replicas(timeline)
+    messages = [w for w in ends if w.position.channel and set(w.unknown) & set(first.unknown)]
+    owed = [w for w in messages if replicas.are_past(w.rank, w.position, mates)]
+    return earliest(owed or [first])
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> Divergence:
     """Told from the slot in which the odd ranks are missed."""
     odd = odd_in_cycle(cycle, waits, timeline)
-    missed = [w for w in waits.values() if set(odd) & set(w.absent)]
+    left = Replicas(timeline).find_left(cycle) if not odd and is_one_thread(cycle, waits) else None
+    if left and left.channel is None:
+        odd = (left.rank,)
+    skipped = left is not None and left.by != 0
+    missed = [w for w in first_in_slots(waits) if not set(odd).isdisjoint(w.on)]
     usual = [waits[r] for r in cycle if r not in odd] or [waits[r] for r in cycle]
-    found = _at_wait(_earliest(missed or usual), PartingKind.CYCLE, waits, timeline)
-    return replace(found, odd=odd, cycle=cycle, left_order=left_order(cycle, odd, waits, timeline))
+    found = _at_wait(earliest(missed or usual), PartingKind.CYCLE, waits, timeline)
+    return replace(found, odd=odd, cycle=cycle, left_order=skipped or left_order(cycle, odd, waits, timeline))
 
 
 def _is_due(rank: int, wait: Wait, timeline: Timeline) -> bool:
     """The absent rank used to go on in this very group after what it did last: there it is missed first."""
     return next_group(timeline.traces[rank]) == wait.position.group.name
-
-
-def _earliest(waits: list[Wait]) -> Wait:
-    return min(waits, key=lambda w: (w.position.op.created_ns, w.rank))
 
 
 def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Timeline) -> Divergence:

@@ -7,7 +7,7 @@ import numpy as np
 from forkpoint.diverge.history import keeps_habit, usual_place
 from forkpoint.diverge.rounds import began_again
 from forkpoint.diverge.shift import PROOF
-from forkpoint.diverge.waits import Wait
+from forkpoint.diverge.waits import Wait, who_misses
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Timeline
 
@@ -17,7 +17,7 @@ def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timel
     their own habit; else the smaller side. Nobody where the ring's calls come from two threads of a rank.
     """
     inside = _inside(cycle, waits)
-    if in_two_threads(waits[r].position.op.stack for r in inside):
+    if not is_one_thread(cycle, waits):
         return ()
     missing = never_issued(cycle, waits, timeline.unseen)
     if missing:
@@ -26,6 +26,11 @@ def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timel
     if broke:
         return broke if 2 * len(broke) < len(inside) else ()
     return _smaller_side(inside, waits, timeline)
+
+
+def is_one_thread(cycle: tuple[int, ...], waits: dict[int, Wait]) -> bool:
+    """The ring's calls do not come from two threads of a rank, whose order is left to chance."""
+    return not in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits))
 
 
 def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait], unseen: int) -> tuple[int, ...]:
@@ -40,7 +45,8 @@ def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait], unseen: int) ->
         return ()
     (rank,) = absent
     own = waits[rank]
-    did_both = [r for r, wait in waits.items() if rank in wait.absent and r in own.busy]
+    busy = frozenset(own.busy)
+    did_both = [r for r in who_misses(rank, waits) if r in busy]
     beside = [r for r, wait in waits.items() if _slot(wait) == _slot(own)]
     return (rank,) if len(did_both) > len(beside) + len(own.unknown) + unseen else ()
 
@@ -51,7 +57,7 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wa
     Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
     somewhere else. A known op from a new line is the same work in another order, as long as nothing tells otherwise.
     """
-    if in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits)):
+    if not is_one_thread(cycle, waits):
         return False
     if never_issued(cycle, waits, timeline.unseen):
         return True

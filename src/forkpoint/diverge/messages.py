@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forkpoint.align.slots import sequence
-from forkpoint.model.timeline import Channel, Timeline
+from forkpoint.model.timeline import Channel, GroupTimeline, Timeline
 from forkpoint.model.trace import Ints, Track
 
 
@@ -37,7 +37,8 @@ class _Count:
 
 def find_message_shift(timeline: Timeline) -> MessageShift | None:
     """The earliest epoch in which ends of a channel differ although the one with fewer has gone on."""
-    counts = [c for channel in timeline.channels for c in _counts(channel, timeline)]
+    groups = {g.group: g for g in timeline.groups}
+    counts = [c for channel in timeline.channels for c in _counts(channel, groups.get(channel.group), timeline)]
     unequal = [c for c in counts if c.sent != c.received]
     if not unequal:
         return None
@@ -50,7 +51,7 @@ def find_message_shift(timeline: Timeline) -> MessageShift | None:
     )
 
 
-def _counts(channel: Channel, timeline: Timeline) -> list[_Count]:
+def _counts(channel: Channel, group: GroupTimeline | None, timeline: Timeline) -> list[_Count]:
     """Per epoch that both ends hold from its beginning and that the end with fewer messages has finished."""
     if channel.sent is None or channel.received is None or {channel.source, channel.destination} & timeline.blind:
         return []
@@ -61,7 +62,7 @@ def _counts(channel: Channel, timeline: Timeline) -> list[_Count]:
             continue
         count = _Count(channel, epoch, int((sent == epoch).sum()), int((received == epoch).sum()))
         fewer = channel.source if count.sent < count.received else channel.destination
-        if count.sent == count.received or _reached(channel, fewer, timeline) > epoch:
+        if count.sent == count.received or _reached(group, fewer) > epoch:
             found.append(count)
     return found
 
@@ -71,9 +72,8 @@ def _holds(track: Track, epochs: Ints, epoch: int) -> bool:
     return track.from_start or epoch > int(epochs[0])
 
 
-def _reached(channel: Channel, rank: int, timeline: Timeline) -> int:
+def _reached(group: GroupTimeline | None, rank: int) -> int:
     """The last collective of the channel's group that the rank issued."""
-    group = next((g for g in timeline.groups if g.group == channel.group), None)
     track = group.track(rank) if group else None
     return track.last_seq if track else 0
 

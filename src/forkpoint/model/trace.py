@@ -244,6 +244,11 @@ class RankTrace(Protocol):
         ...
 
     @property
+    def recent_matches(self) -> Tokens:
+        """What each of them was, by itself: comparable between ranks."""
+        ...
+
+    @property
     def recent_ops(self) -> Tokens:
         """What each of them was, in which group. Comparable within this rank only."""
         ...
@@ -279,7 +284,6 @@ class ReadTrace:
     recent_records: Ints
     recent_groups: Ints
     recent_matches: Tokens
-    """What each of the recent calls was, by itself; `recent_ops` is this bound to its group."""
     recent_ops: Tokens
     recent_stacks: Tokens
 

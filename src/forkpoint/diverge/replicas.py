@@ -1,0 +1,239 @@
+"""Ranks in the same place of groups beside each other, such as one stage of many pipelines, run the same program.
+
+The two ends of a channel do different things, so between them no vote is possible. But each has replicas: where a rank
+left the program of all of its replicas, it is that rank which is off, and not its peer.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, takewhile
+
+from forkpoint.model.timeline import Position, Timeline
+from forkpoint.model.world import ProcessGroup
+
+MAX_REPLICAS = 16
+"""Asked: more would say the same."""
+MIN_REPLICAS = 2
+"""Of one replica and the rank itself either may be the odd one."""
+COMMON = 16
+"""Calls that a rank and its replica must have made alike before they part."""
+MAX_OFFSET = 32
+"""Entries by which a replica's numbers may differ: a rank may have made a few more calls when it started."""
+MAX_MORE = 8
+"""Entries that a rank may have skipped or added: a batch of messages."""
+PROOF = 2
+"""Calls that must fit again after those that were skipped or added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """How a rank left the program of its replicas."""
+
+    rank: int
+    channel: tuple[int, int] | None
+    """Of the message, as global ranks; None: it is no message."""
+    by: int
+    """Calls that it issued fewer; negative: more. 0: the message is only another one, or the order of calls is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An entry of the recorder, comparable between replicas."""
+
+    group: str
+    call: int
+    stack: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What a rank did last, over all its groups."""
+
+    rows: list[_Row]
+    first: int
+    """The number of the first row, counted on the rank itself."""
+
+    def since(self, number: int) -> list[_Row]:
+        return self.rows[number - self.first :]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parted:
+    """A rank's program laid beside that of a replica."""
+
+    at: int | None
+    """The rank's first entry that differs; None: none."""
+    end: int
+    """Entries before this one are held by both."""
+    mine: list[_Row]
+    theirs: list[_Row]
+    """From that entry on."""
+
+
+class Replicas:
+    """Of any rank of a job."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+
+    def find_leaving(self, rank: int, group: ProcessGroup) -> Leaving | None:
+        """None: the rank does what its replicas do, too few can be compared, or they do not agree."""
+        beside = self._beside(rank, group)
+        at = min((p.at for p in beside if p.at is not None), default=None)
+        if at is None:
+            return None
+        voters = [p for p in beside if p.end > at]
+        if len(voters) < MIN_REPLICAS or any(p.at != at for p in voters):
+            return None
+        longest = max(voters, key=lambda p: len(p.theirs))
+        return _read(rank, group, longest, self._timeline)
+
+    def find_left(self, ranks: Iterable[int]) -> Leaving | None:
+        """The one rank of these that left its replicas, if only one did, and those of all its groups tell the same."""
+        found = {
+            leaving for rank in ranks for group in self._groups(rank) if (leaving := self.find_leaving(rank, group))
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def owe_message(self, rank: int, group: ProcessGroup, channel: tuple[int, int]) -> bool:
+        """All of them went on from the call that the rank made last to a message on this channel."""
+        beside = self._beside(rank, group)
+        further = [p for p in beside if p.theirs and not p.mine]
+        owed = [channel in _next_channels(p.theirs, group, self._timeline) for p in further]
+        return all(p.at is None for p in beside) and len(owed) >= MIN_REPLICAS and all(owed)
+
+    def are_past(self, rank: int, position: Position, peers: Container[int]) -> bool:
+        """Most of them have got from these peers what the rank still waits for: they count batches as it does."""
+        replicas = self._beside_peers(rank, position, peers)
+        passed = [r for r in replicas if self._batch(r, position) > position.op.batch]
+        return 2 * len(passed) > len(replicas)
+
+    def _beside_peers(self, rank: int, position: Position, peers: Container[int]) -> list[int]:
+        """Replicas whose messages go to, or come from, one of these peers where the rank's own go to its peer."""
+        assert position.channel is not None  # the caller has looked
+        (peer,) = (end for end in position.channel if end != rank)
+        members = position.group.ranks
+        place, other = members.index(rank), members.index(peer)
+        beside = (g.ranks for g in self._kinds.get(_kind(position.group), ()) if g.ranks[other] in peers)
+        return [ranks[place] for ranks in beside if ranks[place] in self._timeline.positions]
+
+    def _beside(self, rank: int, group: ProcessGroup) -> list[_Parted]:
+        own = _program(rank, self._timeline)
+        others = (_program(r, self._timeline) for r in self._of(rank, group))
+        return [parted for other in others if (parted := _lay_beside(own, other))]
+
+    def _batch(self, rank: int, position: Position) -> int:
+        """The batch of messages in which it stands; past all where it stands in none."""
+        positions = self._timeline.positions[rank]
+        pending = [p.op.batch for p in positions if p.channel and p.group.desc == position.group.desc]
+        return min(pending, default=position.op.batch + 1)
+
+    def _groups(self, rank: int) -> list[ProcessGroup]:
+        """Its groups that have others beside them."""
+        own = [(g.desc, g.members) for g in self._timeline.traces[rank].groups if g.members]
+        kinds = [(self._kinds.get((desc, len(members)), ()), members) for desc, members in own]
+        return [group for beside, members in kinds if len(beside) > 1 for group in beside if group.ranks == members]
+
+    def _of(self, rank: int, group: ProcessGroup) -> list[int]:
+        place = group.ranks.index(rank)
+        beside = (g.ranks[place] for g in self._kinds.get(_kind(group), ()) if g != group)
+        return list(islice((r for r in beside if r in self._timeline.positions), MAX_REPLICAS))
+
+    @cached_property
+    def _kinds(self) -> dict[tuple[str, int], list[ProcessGroup]]:
+        found: dict[tuple[str, int], list[ProcessGroup]] = {}
+        for timeline in self._timeline.groups:
+            if timeline.group.declared:
+                found.setdefault(_kind(timeline.group), []).append(timeline.group)
+        return found
+
+
+def _kind(group: ProcessGroup) -> tuple[str, int]:
+    """Groups of one description, as large as each other, stand beside each other."""
+    return group.desc, len(group.ranks)
+
+
+def _next_channels(rows: list[_Row], group: ProcessGroup, timeline: Timeline) -> list[tuple[int, int]]:
+    """Of the messages that come first, as the rank itself would issue them: those of one batch."""
+    messages = takewhile(lambda row: _peers(row, group, timeline), rows)
+    return [_channel(row, group, timeline) for row in messages]
+
+
+def _program(rank: int, timeline: Timeline) -> _Program:
+    trace = timeline.traces[rank]
+    names = [group.desc for group in trace.groups]
+    columns = (trace.recent_groups.tolist(), trace.recent_matches.tolist(), trace.recent_stacks.tolist())
+    rows = [_Row(names[group], call, stack) for group, call, stack in zip(*columns, strict=True)]
+    return _Program(rows, int(trace.recent_records[0]) if rows else 0)
+
+
+def _lay_beside(own: _Program, other: _Program) -> _Parted | None:
+    """None: what is left of their past is not alike, however the entries are numbered."""
+    for offset in sorted(range(-MAX_OFFSET, MAX_OFFSET + 1), key=abs):
+        start = max(own.first, other.first - offset)
+        mine, theirs = own.since(start), other.since(start + offset)
+        length = min(len(mine), len(theirs))
+        alike = next((n for n in range(length) if mine[n] != theirs[n]), length)
+        if alike >= COMMON:
+            at = start + alike if alike < length else None
+            return _Parted(at, start + length, mine[alike:], theirs[alike:])
+    return None
+
+
+def _read(rank: int, group: ProcessGroup, parted: _Parted, timeline: Timeline) -> Leaving | None:
+    """What the rank did there instead: it left calls out, issued more of them, another message, or the same in another order."""
+    mine, theirs = parted.mine, parted.theirs
+    if _is_other_message(mine[0], theirs[0], group, timeline):
+        return Leaving(rank, _channel(mine[0], group, timeline), 0)
+    for more in range(1, MAX_MORE + 1):
+        if _fits(mine, theirs[more:]):
+            return _counted(rank, theirs[:more], 1, group, timeline)
+        if _fits(mine[more:], theirs):
+            return _counted(rank, mine[:more], -1, group, timeline)
+    return Leaving(rank, None, 0) if _is_reordered(mine, theirs) else None
+
+
+def _is_reordered(mine: list[_Row], theirs: list[_Row]) -> bool:
+    """The same calls first, in another order, and then alike again."""
+    for count in range(2, MAX_MORE + 1):
+        if len(mine) >= count <= len(theirs) and Counter(mine[:count]) == Counter(theirs[:count]):
+            return all(row == other for row, other in zip(mine[count:], theirs[count:], strict=False))
+    return False
+
+
+def _fits(ahead: list[_Row], behind: list[_Row]) -> bool:
+    length = min(len(ahead), len(behind))
+    return length >= PROOF and ahead[:length] == behind[:length]
+
+
+def _counted(rank: int, rows: list[_Row], sign: int, group: ProcessGroup, timeline: Timeline) -> Leaving | None:
+    messages = [row for row in rows if _peers(row, group, timeline)]
+    if messages:
+        return Leaving(rank, _channel(messages[0], group, timeline), sign * len(messages))
+    return None if _is_message(rows[0], timeline) else Leaving(rank, None, sign * len(rows))
+
+
+def _is_other_message(mine: _Row, theirs: _Row, group: ProcessGroup, timeline: Timeline) -> bool:
+    """Between the same two, from the same line, only its size or type differs."""
+    peers = _peers(mine, group, timeline)
+    return peers is not None and peers == _peers(theirs, group, timeline) and mine.stack == theirs.stack
+
+
+def _channel(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int]:
+    peers = _peers(row, group, timeline)
+    assert peers is not None  # the caller has looked
+    return group.ranks[peers[0]], group.ranks[peers[1]]
+
+
+def _is_message(row: _Row, timeline: Timeline) -> bool:
+    """Or the entry that closes a batch of them."""
+    return any(s.peers or s.is_marker for s in timeline.tables.signatures.get(row.call, ()))
+
+
+def _peers(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int] | None:
+    """(source, destination) as group ranks; None: no message of this kind of group."""
+    called = timeline.tables.signatures.get(row.call, ())
+    peers = called[0].peers if called and row.group == group.desc else None
+    return peers if peers and max(peers) < len(group.ranks) else None
