@@ -59,6 +59,9 @@ bench-guard: $(VENV)/.full ## what the guard costs, how soon it speaks, and whet
 	$(BIN)/python -m bench.guard.latency
 	$(BIN)/python -m bench.guard.soak --minutes $(MINUTES)
 
+bench-scale: $(VENV)/.native ## planted faults, and what 64 to 100,000 ranks cost; writes docs/scale.md (an hour)
+	$(BIN)/python -m bench.scale
+
 # The page is tested in Debian's browser. Without it those tests are skipped, and say so.
 chromium: ## the browser that tests of the page drive (apt)
 	@{ command -v chromium && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf; } >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \

@@ -7,7 +7,7 @@ use crate::messages::Facts;
 use crate::packing::{put_i64, put_ints, put_tokens, put_u32, put_u64, put_u8, NOTHING, NO_KEY};
 use crate::tables::{Kind, Tables};
 use crate::tokens::mix;
-use crate::track::{Slot, Tracks};
+use crate::track::{Slot, Tracks, RECENT, RECENT_MESSAGES};
 
 const RECENT_CALLS: usize = 256;
 const RECENT_VOLUMES: usize = 256;
@@ -76,7 +76,7 @@ fn put_groups(out: &mut Vec<u8>, tracks: &mut Tracks<'_>) -> u32 {
         let mut shape = NO_KEY;
         if !collective.is_empty() {
             make_slots(&mut slots, tracks, &collective);
-            shape = tracks.put(out, &slots, &collective, slots[0].seq <= 1);
+            shape = tracks.put(out, &slots, &collective, slots[0].seq <= 1, RECENT);
         }
         let own = out.len() - head - GROUP_REST;
         put_volumes(out, tracks.dump, tracks.facts, tracks.tables, &collective);
@@ -195,7 +195,7 @@ fn put_channels(out: &mut Vec<u8>, tracks: &mut Tracks<'_>, rank: i64, is_statel
         }));
         own.clear();
         let from_start = has_first_message(tracks.dump, tracks.facts, *group);
-        let shape = tracks.put(&mut own, &slots, rows, from_start);
+        let shape = tracks.put(&mut own, &slots, rows, from_start, RECENT_MESSAGES);
         put_u32(out, *group);
         put_i64(out, *source);
         put_i64(out, *destination);

@@ -8,7 +8,9 @@ use crate::tokens::{mix, splitmix};
 
 /// Sequence numbers per block, as a power of two.
 const BLOCK_BITS: u32 = 7;
-const RECENT: usize = 64;
+/// Ops whose times are kept: of a group's collectives, and of a channel's messages.
+pub const RECENT: usize = 32;
+pub const RECENT_MESSAGES: usize = 8;
 
 /// Rows of one number: one op, or several that were coalesced into one.
 #[derive(Clone, Copy)]
@@ -39,7 +41,7 @@ impl<'a> Tracks<'a> {
     }
 
     /// Writes the own part, and gives the shape's key. There is at least one slot.
-    pub fn put(&mut self, out: &mut Vec<u8>, slots: &[Slot], rows: &[u32], from_start: bool) -> u64 {
+    pub fn put(&mut self, out: &mut Vec<u8>, slots: &[Slot], rows: &[u32], from_start: bool, recent: usize) -> u64 {
         let (first, last) = (slots[0].seq, slots[slots.len() - 1].seq);
         let state = |slot: &Slot| self.facts.state[rows[slot.last as usize] as usize];
         let frontier = slots.iter().rposition(|slot| state(slot) == COMPLETED).map_or(0, |done| done + 1);
@@ -59,7 +61,7 @@ impl<'a> Tracks<'a> {
         let references = [last_done, first_active, refer(Some(slots.len() - 1))];
 
         let blocks = self.say_blocks(slots);
-        let recent = &slots[slots.len().saturating_sub(RECENT)..];
+        let recent = &slots[slots.len().saturating_sub(recent)..];
         let mut shape = std::mem::take(&mut self.payload);
         shape.clear();
         put_u32(&mut shape, slots.len() as u32);

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +105,7 @@ def _of_ranks(
         lates.setdefault(int(stacks[slot]), []).append((ranks[last[slot]], int(by[slot])))
     for stack, found in lates.items():
         often = Counter(rank for rank, _ in found)
-        late = [Late(rank, n, int(median(by for r, by in found if r == rank))) for rank, n in often.items()]
+        late = [Late(rank, n, int(np.median([by for r, by in found if r == rank]))) for rank, n in often.items()]
         late.sort(key=lambda one: (-one.times, one.rank))
         yield Arrivals(group, host, ranks, _site(stack, tables), len(found), tuple(late))
 

@@ -40,7 +40,7 @@ def test_what_was_read_of_a_real_dump_is_unpacked(path: Path) -> None:
     record = PackedRecord(trace.rank, path.name, pack(trace, tables))
 
     assert same(unpack(PackedTrace(record, tables)), trace)
-    verify_tables(tables)
+    verify_tables(tables, SharedTables())
     RecordVerifier(tables).verify(record)
 
 
@@ -93,7 +93,7 @@ def test_an_entry_under_another_key_is_refused(kind: Kind) -> None:
     tables.add(kind, 12345, packed)
 
     with pytest.raises(DAMAGE):
-        verify_tables(tables)
+        verify_tables(tables, SharedTables())
 
 
 def test_of_two_examples_of_a_call_the_same_is_kept_whoever_comes_first() -> None:

@@ -3,13 +3,14 @@
 Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
 from forkpoint.align.positions import Positions
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
+from forkpoint.model.op import OpState
 from forkpoint.model.timeline import UNBOUNDED, Timeline
 from forkpoint.model.tokens import numel
 from forkpoint.model.trace import RankTrace
@@ -33,8 +34,16 @@ def align(capture: Capture) -> Timeline:
         channels=tuple(channels.values()),
         positions=Positions(traces, blind, groups, channels),
         blind=blind,
+        entering=frozenset(_entering(traces)),
         tables=capture.tables,
     )
+
+
+def _entering(traces: Mapping[int, RankTrace]) -> Iterator[int]:
+    for rank, trace in traces.items():
+        tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
+        if any(track and track.active_state in (OpState.ENTERING, OpState.ABORTED) for track in tracks):
+            yield rank
 
 
 def _by_rank(traces: Sequence[RankTrace]) -> Mapping[int, RankTrace]:

@@ -49,7 +49,9 @@ def read_files(paths: Sequence[str], progress: Progress | None = None, origin: s
 def _read_file(path: str, name: str, reading: Reading) -> None:
     try:
         with open_file(path) as stream:
-            if is_archive(stream.peek(SNIFF)):
+            if flight_recorder.looks_like_dump(stream.peek(SNIFF)):
+                reading.add_dump(name, _whole_dump(stream))
+            elif is_archive(stream.peek(SNIFF)):
                 _read_archive(stream, name, reading)
             else:
                 read_stream(stream, name, reading)
@@ -94,6 +96,15 @@ def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
 
 
 def _whole_dump(stream: "_Stream") -> bytes:
-    """As much as a dump may have, and a byte more. Most are small, and memory for the largest would be cleared each time."""
-    first = stream.read(_USUAL_DUMP)
-    return first if len(first) < _USUAL_DUMP else first + stream.read(flight_recorder.MAX_BYTES + 1 - len(first))
+    """As much as a dump may have, and a byte more. Memory for the largest would be cleared for every one of them."""
+    expected = min(_size(stream) or _USUAL_DUMP, flight_recorder.MAX_BYTES) + 1
+    first = stream.read(expected)
+    return first if len(first) < expected else first + stream.read(flight_recorder.MAX_BYTES + 1 - len(first))
+
+
+def _size(stream: "_Stream") -> int:
+    """Of a file; 0 for what is no file of its own, as a pipe or a member of an archive."""
+    try:
+        return os.fstat(stream.fileno()).st_size
+    except OSError:
+        return 0

@@ -12,7 +12,6 @@ class DumpReader:
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
         self._native = NativePacker.if_installed()
-        self._members: dict[int, frozenset[int]] = {}
 
     def read(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
         """Whose dump it is, and its record: empty where nothing says whose. Raises InputError."""
@@ -34,11 +33,7 @@ class DumpReader:
         return None if record is None else (claim, record)
 
     def _hints(self, claimable: Claimable) -> RankHints:
-        """Sets of members are kept: a world of 100,000 ranks is the same in every dump."""
-        for key in claimable.declared:
-            if key not in self._members:
-                self._members[key] = frozenset(self._tables.members(key))
-        declared = tuple(self._members[key] for key in claimable.declared)
+        declared = tuple(self._tables.belonging(key) for key in claimable.declared)
         return RankHints(claimable.stated, claimable.in_messages, declared)
 
     def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:

@@ -35,7 +35,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
             found.update((url, url) for url in list_files(path))
         elif os.path.isdir(path):
-            found.update((os.path.realpath(f), f) for f in _walk(path))
+            found.update(_walk(path))
         elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
             found[os.path.realpath(path)] = path
         else:
@@ -76,11 +76,15 @@ def is_tar(head: bytes) -> bool:
     return head[_TAR_AT : _TAR_AT + 5] == b"ustar"
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _walk(folder: str) -> Iterator[tuple[str, str]]:
+    """Files with where they really lie, which is worked out once per folder: there may be 100,000 in it."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
-        shown = (os.path.join(here, f) for f in sorted(files) if not f.startswith("."))
-        yield from (path for path in shown if os.path.isfile(path))
+        real = os.path.realpath(here)
+        for file in sorted(f for f in files if not f.startswith(".")):
+            path = os.path.join(here, file)
+            if os.path.isfile(path):
+                yield os.path.realpath(path) if os.path.islink(path) else os.path.join(real, file), path
 
 
 class Continued(io.RawIOBase):

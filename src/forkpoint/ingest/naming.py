@@ -1,8 +1,8 @@
 """Whose file is it? The rank from what a dump holds, or from any file name: no prefix has to be given."""
 
+import os
 import re
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from forkpoint.ingest.flight_recorder.columns import DumpColumns
 
@@ -22,14 +22,14 @@ class RankClaim:
 def rank_from_name(path: str) -> int | None:
     """`nccl_trace_rank_3`, `rank-7.json`, `trace_rank_node02_5`, `comm_traces/rank_12/dump`, `dump_4.bin`."""
     rank = spelled_rank(path)
-    trailing = _TRAILING.search(PurePath(path).name)
+    trailing = _TRAILING.search(os.path.basename(path)) if rank is None else None
     return rank if rank is not None or trailing is None else int(trailing[1])
 
 
 def spelled_rank(path: str) -> int | None:
     """Only a number that follows the word rank: logs end in dates, job numbers and attempts."""
-    pure = PurePath(path)
-    for part in (pure.name, pure.parent.name):
+    folder, name = os.path.split(path)
+    for part in (name, os.path.basename(folder)):
         numbers = [int(number) for what, number in _EXPLICIT.findall(part) if what.lower() not in _OTHER_NUMBERS]
         if numbers:
             return numbers[-1]
@@ -49,7 +49,7 @@ class RankHints:
     """Only re-written dumps state their rank."""
     in_messages: int | None
     """The end that is the rank's own, in one of its messages."""
-    declared: tuple[frozenset[int], ...]
+    declared: tuple[range | frozenset[int], ...]
     """Members of the groups it declares: its rank belongs to all of them."""
 
     def allow(self, rank: int) -> bool:
@@ -75,7 +75,9 @@ def claim_by_hints(hints: RankHints, path: str) -> RankClaim:
         return RankClaim(named, None if named is not None else _UNKNOWN)
     if own is None and named is not None and hints.allow(named):
         return RankClaim(named)  # before all that are possible are counted: groups have up to 100,000 members
-    return _among(frozenset({own}) if own is not None else frozenset.intersection(*hints.declared), named)
+    return _among(
+        frozenset({own}) if own is not None else frozenset.intersection(*map(frozenset, hints.declared)), named
+    )
 
 
 def _among(possible: frozenset[int], named: int | None) -> RankClaim:

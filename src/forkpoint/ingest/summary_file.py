@@ -120,15 +120,15 @@ def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
     try:
         for kind, data in _read_pieces(stream):
             _ADDERS[kind](Reader(data), found)
-        verify_tables(found.tables)
-        verifier = RecordVerifier(found.tables)
+        verify_tables(found.tables, reading.tables)
+        reading.tables.join(found.tables)  # true whatever else is wrong: each stands under its own key
+        verifier = RecordVerifier(reading.tables)
         for record in found.records:
             verifier.verify(record)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from None
     except (*DAMAGE, zlib.error, msgspec.MsgspecError) as error:
         raise UnreadableInput(f"{name}: a summary that does not fit together ({error}); make it again") from None
-    reading.tables.join(found.tables)
     reading.records += found.records
     reading.texts += found.texts
     reading.empty += found.empty

@@ -30,7 +30,7 @@ class Incident:
             if event.rank is not None:
                 said.setdefault(event.rank, []).append(event)
         heard = frozenset(rank for _, rank in capture.logs if rank is not None) | said.keys()
-        overdue = any(_is_overdue(p.op) for positions in timeline.positions.values() for p in positions)
+        overdue = any(_is_overdue(p.op) for rank in timeline.entering for p in timeline.positions.get(rank, ()))
         return cls(capture, timeline, divergences, {r: tuple(events) for r, events in said.items()}, heard, overdue)
 
     @property

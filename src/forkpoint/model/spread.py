@@ -13,8 +13,9 @@ degrees of freedom 1 in 4,000 was (at `K` = 6: 1 in 1,000). So a spike is a reas
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
+
+import numpy as np
 
 K: Final = 8.0
 FEWEST: Final = 20
@@ -44,15 +45,15 @@ def spread_of_losses(losses: Iterable[float]) -> Spread | None:
         return None
     if min(known) > 0:
         return _by_logarithms(known, LOSS_FLOOR)
-    middle = median(known)
-    above = K * max(TO_SIGMA * median(abs(loss - middle) for loss in known), LOSS_FLOOR * abs(middle))
+    middle = float(np.median(known))
+    above = K * max(TO_SIGMA * float(np.median([abs(loss - middle) for loss in known])), LOSS_FLOOR * abs(middle))
     return Spread(middle, middle + above)
 
 
 def _by_logarithms(values: Iterable[float], floor: float) -> Spread:
     logs = [math.log(value) for value in values]
-    middle = median(logs)
-    above = K * max(TO_SIGMA * median(abs(log - middle) for log in logs), floor)
+    middle = float(np.median(logs))
+    above = K * max(TO_SIGMA * float(np.median([abs(log - middle) for log in logs])), floor)
     return Spread(math.exp(middle), _grown(middle + above))
 
 

@@ -98,6 +98,8 @@ class Timeline:
     """Per rank with a whole dump: its first active op in each group and channel, in the order of issue."""
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""
+    entering: frozenset[int]
+    """Ranks that stand in an op of which only we infer that it is not done (OpState.ENTERING, ABORTED)."""
     tables: Tables
 
     def of_group(self, group: ProcessGroup) -> GroupTimeline:

@@ -12,12 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forkpoint.model.op import Op, Signature, Stack
+from forkpoint.model.op import Op, OpState, Signature, Stack
 
 BLOCK = 128
 """Sequence numbers per block: small enough to look through at once, large enough that keys cost little."""
-RECENT = 64
+RECENT = 32
 """Ops per group whose creation times are kept: enough to see the pace before a hang, whatever the buffer size."""
+RECENT_MESSAGES = 8
+"""The same per channel, of which a rank may have many."""
 
 RECENT_CALLS = 256
 """Calls per rank, over all its groups, whose order is kept: several iterations of what it usually does."""
@@ -76,6 +78,11 @@ class Track(Protocol):
         ...
 
     @property
+    def active_state(self) -> OpState | None:
+        """Of `first_active`, without the rest of it."""
+        ...
+
+    @property
     def last(self) -> Op: ...
     @property
     def recent_seqs(self) -> Ints: ...
@@ -105,6 +112,10 @@ class ReadTrack:
     recent_created_ns: Ints
     longest_pause_seq: int
     longest_pause_ns: int
+
+    @property
+    def active_state(self) -> OpState | None:
+        return self.first_active.state if self.first_active else None
 
 
 @dataclass(frozen=True, slots=True)

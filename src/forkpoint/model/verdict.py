@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from forkpoint.model.divergence import Divergence
-from forkpoint.model.picture import Picture
+
+if TYPE_CHECKING:
+    from forkpoint.model.picture import Picture  # only a page has one
 
 
 class Cause(StrEnum):
@@ -166,7 +169,7 @@ class Verdict:
     next: tuple[str, ...] = ()
     moments: tuple[Moment, ...] = ()
     """One timeline over all evidence, clock by clock, that which most dumps share first."""
-    picture: Picture | None = field(default=None, compare=False, repr=False)
+    picture: "Picture | None" = field(default=None, compare=False, repr=False)
     """What a page draws; only where one was asked for. It adds nothing that was judged."""
 
     @property

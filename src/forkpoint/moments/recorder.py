@@ -95,7 +95,8 @@ def _tell(op: Op, cohort: Cohort, number: int, divergence: Divergence) -> _Told:
 def _taken(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
     """An op that its rank was still entering reads `completed` at the moment when the dump was taken."""
     told = _Told("dump taken", "", "dump taken while it was still entering an op", _TAKEN)
-    for rank, positions in incident.timeline.positions.items():
+    for rank in sorted(incident.timeline.entering):
+        positions = incident.timeline.positions.get(rank)
         op = positions[0].op if positions else None
         if op is not None and op.state is OpState.ENTERING and op.completed_ns:
             yield _sighting(rank, op, op.completed_ns, told, incident, clocks)

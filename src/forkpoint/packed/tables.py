@@ -5,6 +5,7 @@ says less than the call itself (sizes that may differ are left out): of several 
 comes first.
 """
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 
@@ -15,7 +16,9 @@ from forkpoint.model.tokens import CPP_STACK, match_token, message_token, mix, s
 from forkpoint.model.trace import Block, Tables
 from forkpoint.packed import entries
 from forkpoint.packed.entries import RecentCalls, TrackShape
-from forkpoint.packed.layout import U8, U32, U64, Reader, digest, pack_ints
+from forkpoint.packed.layout import Reader, as_range, digest, pack_ints
+
+_ENTRY = struct.Struct("<BQI")
 
 
 class Kind(IntEnum):
@@ -112,15 +115,25 @@ class SharedTables:
 
     def add_stream(self, data: bytes) -> None:
         """Entries as `stream` writes them."""
-        reader = Reader(data)
-        while reader.pos < len(data):
-            kind, key, size = Kind(reader.number(U8)), reader.number(U64), reader.number(U32)
-            self.add(kind, key, reader.bytes(size))
+        at = 0
+        while at < len(data):
+            kind, key, size = _ENTRY.unpack_from(data, at)
+            at += _ENTRY.size + size
+            if at > len(data):
+                raise ValueError("entries that end early")
+            self.add(Kind(kind), key, data[at - size : at])
 
     def join(self, other: "SharedTables") -> None:
+        for kind, key, packed in other.beyond(self):
+            self.add(kind, key, packed)
+
+    def beyond(self, known: "SharedTables") -> Iterator[tuple[Kind, int, bytes]]:
+        """What the others do not have, or have otherwise."""
         for kind in Kind:
-            for key, packed in other.entries(kind).items():
-                self.add(kind, key, packed)
+            theirs = known.entries(kind)
+            for key, packed in self._entries[kind].items():
+                if theirs.get(key) != packed:
+                    yield kind, key, packed
 
     def _keep(self, kind: Kind, packed: bytes) -> int:
         key = digest(packed)
@@ -133,7 +146,7 @@ class SharedTables:
         """Every entry, in an order that does not tell who came first."""
         for kind, known in self._entries.items():
             for key, packed in sorted(known.items()):
-                yield U8.pack(kind) + U64.pack(key) + U32.pack(len(packed)) + packed
+                yield _ENTRY.pack(kind, key, len(packed)) + packed
 
     def entries(self, kind: Kind) -> Mapping[int, bytes]:
         return self._entries[kind]
@@ -149,6 +162,10 @@ class SharedTables:
         if members is None:
             members = self._members[key] = tuple(Reader(self._entries[Kind.MEMBERS][key]).ints().tolist())
         return members
+
+    def belonging(self, key: int) -> range | frozenset[int]:
+        """The members, to ask whether a rank is one of them. Of most groups and of the world they are a range."""
+        return as_range(self._entries[Kind.MEMBERS][key]) or frozenset(self.members(key))
 
     def signature(self, key: int) -> Signature:
         signature = self._signatures.get(key)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forkpoint.model.op import Op
+from forkpoint.model.op import Op, OpState
 from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes
 from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
@@ -63,6 +63,10 @@ class PackedTrack:
     @property
     def first_active(self) -> Op | None:
         return None if self.shape.first_active is None else self._op(self.shape.first_active)
+
+    @property
+    def active_state(self) -> OpState | None:
+        return None if self.shape.first_active is None else self.shape.ops[self.shape.first_active].state
 
     @property
     def last(self) -> Op:
@@ -239,15 +243,17 @@ class PackedTrace:
     def channels(self) -> Sequence[ChannelTrace]:
         if not _COUNT(self.data, 64)[0]:
             return ()
-        groups = self.groups
+        places = self._places()
         return [
-            ChannelTrace(groups[index], source, destination, PackedTrack(self, self.tables.shape(shape), at))
-            for at, (index, source, destination, shape, _) in self._channel_heads()
+            ChannelTrace(
+                PackedGroup(self, places[index]), source, destination, PackedTrack(self, self.tables.shape(shape), at)
+            )
+            for at, (index, source, destination, shape, _) in self._channel_heads(places[-1])
         ]
 
     def channel_groups(self) -> list[int]:
         """Index into `groups` of each channel."""
-        return [head[0] for _, head in self._channel_heads()]
+        return [head[0] for _, head in self._channel_heads(self._places()[-1])]
 
     @property
     def recent_records(self) -> Ints:
@@ -290,9 +296,8 @@ class PackedTrace:
             places.append(places[-1] + GROUP.size + own + volumes)
         return places
 
-    def _channel_heads(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _channel_heads(self, at: int) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Where each channel's own part begins, and what stands before it."""
-        at = self._places()[-1]
         for _ in range(_COUNT(self.data, 64)[0]):
             head = CHANNEL.unpack_from(self.data, at)
             at += CHANNEL.size

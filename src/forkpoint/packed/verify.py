@@ -1,13 +1,14 @@
 """Whether what somebody else packed holds together: after this, reading it raises nothing, and says what its keys say."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from forkpoint.model.op import Signature
-from forkpoint.model.tokens import NO_STACK, match_token, message_token, mix, stack_token
-from forkpoint.model.trace import BLOCK, Block, Tables
+from forkpoint.model.tokens import CPP_STACK, NO_STACK, match_token, message_token, mix, stack_token
+from forkpoint.model.trace import BLOCK
+from forkpoint.packed.entries import read_block, read_keys, read_recent, read_stack
 from forkpoint.packed.layout import U64, digest, skip_ints
 from forkpoint.packed.records import CHANNEL, GROUP, HEAD, NO_KEY, OWN_OP, PAUSE
 from forkpoint.packed.tables import Kind, SharedTables, block_key
@@ -15,35 +16,70 @@ from forkpoint.packed.trace import PackedRecord
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
 """What reading bytes that do not fit together raises."""
-_BY_DIGEST = (Kind.TEXT, Kind.MEMBERS, Kind.SIGNATURE, Kind.SHAPE, Kind.RECENT)
 
 
-def verify_tables(tables: SharedTables) -> None:
-    """Raises one of DAMAGE where an entry is not what its key stands for: it could take another's place in a join."""
-    for kind in _BY_DIGEST:
-        if any(digest(packed) != key for key, packed in tables.entries(kind).items()):
-            raise ValueError(f"an entry of kind {kind.name} under another's key")
-    built = tables.build()
-    if any(token not in _tokens_of(signatures) for token, signatures in built.signatures.items()):
-        raise ValueError("a call under another's key")
-    if any(stack_token(stack) != token for token, stack in built.stacks.items()):
-        raise ValueError("a stack under another's key")
-    for key, block in built.blocks.items():
-        _verify_block(key, block, built)
-    if any(not built.blocks.keys() >= set(tables.shape(key).blocks) for key in tables.entries(Kind.SHAPE)):
-        raise ValueError("a track of blocks that are not told")
+def verify_tables(tables: SharedTables, known: SharedTables) -> None:
+    """Raises one of DAMAGE where an entry cannot be read, refers to what is not there, or is not what its key stands for:
+    it could take another's place in a join. What is known already was verified when it came.
+    """
+    for kind, key, packed in tables.beyond(known):
+        if not _FITS[kind](key, packed, tables):
+            raise ValueError(f"an entry of kind {kind.name} under another's key, or without what belongs to it")
 
 
-def _verify_block(key: int, block: Block, built: Tables) -> None:
+def _is_text(key: int, packed: bytes, tables: SharedTables) -> bool:
+    tables.text(key)  # raises where it is none
+    return digest(packed) == key
+
+
+def _are_members(key: int, packed: bytes, _tables: SharedTables) -> bool:
+    return digest(packed) == key and skip_ints(packed, 0)[1] == len(packed)
+
+
+def _is_signature(key: int, packed: bytes, tables: SharedTables) -> bool:
+    tables.signature(key)  # raises where it is none
+    return digest(packed) == key
+
+
+def _is_call(key: int, packed: bytes, tables: SharedTables) -> bool:
+    return key in _tokens_of([tables.signature(signature) for signature in read_keys(packed)])
+
+
+def _is_stack(key: int, packed: bytes, _tables: SharedTables) -> bool:
+    return stack_token(read_stack(packed)) == key
+
+
+def _is_block(key: int, packed: bytes, tables: SharedTables) -> bool:
+    block = read_block(packed)
     numbers = block.seqs // BLOCK
-    if block_key(block) != key or (np.diff(block.seqs) <= 0).any() or numbers[0] != numbers[-1]:
-        raise ValueError("a block under another's key")
-    stacks = set(block.stack.tolist()) - {NO_STACK}
-    if not (built.signatures.keys() >= set(block.match.tolist()) and built.stacks.keys() >= stacks):
-        raise ValueError("a block of calls that are not told")
+    in_place = not (np.diff(block.seqs) <= 0).any() and numbers[0] == numbers[-1] and block_key(block) == key
+    stacks = set(block.stack.tolist()) - {NO_STACK, CPP_STACK}
+    calls_told = tables.entries(Kind.CALL).keys() >= set(block.match.tolist())
+    return in_place and calls_told and tables.entries(Kind.STACK).keys() >= stacks
 
 
-def _tokens_of(signatures: tuple[Signature, ...]) -> set[int]:
+def _is_shape(key: int, packed: bytes, tables: SharedTables) -> bool:
+    return digest(packed) == key and tables.entries(Kind.BLOCK).keys() >= set(tables.shape(key).blocks)
+
+
+def _are_recent(key: int, packed: bytes, _tables: SharedTables) -> bool:
+    recent = read_recent(packed)
+    return digest(packed) == key and len(recent.groups) == len(recent.matches) == len(recent.stacks) > 0
+
+
+_FITS = {
+    Kind.TEXT: _is_text,
+    Kind.MEMBERS: _are_members,
+    Kind.SIGNATURE: _is_signature,
+    Kind.CALL: _is_call,
+    Kind.STACK: _is_stack,
+    Kind.BLOCK: _is_block,
+    Kind.SHAPE: _is_shape,
+    Kind.RECENT: _are_recent,
+}
+
+
+def _tokens_of(signatures: Sequence[Signature]) -> set[int]:
     if len(signatures) == 1:
         return {match_token(signatures[0]), message_token(signatures[0])}
     tokens = np.array([match_token(signature) for signature in signatures], dtype=np.uint64)
@@ -55,8 +91,8 @@ class RecordVerifier:
 
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
-        self._texts = tables.entries(Kind.TEXT).keys()
-        self._members = {NO_KEY, *tables.entries(Kind.MEMBERS)}
+        self._texts, self._members = tables.entries(Kind.TEXT), tables.entries(Kind.MEMBERS)
+        self._recent: set[tuple[int, int, int]] = set()
 
     def verify(self, record: PackedRecord) -> None:
         """Raises one of DAMAGE where a part is missing."""
@@ -88,7 +124,7 @@ class RecordVerifier:
             raise ValueError("a record of another length than its parts")
 
     def _require(self, texts: Iterable[int], members: int = NO_KEY) -> None:
-        if not all(key in self._texts for key in texts) or members not in self._members:
+        if not all(key in self._texts for key in texts) or (members and members not in self._members):
             raise ValueError("a name or members that are not told")
 
     def _verify_track(self, data: bytes, at: int, size: int, shape_key: int, threads: int) -> None:
@@ -100,13 +136,12 @@ class RecordVerifier:
             raise ValueError("times that do not fit their ops")
 
     def _verify_recent(self, key: int, count: int, groups: int) -> None:
-        if not key:
+        if not key or (key, count, groups) in self._recent:
             return
-        recent = self._tables.recent(key)
-        if not len(recent.groups) == len(recent.matches) == len(recent.stacks) == count > 0:
-            raise ValueError("recent calls of unequal length")
-        if not 0 <= recent.groups.min() <= recent.groups.max() < groups:
-            raise ValueError("a recent call in no group")
+        recent = self._tables.recent(key).groups
+        if len(recent) != count or not 0 <= recent.min() <= recent.max() < groups:
+            raise ValueError("recent calls that are none of this rank's")
+        self._recent.add((key, count, groups))
 
 
 def _verify_volumes(data: bytes, at: int, end: int) -> None:

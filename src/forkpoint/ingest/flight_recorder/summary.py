@@ -14,6 +14,7 @@ from forkpoint.model.trace import (
     BLOCK,
     RECENT,
     RECENT_CALLS,
+    RECENT_MESSAGES,
     Block,
     ChannelTrace,
     Ints,
@@ -139,6 +140,8 @@ class _Slots:
     last: Ints
     epoch: Ints
     from_start: bool
+    recent: int
+    """Of how many slots times are kept."""
 
 
 def _collective_track(dump: _Dump, rows: Ints) -> ReadTrack:
@@ -152,7 +155,7 @@ def _collective_track(dump: _Dump, rows: Ints) -> ReadTrack:
         inside = slice(first[slot], last[slot] + 1)
         match[slot] = _coalesced_token(dump, rows[inside], row_tokens[inside])
     no_epoch = np.zeros(len(seqs), np.int64)
-    return _track(dump, _Slots(rows, seqs, match, first, last, no_epoch, from_start=bool(seqs[0] <= 1)))
+    return _track(dump, _Slots(rows, seqs, match, first, last, no_epoch, from_start=bool(seqs[0] <= 1), recent=RECENT))
 
 
 def _coalesced_token(dump: _Dump, rows: Ints, tokens: Tokens) -> np.uint64:
@@ -169,7 +172,7 @@ def _channels(dump: _Dump, messages: MessageRows, groups: Sequence[ReadGroup]) -
     for (group, source, destination), rows in messages.by_channel(columns, dump.rank).items():
         each = np.arange(len(rows))
         match, epoch = tokens[columns.signature[rows]], columns.collective_seq[rows]
-        slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group))
+        slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group), RECENT_MESSAGES)
         found.append(ChannelTrace(groups[group], source, destination, _track(dump, slots)))
     return tuple(found)
 
@@ -198,8 +201,8 @@ def _track(dump: _Dump, slots: _Slots) -> ReadTrack:
         last_done=op(frontier - 1) if frontier else None,
         first_active=op(frontier) if frontier < len(seqs) else None,
         last=op(len(seqs) - 1),
-        recent_seqs=seqs[-RECENT:].copy(),
-        recent_created_ns=created[-RECENT:].copy(),
+        recent_seqs=seqs[-slots.recent :].copy(),
+        recent_created_ns=created[-slots.recent :].copy(),
         longest_pause_seq=int(seqs[pause]),
         longest_pause_ns=int(pauses[pause]),
     )
