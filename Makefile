@@ -9,7 +9,7 @@ ENTRIES ?= 2000 20000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale native chromium clean
+.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
