@@ -16,7 +16,7 @@ def test_a_rank_that_is_always_last_is_marked_with_how_often_and_how_late(open_p
     text = section(open_page, late_for_good()).inner_text()
 
     assert "Marked: a rank that is last more often" in text
-    assert "rank 2: 40 times, 20 ms" in text
+    assert "rank 2: 31 times, 20 ms" in text
     assert "train.py:10 step" in text
 
 

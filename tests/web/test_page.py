@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 SIX = ["0001", "0002", "0003", "0004", "0005", "0006"]
-SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "heat", "findings", "evidence"]
+SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "arrivals", "heat", "findings", "evidence"]
 
 
 def pixels(page, canvas: str) -> str:

@@ -17,6 +17,7 @@ from forkpoint.cli.diagnose_outputs import (
     print_verdict_line,
     write_outputs,
 )
+from forkpoint.cli.one_thread import import_numpy
 from forkpoint.cli.progress import Progress
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
@@ -67,6 +68,7 @@ def diagnose_paths(
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict."""
+    import_numpy()
     from forkpoint.ingest import read
     from forkpoint.pipeline import diagnose
 

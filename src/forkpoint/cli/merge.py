@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from forkpoint.cli.command import Command
+from forkpoint.cli.one_thread import import_numpy
 from forkpoint.cli.output_file import check_writable
 from forkpoint.cli.summarise import STDOUT, add_summary_output, write_summary_to
 
@@ -14,6 +15,7 @@ same, and a part that comes twice counts once.
 
 
 def run(args: Namespace) -> int:
+    import_numpy()
     from forkpoint.ingest.summary_file import merge_files
 
     if args.output != STDOUT:

@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from forkpoint.cli.command import Command
+from forkpoint.cli.one_thread import import_numpy
 from forkpoint.cli.output_file import check_writable, write_bytes
 from forkpoint.cli.progress import Progress
 
@@ -21,6 +22,7 @@ The verdict is that of the files themselves. Nothing in them is executed.
 
 
 def run(args: Namespace) -> int:
+    import_numpy()
     from forkpoint.ingest.summary_file import summarise
 
     if args.output != STDOUT:

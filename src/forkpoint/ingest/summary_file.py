@@ -151,7 +151,7 @@ def _read_pieces(stream: BinaryIO) -> Iterator[tuple[_Piece, bytes]]:
         kind, size, packed_size = _HEAD.unpack(head)
         packed = stream.read(min(packed_size, MAX_PIECE))
         if kind == _Piece.END:
-            if packed != seal.digest():
+            if packed != seal.digest() or size != packed_size or stream.read(1):
                 raise UnreadableInput("a summary that was damaged on its way; copy it again")
             return
         total += size

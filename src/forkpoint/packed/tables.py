@@ -187,10 +187,12 @@ class SharedTables:
     def build(self) -> Tables:
         """All that the stages look up."""
         calls = self._entries[Kind.CALL].items()
+        blocks = {key: entries.read_block(data) for key, data in self._entries[Kind.BLOCK].items()}
+        from_cpp = (CPP_STACK,) if any((block.stack == CPP_STACK).any() for block in blocks.values()) else ()
         return Tables(
             signatures={token: tuple(map(self.signature, entries.read_keys(keys))) for token, keys in calls},
-            stacks={token: self.stack_behind(token) for token in (CPP_STACK, *self._entries[Kind.STACK])},
-            blocks={key: entries.read_block(data) for key, data in self._entries[Kind.BLOCK].items()},
+            stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[Kind.STACK])},
+            blocks=blocks,
         )
 
     def _read_shape(self, packed: bytes) -> TrackShape:
