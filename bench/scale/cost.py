@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bench.run import Cost, measure
 from bench.scale.faults import FaultKind, one_world
@@ -47,13 +48,29 @@ def diagnose_nodes(ranks: int, kind: FaultKind, seed: int) -> Row:
     return _row(ranks, sent, [summarised, diagnosed], kind, seed)
 
 
+def diagnose_together(ranks: int, kind: FaultKind, seed: int) -> Row:
+    """`forkpoint diagnose` of all dumps in one process. They are handed over node by node: together they fill a disk."""
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as shared, tempfile.TemporaryFile() as verdict:
+        cost = _fed(Path(shared), ["bench.scale.together"], verdict, ranks, kind, seed)
+        verdict.seek(0)
+        told = Cost(cost.cpu_s, cost.peak_mb, verdict.read().decode())
+    return _row(ranks, 0.0, [told], kind, seed)
+
+
 def _summarise_nodes(shared: Path, parts: Path, ranks: int, kind: FaultKind, seed: int) -> Cost:
+    return _fed(shared, ["bench.scale.nodes", str(parts)], None, ranks, kind, seed)
+
+
+def _fed(
+    shared: Path, reader_module: list[str], said: IO[bytes] | None, ranks: int, kind: FaultKind, seed: int
+) -> Cost:
+    """A reader beside a feeder; only the reader is counted."""
     chosen = ["--ranks", str(ranks), "--kind", kind, "--seed", str(seed)]
-    read = [sys.executable, "-m", "bench.scale.nodes", str(parts)]
+    read = [sys.executable, "-m", *reader_module]
     feed = [sys.executable, "-m", "bench.scale.feed", str(shared), *chosen]
     done, say_done = os.pipe()
     feeder = subprocess.Popen(feed, stdin=done, stdout=subprocess.PIPE)
-    reader = subprocess.Popen(read, stdin=feeder.stdout, stdout=say_done)
+    reader = subprocess.Popen(read, stdin=feeder.stdout, stdout=say_done, stderr=said)
     os.close(done)
     os.close(say_done)
     _, status, usage = os.wait4(reader.pid, 0)
