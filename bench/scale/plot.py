@@ -37,8 +37,7 @@ def draw(lines: Sequence[Line]) -> str:
     across = _scale([x for line in shown for x, _ in line.points], _LEFT, _WIDTH - _RIGHT)
     up = _scale([y for line in shown for _, y in line.points], _HEIGHT - _BOTTOM, _TOP)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-        'role="img" aria-labelledby="t d" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="t d" font-family="sans-serif" font-size="13">',
         '<title id="t">CPU seconds by ranks</title>',
         f'<desc id="d">{"; ".join(map(_told, shown))}</desc>',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
