@@ -15,6 +15,8 @@ from forkpoint.errors import UsageError
 from forkpoint.run.copying import Copying
 from forkpoint.run.processes import RUN_VARIABLE, adopt_orphans, end_processes, end_with_parent
 
+_LOOK_S = 0.02
+"""How soon the end of a job is seen."""
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_ON = (*_STOP, signal.SIGUSR1, signal.SIGUSR2)
 _LAST_WORDS_S = 5.0
@@ -121,10 +123,16 @@ class Job:
 
 def _wait_until_ended(pid: int) -> None:
     """Without taking its exit code. Orphans that were given to us end here, too, and would stay in the table if nobody
-    took theirs.
+    took theirs. It looks now and again instead of blocking: a signal that comes right before a call that blocks is heard
+    only when the call returns.
     """
-    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is None or ended.si_pid != pid:
-        if ended is not None:
+    while True:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if ended is None:
+            time.sleep(_LOOK_S)
+        elif ended.si_pid == pid:
+            return
+        else:
             os.waitpid(ended.si_pid, 0)
 
 
