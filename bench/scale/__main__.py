@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.job import Job
 from bench.run import compare, measure, render_comparison
-from bench.scale.cost import Row, diagnose_files, diagnose_nodes, written
+from bench.scale.cost import Row, diagnose_files, diagnose_nodes, diagnose_together, written
 from bench.scale.faults import FaultKind
 from bench.scale.plot import Line, draw
 
@@ -41,9 +41,9 @@ of the fault. Of a lost rank without logs `inconclusive` is exact if it names th
 
 {costs}
 
-Up to 8,192 ranks: `forkpoint diagnose FOLDER`. 100,000 ranks: `forkpoint summarise` for every node of eight ranks, one
-after another in one process, then `forkpoint diagnose` of the 12,500 summaries; the sum of both. *right*: it names
-exactly the rank at fault.
+*forkpoint*: `forkpoint diagnose FOLDER`; dumps of more than 16,384 ranks are handed over node by node, since together they
+fill a disk. *through summaries of nodes*: `forkpoint summarise` for every node of eight ranks, one after another in one
+process, then `forkpoint diagnose` of all summaries; the sum of both. *right*: it names exactly the rank at fault.
 
 ![CPU seconds by ranks](pictures/scale.svg)
 
@@ -94,12 +94,13 @@ _Rows = dict[str, list[Row]]
 
 def _costs(sizes: list[int], seed: int) -> tuple[_Rows, str]:
     """Every size once with the compiled reader, if it is installed, and the small ones without it."""
-    rows: _Rows = {"forkpoint": [], "without native": []}
+    rows: _Rows = {"forkpoint": [], "through summaries of nodes": [], "without native": []}
     speed = "Not measured."
     for ranks in sizes:
         if ranks > _THROUGH_FILES:
             _say(f"{ranks} ranks, node by node")
-            rows["forkpoint"].append(diagnose_nodes(ranks, FaultKind.SKIP, seed))
+            rows["forkpoint"].append(diagnose_together(ranks, FaultKind.SKIP, seed))
+            rows["through summaries of nodes"].append(diagnose_nodes(ranks, FaultKind.SKIP, seed))
             continue
         with written(ranks, FaultKind.SKIP, seed) as folder:
             _say(f"{ranks} ranks in files")

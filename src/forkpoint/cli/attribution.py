@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_source_argument
-from forkpoint.cli.serve import _folder, _port
+from forkpoint.cli.option_values import folder, port
 from forkpoint.errors import UsageError
 
 _DESCRIPTION = """\
@@ -45,11 +45,11 @@ def run(args: Namespace) -> int:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--root", type=_folder, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
+        "--root", type=folder, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
     )
-    parser.add_argument("--dumps", type=_folder, metavar="DIR", help="where ranks write their dumps")
+    parser.add_argument("--dumps", type=folder, metavar="DIR", help="where ranks write their dumps")
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="port to listen at (default: any that is free)"
+        "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )
     add_source_argument(parser)
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from forkpoint.cli.option_values import seconds
 from forkpoint.cli.output_file import check_writable, write_bytes
 from forkpoint.cli.progress import Progress
 from forkpoint.errors import UsageError
@@ -24,15 +25,13 @@ _ONLY_WITH = ("hosts", "hosts_file", "jobid", "address", "node_timeout", "node_p
 
 
 def add_cluster_arguments(parser: ArgumentParser) -> None:
-    from forkpoint.cli.watch import _seconds  # which imports the command that these options belong to
-
     options = parser.add_argument_group("dumps on other machines", "PATH is then a path on the nodes (docs/cluster.md)")
     options.add_argument("--cluster", choices=ENGINES, help="how to reach the nodes; each summarises its own dumps")
     options.add_argument("--hosts", metavar="A,B,...", help="ssh: the nodes; slurm: of these alone; monarch: addresses")
     options.add_argument("--hosts-file", metavar="FILE", help="the same, one on a line")
     options.add_argument("--jobid", metavar="N", help="slurm: the running job whose nodes hold the dumps")
     options.add_argument("--address", metavar="HOST:PORT", help="ray: the head (default: the cluster of this machine)")
-    options.add_argument("--node-timeout", type=_seconds, metavar="S", help="how long a node may take (default: 60)")
+    options.add_argument("--node-timeout", type=seconds, metavar="S", help="how long a node may take (default: 60)")
     options.add_argument("--node-python", metavar="PYTHON", help="ssh, slurm: there, with forkpoint (default: python3)")
     options.add_argument("--keep", metavar="FILE.fps", help="keep the summary of all nodes, to diagnose it again")
     options.add_argument(

@@ -1,11 +1,12 @@
 """`forkpoint collect`: the evidence of a job from where it lies, into one folder."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
-from forkpoint.cli.watch import _RAS, _seconds
+from forkpoint.cli.option_values import count, seconds
+from forkpoint.cli.watch import _RAS
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -110,18 +111,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--here", action="store_true", help="also this machine's usual places (default without a PLACE)"
     )
     _add_questions(parser)
-    parser.add_argument("--max-mib", type=_count, default=4096, metavar="N", help="at most so many MiB (default: 4096)")
-    parser.add_argument(
-        "--max-files", type=_count, default=20_000, metavar="N", help="at most so many (default: 20000)"
-    )
-    parser.add_argument("--seconds", type=_seconds, default=300.0, metavar="S", help="for everything (default: 300)")
+    parser.add_argument("--max-mib", type=count, default=4096, metavar="N", help="at most so many MiB (default: 4096)")
+    parser.add_argument("--max-files", type=count, default=20_000, metavar="N", help="at most so many (default: 20000)")
+    parser.add_argument("--seconds", type=seconds, default=300.0, metavar="S", help="for everything (default: 300)")
     parser.add_argument("--json", action="store_true", help="print the manifest (schema forkpoint.collect/1)")
 
 
 def _add_questions(parser: ArgumentParser) -> None:
     parser.add_argument("--ask", action="store_true", help="have running ranks of this machine write dumps first")
     parser.add_argument(
-        "--patience", type=_seconds, default=30.0, metavar="S", help="how long a rank may take to write (default: 30)"
+        "--patience", type=seconds, default=30.0, metavar="S", help="how long a rank may take to write (default: 30)"
     )
     parser.add_argument("--pipe", metavar="STEM", help="ask through STEM<rank>.pipe, as forkpoint watch does")
     parser.add_argument("--dump-prefix", metavar="PREFIX", help="where --pipe makes ranks write")
@@ -130,12 +129,6 @@ def _add_questions(parser: ArgumentParser) -> None:
         "--worker", nargs="+", default=[], metavar="HOST:PORT", help="ask these, as forkpoint watch does"
     )
     parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 1 << 40:
-        raise ArgumentTypeError("must be a number from 1 on")
-    return int(text)
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.cli.agent import add_model_arguments, budget_of, need_extra
 from forkpoint.cli.command import Command
-from forkpoint.cli.lab import positive
+from forkpoint.cli.option_values import count
 from forkpoint.cli.output_file import write_file
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
@@ -105,7 +105,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
     )
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
-    parser.add_argument("--repeat", type=positive, default=1, metavar="N", help="each case so often (default: 1)")
+    parser.add_argument("--repeat", type=count, default=1, metavar="N", help="each case so often (default: 1)")
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.eval/1)")

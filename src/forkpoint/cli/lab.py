@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import print_verdict
+from forkpoint.cli.option_values import count
 from forkpoint.cli.output_file import check_writable, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
@@ -267,7 +268,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     score = parsers.add_parser("score", help="count how often the diagnosis is right", description="Run all faults.")
     score.add_argument("names", nargs="*", metavar="NAME", help="only these")
     _add_run_arguments(score)
-    score.add_argument("--parallel", type=positive, default=1, metavar="N", help="so many jobs at a time (default: 1)")
+    score.add_argument("--parallel", type=count, default=1, metavar="N", help="so many jobs at a time (default: 1)")
     score.add_argument("--from", dest="kept", type=_folder, metavar="DIR", help="run nothing: diagnose what DIR holds")
     score.set_defaults(lab=_run_score)
     _add_collectives(
@@ -278,9 +279,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _add_collectives(parser: ArgumentParser) -> None:
     from forkpoint.lab.collectives.arguments import add_plan_arguments
 
-    parser.add_argument(
-        "--ranks", type=positive, metavar="N", help="processes to start here (default: one per GPU, or 4)"
-    )
+    parser.add_argument("--ranks", type=count, metavar="N", help="processes to start here (default: one per GPU, or 4)")
     _add_backend(parser)
     parser.add_argument(
         "--script-only", action="store_true", help="start nothing: print the command for the job's own launcher"
@@ -310,12 +309,6 @@ def _add_run_arguments(parser: ArgumentParser) -> None:
 
 def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError("must be a number, at least 1")
-    return int(text)
 
 
 def _folder(text: str) -> Path:

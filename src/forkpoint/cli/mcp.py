@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_source_argument
-from forkpoint.cli.serve import _folder, _port
+from forkpoint.cli.option_values import folder, port
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=_path, metavar="PATH", help="file or folder of the case")
     add_source_argument(parser)
     parser.add_argument(
-        "--root", type=_folder, metavar="DIR", help="where the agent may open cases (default: the current folder)"
+        "--root", type=folder, metavar="DIR", help="where the agent may open cases (default: the current folder)"
     )
     parser.add_argument(
-        "--http", type=_port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
+        "--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
     )
 
 

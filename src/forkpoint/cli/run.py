@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_source_argument, terminal_width
+from forkpoint.cli.option_values import seconds
 from forkpoint.cli.output_file import check_writable, write_file
-from forkpoint.cli.watch import _seconds
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -169,25 +169,25 @@ def _add_limits(parser: ArgumentParser) -> None:
         help="try again up to N times where that may help; the same cause without progress ends it (default: 0)",
     )
     parser.add_argument(
-        "--back-off", type=_seconds, default=5.0, metavar="S", help="before the first retry; doubles (default: 5)"
+        "--back-off", type=seconds, default=5.0, metavar="S", help="before the first retry; doubles (default: 5)"
     )
     parser.add_argument(
         "--timeout-for-dumps",
-        type=_seconds,
+        type=seconds,
         default=30.0,
         metavar="S",
         help="how long dumps may still be written after the end (default: 30)",
     )
     parser.add_argument(
         "--grace",
-        type=_seconds,
+        type=seconds,
         default=15.0,
         metavar="S",
         help="between a signal to stop and SIGKILL to all that is left (default: 15)",
     )
     parser.add_argument(
         "--hang-after",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="switch the guard on, and end the job when nothing has moved for so long (default: its own timeout does)",
     )

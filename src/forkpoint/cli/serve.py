@@ -1,11 +1,11 @@
 """`forkpoint serve`: the report in a browser, while evidence still arrives."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_source_argument
+from forkpoint.cli.option_values import folder, port
 from forkpoint.errors import UsageError
 
 _DESCRIPTION = """\
@@ -20,8 +20,6 @@ the port under the same number: ssh -L PORT:127.0.0.1:PORT HOST
 
 Needs two more packages: pip install 'forkpoint[serve]'
 """
-
-_MAX_PORT = 65535
 
 
 def run(args: Namespace) -> int:
@@ -46,26 +44,14 @@ def run(args: Namespace) -> int:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=_folder, metavar="DIR", help="folder of an incident, or of several")
+    parser.add_argument("folder", type=folder, metavar="DIR", help="folder of an incident, or of several")
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="port to listen at (default: any that is free)"
+        "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )
     add_source_argument(parser)
     parser.add_argument(
         "--embed-source", action="store_true", help="show lines of --source, around sites and stacks and as patches"
     )
-
-
-def _folder(path: str) -> str:
-    if not Path(path).is_dir():
-        raise ArgumentTypeError(f"{path} is no folder")
-    return path
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) > _MAX_PORT:
-        raise ArgumentTypeError(f"must be a number from 0 to {_MAX_PORT}")
-    return int(text)
 
 
 COMMAND = Command(

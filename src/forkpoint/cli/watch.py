@@ -2,14 +2,14 @@
 
 import signal
 import sys
-from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import REMAINDER, ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_source_argument, exit_code, print_verdict
-from forkpoint.cli.serve import _port
+from forkpoint.cli.option_values import port, ranks, seconds
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -228,18 +228,18 @@ def _add_sources(parser: ArgumentParser) -> None:
 
 def _add_rule(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--every", type=_seconds, default=5.0, metavar="S", help="seconds between looks (default: 5, see docs/watch.md)"
+        "--every", type=seconds, default=5.0, metavar="S", help="seconds between looks (default: 5, see docs/watch.md)"
     )
     parser.add_argument(
         "--stall",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="S",
         help="alarm when no rank moved for so long (default: 300, half of NCCL's timeout)",
     )
     parser.add_argument(
         "--world-size",
-        type=_count,
+        type=ranks,
         metavar="N",
         help="ranks of the job, where no dump states it (gloo): needed to tell the odd rank from the rest",
     )
@@ -252,11 +252,11 @@ def _add_outputs(parser: ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; else it is removed at the end")
     parser.add_argument(
         "--serve",
-        type=_port,
+        type=port,
         metavar="PORT",
         help="show what is found in a browser, as forkpoint serve does (0: any port)",
     )
-    parser.add_argument("--metrics", type=_port, metavar="PORT", help="Prometheus metrics on 127.0.0.1 (0: any port)")
+    parser.add_argument("--metrics", type=port, metavar="PORT", help="Prometheus metrics on 127.0.0.1 (0: any port)")
     parser.add_argument("--webhook", metavar="URL", help="POST the verdict's JSON there, once per incident")
     parser.add_argument(
         "--alert-command",
@@ -265,22 +265,6 @@ def _add_outputs(parser: ArgumentParser) -> None:
         metavar="CMD",
         help="run this once per incident, with the verdict's JSON on standard input; must come last",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise ArgumentTypeError("must be a number of seconds above 0")
-    return seconds
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= 1_000_000:
-        raise ArgumentTypeError("must be a number from 1 on")
-    return int(text)
 
 
 COMMAND = Command(

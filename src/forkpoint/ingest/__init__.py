@@ -49,9 +49,7 @@ def read_files(paths: Sequence[str], progress: Progress | None = None, origin: s
 def _read_file(path: str, name: str, reading: Reading) -> None:
     try:
         with open_file(path) as stream:
-            if flight_recorder.looks_like_dump(stream.peek(SNIFF)):
-                reading.add_dump(name, _whole_dump(stream))
-            elif is_archive(stream.peek(SNIFF)):
+            if is_archive(stream.peek(SNIFF)):
                 _read_archive(stream, name, reading)
             else:
                 read_stream(stream, name, reading)

@@ -16,6 +16,7 @@ from typing import Final
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.logs.read import read_log
 from forkpoint.ingest.text import clean
+from forkpoint.ingest.value_lines import MAX_RANKS, items, pairs, whole, wholes
 from forkpoint.model.capture import StepCount
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks_file import SCHEMA
@@ -23,7 +24,6 @@ from forkpoint.model.trace import ReadGroup, ReadTrace
 from forkpoint.packed.traces import PackedTraces, pack_traces
 from forkpoint.packed.unpack import unpack
 
-_MAX_RANKS: Final = 1 << 20
 _ENDED: Final = {
     "gone": (LogKind.KILLED, "its process is gone"),
     "stopped": (LogKind.KILLED, "its process is stopped and does not run"),
@@ -49,12 +49,14 @@ def read_rank_states(text: str, name: str) -> RankStates:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableInput(f"{name}: begins like the states of ranks, but is no JSON; was it cut?") from error
-    top = _mapping(raw)
-    size = _number(top.get("world_size"))
+    top = pairs(raw, MAX_RANKS)
+    size = whole(top.get("world_size"))
     return RankStates(
         events=(*_stall(top, name), *(e for state in _items(top, "ranks") for e in _events(state, name))),
-        groups=tuple((_text(g.get("name")), _ranks(g.get("ranks"))) for g in _items(top, "groups")),
-        world=tuple(range(size)) if size and size <= _MAX_RANKS else None,
+        groups=tuple(
+            (_text(g.get("name")), tuple(sorted(wholes(g.get("ranks"), MAX_RANKS)))) for g in _items(top, "groups")
+        ),
+        world=tuple(range(size)) if size and size <= MAX_RANKS else None,
         steps=tuple(step for item in _items(top, "steps") if (step := _step(item, name))),
     )
 
@@ -89,7 +91,7 @@ def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
 
 
 def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
-    rank, says = _number(state.get("rank")), _text(state.get("says"))
+    rank, says = whole(state.get("rank")), _text(state.get("says"))
     word = _text(state.get("state"))
     if rank is None:
         return ()
@@ -102,27 +104,14 @@ def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
 
 
 def _step(item: Mapping[str, object], name: str) -> StepCount | None:
-    step, rank, calls = (_number(item.get(key)) for key in ("step", "rank", "calls"))
+    step, rank, calls = (whole(item.get(key)) for key in ("step", "rank", "calls"))
     if step is None or rank is None or calls is None:
         return None
     return StepCount(name, _text(item.get("group")), step, rank, calls)
 
 
 def _items(top: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
-    value = top.get(key)
-    return [_mapping(item) for item in value[:_MAX_RANKS]] if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
-
-
-def _ranks(value: object) -> tuple[int, ...]:
-    return tuple(sorted(r for r in value if type(r) is int)) if isinstance(value, list) else ()
-
-
-def _number(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return [pairs(item, MAX_RANKS) for item in items(top.get(key), MAX_RANKS)]
 
 
 def _text(value: object) -> str:
