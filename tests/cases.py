@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -30,8 +31,9 @@ class Case:
         return frozenset(r for answer in self.suspects for r in answer)
 
 
-def load_cases() -> list[Case]:
-    return [_load(folder) for folder in sorted(CASES.glob("[0-9]*")) if (folder / "capture").is_dir()]
+@cache
+def load_cases() -> tuple[Case, ...]:
+    return tuple(_load(folder) for folder in sorted(CASES.glob("[0-9]*")) if (folder / "capture").is_dir())
 
 
 def _load(folder: Path) -> Case:

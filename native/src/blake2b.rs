@@ -57,20 +57,34 @@ fn compress(state: &mut [u64; 8], block: &[u8], counted: u128, is_last: bool) {
     if is_last {
         v[14] = !v[14];
     }
-    for round in 0..12 {
-        let s = &SIGMA[round % 10];
-        mix(&mut v, [0, 4, 8, 12], m[s[0]], m[s[1]]);
-        mix(&mut v, [1, 5, 9, 13], m[s[2]], m[s[3]]);
-        mix(&mut v, [2, 6, 10, 14], m[s[4]], m[s[5]]);
-        mix(&mut v, [3, 7, 11, 15], m[s[6]], m[s[7]]);
-        mix(&mut v, [0, 5, 10, 15], m[s[8]], m[s[9]]);
-        mix(&mut v, [1, 6, 11, 12], m[s[10]], m[s[11]]);
-        mix(&mut v, [2, 7, 8, 13], m[s[12]], m[s[13]]);
-        mix(&mut v, [3, 4, 9, 14], m[s[14]], m[s[15]]);
-    }
+    // Written out, so that it is known to the compiler which words each round takes.
+    mix_all(&mut v, &m, &SIGMA[0]);
+    mix_all(&mut v, &m, &SIGMA[1]);
+    mix_all(&mut v, &m, &SIGMA[2]);
+    mix_all(&mut v, &m, &SIGMA[3]);
+    mix_all(&mut v, &m, &SIGMA[4]);
+    mix_all(&mut v, &m, &SIGMA[5]);
+    mix_all(&mut v, &m, &SIGMA[6]);
+    mix_all(&mut v, &m, &SIGMA[7]);
+    mix_all(&mut v, &m, &SIGMA[8]);
+    mix_all(&mut v, &m, &SIGMA[9]);
+    mix_all(&mut v, &m, &SIGMA[0]);
+    mix_all(&mut v, &m, &SIGMA[1]);
     for (i, word) in state.iter_mut().enumerate() {
         *word ^= v[i] ^ v[i + 8];
     }
+}
+
+#[inline(always)]
+fn mix_all(v: &mut [u64; 16], m: &[u64; 16], s: &[usize; 16]) {
+    mix(v, [0, 4, 8, 12], m[s[0]], m[s[1]]);
+    mix(v, [1, 5, 9, 13], m[s[2]], m[s[3]]);
+    mix(v, [2, 6, 10, 14], m[s[4]], m[s[5]]);
+    mix(v, [3, 7, 11, 15], m[s[6]], m[s[7]]);
+    mix(v, [0, 5, 10, 15], m[s[8]], m[s[9]]);
+    mix(v, [1, 6, 11, 12], m[s[10]], m[s[11]]);
+    mix(v, [2, 7, 8, 13], m[s[12]], m[s[13]]);
+    mix(v, [3, 4, 9, 14], m[s[14]], m[s[15]]);
 }
 
 #[inline(always)]

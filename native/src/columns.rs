@@ -206,8 +206,8 @@ impl Dump {
             let call = first_call.get(id).copied().or(first_of_all)?;
             let own = if signature.is_send { source } else { destination };
             let members = self.groups[call.group as usize].members;
-            if let Some(rank) = members.and_then(|id| tables.known_members(id).ranks.get(own as usize)) {
-                return Some(i64::from(*rank));
+            if let Some(rank) = members.and_then(|id| tables.known_members(id).ranks.get(own)) {
+                return Some(rank);
             }
         }
         None

@@ -7,6 +7,12 @@ use std::hash::{BuildHasher, Hasher};
 
 const K0: u64 = 0xa076_1d64_78bd_642f;
 const K1: u64 = 0xe703_7ed1_a0b4_28db;
+/// Steps side by side in a long string.
+const LANES: usize = 8;
+/// Bytes from which on a string is long.
+const LONG: usize = 512;
+/// Long strings that are looked for by their length before they are hashed.
+const LENGTHS: usize = 64;
 const FREE: u32 = u32::MAX;
 
 /// A number that no file can know.
@@ -14,32 +20,62 @@ pub fn secret_seed() -> u64 {
     RandomState::new().build_hasher().finish() | 1
 }
 
+#[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
+#[inline]
 fn word(raw: &[u8]) -> u64 {
     let mut bytes = [0u8; 8];
     bytes[..raw.len()].copy_from_slice(raw);
     u64::from_le_bytes(bytes)
 }
 
-#[inline]
+#[inline(always)]
 fn whole_word(raw: &[u8]) -> u64 {
     u64::from_le_bytes([raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7]])
 }
 
+/// One step: 16 bytes into a state that no file can know.
+#[inline(always)]
+fn absorb(state: u64, pair: &[u8]) -> u64 {
+    fold(whole_word(pair) ^ K0 ^ state.rotate_left(32), whole_word(&pair[8..]) ^ state)
+}
+
 pub fn hash(seed: u64, data: &[u8]) -> u64 {
     let mut state = seed ^ fold(data.len() as u64 ^ K0, K1);
-    let mut pairs = data.chunks_exact(16);
+    let mut rest = data;
+    if data.len() >= LONG {
+        (state, rest) = absorb_in_lanes(state, data);
+    }
+    let mut pairs = rest.chunks_exact(16);
     for pair in &mut pairs {
-        state = fold(whole_word(pair) ^ K0 ^ state.rotate_left(32), whole_word(&pair[8..]) ^ state);
+        state = absorb(state, pair);
     }
     let rest = pairs.remainder();
     let (low, high) = rest.split_at(rest.len().min(8));
     state = fold(word(low) ^ K1 ^ state.rotate_left(32), word(high) ^ state);
     fold(state ^ seed, K1)
+}
+
+/// Most of a long string, and what is left of it. A step waits for the one before it, so several go on side by side.
+#[inline(never)]
+fn absorb_in_lanes(state: u64, data: &[u8]) -> (u64, &[u8]) {
+    let mut lanes = [0u64; LANES];
+    for (lane, number) in lanes.iter_mut().zip(1..) {
+        *lane = fold(state ^ K1, K0.wrapping_mul(number));
+    }
+    let mut strides = data.chunks_exact(16 * LANES);
+    for stride in &mut strides {
+        for (lane, pair) in lanes.iter_mut().zip(stride.chunks_exact(16)) {
+            *lane = absorb(*lane, pair);
+        }
+    }
+    // One after another, so that it matters which lane had which bytes.
+    let state = lanes.iter().fold(state, |state, lane| fold(lane ^ K0 ^ state.rotate_left(32), lane ^ state));
+    (state, strides.remainder())
 }
 
 /// For maps whose keys are made by `hash`.
@@ -67,11 +103,20 @@ pub struct Interner {
     ends: Vec<usize>,
     hashes: Vec<u64>,
     slots: Vec<u32>,
+    /// The long strings that came last, by length: the list of all ranks stands in every dump.
+    long: [u32; LENGTHS],
 }
 
 impl Interner {
     pub fn new(seed: u64) -> Self {
-        Self { seed, bytes: Vec::new(), ends: Vec::new(), hashes: Vec::new(), slots: vec![FREE; 64] }
+        Self {
+            seed,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            hashes: Vec::new(),
+            slots: vec![FREE; 64],
+            long: [FREE; LENGTHS],
+        }
     }
 
     pub fn get(&self, index: u32) -> &[u8] {
@@ -82,6 +127,20 @@ impl Interner {
 
     /// The string's number and whether it is new. `admit` may refuse a new one.
     pub fn intern<E>(&mut self, data: &[u8], admit: impl FnOnce() -> Result<(), E>) -> Result<(u32, bool), E> {
+        if data.len() < LONG {
+            return self.look_up(data, admit);
+        }
+        // Comparing with one candidate takes less time than hashing, and no file can make it more than one.
+        let place = data.len() % LENGTHS;
+        if self.long[place] != FREE && self.get(self.long[place]) == data {
+            return Ok((self.long[place], false));
+        }
+        let found = self.look_up(data, admit)?;
+        self.long[place] = found.0;
+        Ok(found)
+    }
+
+    fn look_up<E>(&mut self, data: &[u8], admit: impl FnOnce() -> Result<(), E>) -> Result<(u32, bool), E> {
         let hash = hash(self.seed, data);
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
@@ -179,7 +238,7 @@ impl Numbering {
 
 #[cfg(test)]
 mod tests {
-    use super::{Interner, Numbering};
+    use super::{hash, Interner, Numbering, LONG};
 
     #[test]
     fn equal_strings_have_one_number() {
@@ -191,6 +250,36 @@ mod tests {
                 assert_eq!(interner.get(i), text.as_bytes());
             }
         }
+    }
+
+    #[test]
+    fn long_strings_that_differ_anywhere_have_numbers_of_their_own() {
+        for length in [LONG, LONG + 1, 5 * LONG - 1] {
+            let mut interner = Interner::new(5);
+            let mut known = Vec::new();
+            for at in 0..length {
+                let mut text = vec![b'x'; length];
+                text[at] = b'y';
+                known.push(hash(5, &text));
+                assert_eq!(interner.intern(&text, || Ok::<(), ()>(())), Ok((at as u32, true)));
+                assert_eq!(interner.intern(&text, || Ok::<(), ()>(())), Ok((at as u32, false)));
+            }
+            known.sort_unstable();
+            known.dedup();
+            assert_eq!(known.len(), length);
+        }
+    }
+
+    #[test]
+    fn bytes_that_change_places_change_the_hash() {
+        let text: Vec<u8> = (0..LONG).map(|at| (at / 16) as u8).collect();
+        let mut hashes: Vec<u64> =
+            (16..LONG).step_by(16).map(|at| [&text[at..], &text[..at]].concat()).map(|text| hash(5, &text)).collect();
+        hashes.push(hash(5, &text));
+        let count = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), count);
     }
 
     #[test]

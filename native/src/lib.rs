@@ -18,6 +18,7 @@ mod messages;
 mod mould;
 pub mod names;
 pub mod packing;
+mod ranks;
 mod reader;
 mod record;
 mod signature;

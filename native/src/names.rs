@@ -1,4 +1,4 @@
-//! Names as recorders write them: operations and lists of ranks as text.
+//! The names of operations, as recorders write them.
 
 const MAX_DIGITS: usize = 9;
 
@@ -35,41 +35,23 @@ fn message(op: &[u8]) -> Option<Option<(i64, i64)>> {
     rest.is_empty().then_some(Some(if to_other { (own, other) } else { (other, own) }))
 }
 
-fn number(text: &[u8]) -> Option<(i64, &[u8])> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == 0 || digits > MAX_DIGITS {
-        return None;
-    }
-    let value = text[..digits].iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
-    Some((value, &text[digits..]))
-}
-
-/// The ranks in "[0, 1, 2]"; None when the text is no such list.
-pub fn parse_ranks(text: &[u8]) -> Option<Vec<u32>> {
-    let mut ranks = Vec::new();
-    let mut rest = without_spaces(text.strip_prefix(b"[")?);
-    if rest == b"]" {
-        return Some(ranks);
-    }
-    loop {
-        let (rank, after) = number(rest)?;
-        ranks.push(u32::try_from(rank).ok()?);
-        match without_spaces(after) {
-            b"]" => return Some(ranks),
-            [b',', after @ ..] => rest = without_spaces(after),
-            _ => return None,
+/// The number that a text begins with, and the rest.
+#[inline]
+pub fn number(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (mut value, mut digits) = (0, 0);
+    while let Some(digit @ b'0'..=b'9') = text.get(digits) {
+        value = value * 10 + i64::from(digit - b'0');
+        digits += 1;
+        if digits > MAX_DIGITS {
+            return None;
         }
     }
-}
-
-fn without_spaces(text: &[u8]) -> &[u8] {
-    let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
-    &text[spaces..]
+    (digits > 0).then(|| (value, &text[digits..]))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_ranks, split_name, OpName};
+    use super::{split_name, OpName};
 
     fn name(lib: &'static str, op: &'static str, peers: Option<(i64, i64)>) -> OpName<'static> {
         OpName { lib: lib.as_bytes(), op: op.as_bytes(), peers }
@@ -89,17 +71,6 @@ mod tests {
     fn near_messages_are_ops_of_their_own() {
         for op in ["send 0->1 ", "send 0=>1", "send ->1", "send 1234567890->1", "send 0->", "sendx 0->1"] {
             assert_eq!(split_name(op.as_bytes()).op, op.as_bytes());
-        }
-    }
-
-    #[test]
-    fn lists_of_ranks_are_read_as_python_does() {
-        assert_eq!(parse_ranks(b"[0, 1, 2]"), Some(vec![0, 1, 2]));
-        assert_eq!(parse_ranks(b"[ 7 ,8]"), Some(vec![7, 8]));
-        assert_eq!(parse_ranks(b"[]"), Some(vec![]));
-        assert_eq!(parse_ranks(b"[ ]"), Some(vec![]));
-        for text in ["", "[", "[0", "[0,]", "[,0]", "[0 1]", " [0]", "[0]x", "[-1]", "[1234567890]", "[0\t]"] {
-            assert_eq!(parse_ranks(text.as_bytes()), None, "{text}");
         }
     }
 }

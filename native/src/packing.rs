@@ -38,10 +38,9 @@ pub fn put_optional_i64(out: &mut Vec<u8>, value: Option<i64>) {
 
 /// The first value, then differences: one step for all, or each in as few bytes as the largest needs.
 pub fn put_ints(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = i64> + Clone) {
-    put_u32(out, values.len() as u32);
+    let count = values.len();
     let mut rest = values;
-    let Some(first) = rest.next() else { return };
-    put_i64(out, first);
+    let Some(first) = rest.next() else { return put_u32(out, 0) };
     let differences = rest.scan(first, |before, value| {
         let difference = value.wrapping_sub(*before);
         *before = value;
@@ -55,14 +54,24 @@ pub fn put_ints(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = i64> + 
         most = most.max(difference);
     }
     if all_equal {
-        put_u8(out, 0);
-        put_i64(out, step);
-        return;
+        return put_steps(out, count, first, step);
     }
+    put_u32(out, count as u32);
+    put_i64(out, first);
     let width = signed_width(least, most);
     put_u8(out, width as u8);
     for difference in differences {
         out.extend_from_slice(&difference.to_le_bytes()[..width]);
+    }
+}
+
+/// Numbers of which each is a step from the one before.
+pub fn put_steps(out: &mut Vec<u8>, count: usize, first: i64, step: i64) {
+    put_u32(out, count as u32);
+    if count > 0 {
+        put_i64(out, first);
+        put_u8(out, 0);
+        put_i64(out, step);
     }
 }
 

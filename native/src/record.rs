@@ -234,8 +234,8 @@ fn channel(tracks: &Tracks<'_>, call: &Call, rank: i64) -> Option<Channel> {
     let (mut source, mut destination) = tracks.tables.known_signature(call.signature).peers?;
     if let Some(members) = tracks.dump.groups[call.group as usize].members {
         let ranks = &tracks.tables.known_members(members).ranks;
-        if let (Some(&from), Some(&to)) = (ranks.get(source as usize), ranks.get(destination as usize)) {
-            (source, destination) = (i64::from(from), i64::from(to));
+        if let (Some(from), Some(to)) = (ranks.get(source), ranks.get(destination)) {
+            (source, destination) = (from, to);
         }
     }
     (rank == source || rank == destination).then_some((call.group, source, destination))

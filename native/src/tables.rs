@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::blake2b::digest;
 use crate::entry::Entry;
 use crate::interner::{secret_seed, Interner, Numbering};
-use crate::names::parse_ranks;
-use crate::packing::{put_i64, put_ints, put_text, put_u32, put_u64, put_u8};
+use crate::packing::{put_i64, put_text, put_u32, put_u64, put_u8};
+use crate::ranks::Ranks;
 use crate::signature::{Side, Signature};
 use crate::tokens::{match_token, message_token, stack_token};
 use crate::{NotMine, Taken};
@@ -55,7 +55,7 @@ pub struct KnownStack {
 
 pub struct Members {
     pub key: u64,
-    pub ranks: Vec<u32>,
+    pub ranks: Ranks,
 }
 
 pub struct Tables {
@@ -278,18 +278,18 @@ impl Tables {
             return Ok(known);
         }
         let raw = self.texts.get(text);
-        let ranks = if raw.is_empty() { Vec::new() } else { parse_ranks(raw).ok_or(NotMine)? };
+        let ranks = if raw.is_empty() { Ranks::NONE } else { Ranks::parse(raw).ok_or(NotMine)? };
         if ranks.len() > MAX_RANKS {
             return Err(NotMine);
         }
-        let known = (!ranks.is_empty()).then(|| self.say_members(ranks));
+        let known = (ranks.len() > 0).then(|| self.say_members(ranks));
         self.members_of_text.insert(text, known);
         Ok(known)
     }
 
-    fn say_members(&mut self, ranks: Vec<u32>) -> u32 {
+    fn say_members(&mut self, ranks: Ranks) -> u32 {
         let mut payload = Vec::new();
-        put_ints(&mut payload, ranks.iter().map(|&rank| i64::from(rank)));
+        ranks.put(&mut payload);
         let key = self.say_by_content(Kind::Members, &payload);
         self.members.push(Members { key, ranks });
         self.members.len() as u32 - 1

@@ -17,12 +17,11 @@ from forkpoint.model.trace import Ints, Tables, Track
 def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
     """For each group and channel the slots where its members part in *what* they did. Waiting is looked at later."""
     found: list[Parting] = []
+    differing = _DifferingSlots(timeline.tables)
     for group in timeline.groups:
-        found += _metadata_partings(group, timeline)
+        found += _metadata_partings(group, differing.of(group), timeline)
         found += _volume_partings(group, timeline)
-    for channel in timeline.channels:
-        found += _message_partings(channel, timeline)
-    return tuple(found)
+    return (*found, *_message_partings(timeline))
 
 
 def cohorts_at(group: GroupTimeline, seq: int, timeline: Timeline) -> tuple[Cohort, ...]:
@@ -133,11 +132,25 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
     )
 
 
-def _metadata_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
-    differing = differing_seqs((t for r in group.traces if (t := group.track(r))), timeline.tables)
-    if not differing.size:
+class _DifferingSlots:
+    """The first slot of a group in which tracks differ. Groups whose members did the same are looked at once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._known: dict[frozenset[int], int | None] = {}
+
+    def of(self, group: GroupTimeline) -> int | None:
+        kinds = frozenset(kind for kind, _ in group.kinds)
+        if kinds not in self._known:
+            tracks = (group.track(rank) for _, rank in group.kinds)
+            differing = differing_seqs((track for track in tracks if track), self._tables)
+            self._known[kinds] = int(differing[0]) if differing.size else None
+        return self._known[kinds]
+
+
+def _metadata_partings(group: GroupTimeline, seq: int | None, timeline: Timeline) -> list[Parting]:
+    if seq is None:
         return []
-    seq = int(differing[0])
     tracks = ((r, t) for r in group.traces if (t := group.track(r)))
     tokens = {r: t for r, track in tracks if (t := token_at(track, seq, timeline.tables)) is not None}
     return [Parting(PartingKind.METADATA, group.group, None, seq, _by_token(tokens))]
@@ -153,10 +166,10 @@ def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
 
 def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
     """all_to_all: what all members send must be what all members receive. Needs every member."""
-    volumes = {r: t.volumes for r, t in group.traces.items() if t.volumes is not None}
     everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
-    if len(volumes) < len(group.group.ranks) or not (group.group.declared or everyone):
+    if not group.all_volumes or not (group.group.declared or everyone):
         return []
+    volumes = {rank: told for rank, trace in group.traces.items() if (told := trace.volumes)}
     seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
     if seq is None:
         return []
@@ -170,6 +183,10 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
 
 def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
     """The first slot that every member holds and in which more or less is sent than received."""
+    common = kept[0][0]
+    if all(np.array_equal(seqs, common) for seqs, _ in kept):  # as it usually is
+        bad = common[np.sum([more for _, more in kept], axis=0) != 0]
+        return int(bad[0]) if bad.size else None
     seqs = np.concatenate([seqs for seqs, _ in kept])
     slots, which, holders = np.unique(seqs, return_inverse=True, return_counts=True)
     excess = np.zeros(len(slots), np.int64)
@@ -178,11 +195,16 @@ def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
     return int(bad[0]) if bad.size else None
 
 
-def _message_partings(channel: Channel, timeline: Timeline) -> list[Parting]:
+def _message_partings(timeline: Timeline) -> list[Parting]:
     """Sender and receiver disagree on the size of the n-th message; needs both ends counted from the first."""
-    if not channel.counted or channel.sent is None or channel.received is None:
-        return []
-    differing = differing_seqs((channel.sent, channel.received), timeline.tables)
-    ends = ((channel.source,), (channel.destination,))
-    key = (channel.source, channel.destination)
-    return [Parting(PartingKind.MESSAGE, channel.group, key, int(differing[0]), ends)] if differing.size else []
+    found: dict[int, int] = {}
+    for channel, alike in timeline.channels.by_kind():
+        if channel.counted and channel.sent and channel.received:
+            differing = differing_seqs((channel.sent, channel.received), timeline.tables)
+            found.update(dict.fromkeys(alike, int(differing[0])) if differing.size else {})
+    return [_message_parting(timeline.channels[index], seq) for index, seq in sorted(found.items())]
+
+
+def _message_parting(channel: Channel, seq: int) -> Parting:
+    ends = (channel.source, channel.destination)
+    return Parting(PartingKind.MESSAGE, channel.group, ends, seq, ((channel.source,), (channel.destination,)))

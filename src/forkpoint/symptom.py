@@ -29,7 +29,7 @@ def find_symptom(incident: Incident) -> Symptom | None:
 
 
 def is_pending(incident: Incident) -> bool:
-    return any(incident.timeline.positions.values())
+    return bool(incident.timeline.stands)
 
 
 def _must_hang(incident: Incident) -> bool:

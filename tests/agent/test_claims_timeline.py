@@ -93,7 +93,7 @@ def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) 
             if not is_one_of_its_name(group, rank, case):
                 continue
             status = missing([rank], group.group.name, top).check(case).status
-            if rank not in group.traces or rank in group.blind_after or rank in group.evicted:
+            if rank not in group.traces or rank in group.blind_after or group.is_evicted(rank):
                 assert status is not Status.SUPPORTED
             else:
                 assert status is (Status.SUPPORTED if lasts[rank] < top else Status.CONTRADICTED)

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from bench.generate import encode_dump
 from bench.job import Job
+from forkpoint.ingest.flight_recorder.native import NativePacker
+from forkpoint.packed.tables import Kind
 from ingest.encode import encode
 from ingest.samples import CASES, T0, dump, entry
 from native.compare import Pair
@@ -72,6 +74,49 @@ def test_a_dump_that_states_its_rank_is_read_the_same(pair: Pair):
 
     assert pair.assert_same(data)
     assert pair.packer.decode(data).stated == 3
+
+
+LISTS = {
+    "a world": list(range(100_003)),
+    "steps": list(range(5, 9_000, 8)),
+    "down": list(range(1_200, -1, -1)),
+    "one": [7],
+    "one twice": [7, 7],
+    "more digits than six": list(range(999_990, 1_000_010)),
+    "one is missing": [rank for rank in range(3_000) if rank != 1_234],
+    "the last is apart": [*range(600), 700],
+}
+
+
+@pytest.mark.parametrize("space", [", ", ",", ",  "])
+@pytest.mark.parametrize("ranks", LISTS.values(), ids=LISTS)
+def test_lists_of_ranks_are_read_the_same(pair: Pair, ranks: list[int], space: str):
+    group = {"name": "0", "desc": "default_pg", "ranks": f"[{space.join(map(str, ranks))}]"}
+
+    for _ in range(2):
+        assert pair.assert_same(encode(dump([entry(0)], pg_config={"0": group})))
+    assert [pair.native.members(key) for key in pair.native.entries(Kind.MEMBERS)] == [tuple(ranks)]
+    pair.assert_same_tables()
+
+
+def test_long_texts_that_differ_in_one_byte_are_told_apart(pair: Pair):
+    names = ["x" * at + "y" + "x" * (700 - at) for at in range(0, 700, 7)]
+
+    for name in [*names, *names]:
+        assert pair.assert_same(encode(dump([entry(i, thread_name=name) for i in range(2)])))
+    pair.assert_same_tables()
+    assert set(names) <= {text.decode() for text in pair.native.entries(Kind.TEXT).values()}
+
+
+def test_a_dump_in_memory_that_can_be_written_to_is_read_the_same(packer: NativePacker):
+    data = encode(whole_dump(3, 60))
+    memory = memoryview(bytearray(b"\xff" * 9 + data + b"\xff" * 9))
+
+    from_bytes = packer.decode(data)
+    assert from_bytes is not None
+    assert packer.decode(memory[9:-9]) == from_bytes
+    assert packer.decode(memory[9:-8]) is None
+    assert packer.decode(memory[9:9]) is None
 
 
 def test_fields_that_nobody_knows_are_skipped(pair: Pair):

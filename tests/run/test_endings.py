@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ while not os.path.exists("daemon"):
     os.sched_yield()
 sys.exit(int(sys.argv[1]))
 """
+
+
+@pytest.fixture(autouse=True)
+def _hangups_are_heard() -> Iterator[None]:
+    """Tests that are themselves run under nohup would have every run inherit that they are ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def begin(folder: Path, *words: str) -> Wrapped:

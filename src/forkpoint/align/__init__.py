@@ -3,17 +3,18 @@
 Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import numpy as np
 
 from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
 from forkpoint.align.positions import Positions
+from forkpoint.align.stands import AlignedStands
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
 from forkpoint.model.timeline import UNBOUNDED, Timeline
 from forkpoint.model.tokens import numel
-from forkpoint.model.trace import RankTrace
+from forkpoint.packed.rows import Rows, read_rows
 from forkpoint.packed.traces import PackedTraces, TracesByRank
 
 MAX_WORLD = 1_000_000
@@ -21,33 +22,32 @@ MAX_WORLD = 1_000_000
 
 
 def align(capture: Capture) -> Timeline:
-    traces = _by_rank(capture.traces)
+    traces = TracesByRank(capture.traces)
     world = _world(capture)
-    groups = align_groups(traces, world)
-    channels = align_channels(traces, world)
-    blind = frozenset(r for g in groups.values() for r in g.blind_after) | {r for r, t in traces.items() if t.cut}
+    rows = read_rows(traces.in_order)
+    groups = align_groups(rows, traces, world)
+    channels = align_channels(rows, traces.in_order, world)
+    cut = traces.in_order.ranks[traces.in_order.heads["cut"] != 0]
+    blind = frozenset(rank for group in groups for rank in group.blind_after) | frozenset(cut.tolist())
     return Timeline(
         world=world,
         unseen=_unseen(capture, world),
         traces=traces,
-        groups=tuple(groups.values()),
-        channels=tuple(channels.values()),
-        positions=Positions(traces, blind, groups, channels),
+        groups=tuple(sorted(groups, key=lambda timeline: timeline.group)),
+        channels=channels,
+        positions=Positions(traces, blind, rows, groups, channels),
+        stands=AlignedStands(rows, traces.in_order, groups, channels, blind),
         blind=blind,
-        entering=frozenset(_entering(traces)),
+        entering=_entering(rows, traces.in_order),
         tables=capture.tables,
     )
 
 
-def _entering(traces: Mapping[int, RankTrace]) -> Iterator[int]:
-    for rank, trace in traces.items():
-        tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
-        if any(track and track.active_state in (OpState.ENTERING, OpState.ABORTED) for track in tracks):
-            yield rank
-
-
-def _by_rank(traces: Sequence[RankTrace]) -> Mapping[int, RankTrace]:
-    return TracesByRank(traces) if isinstance(traces, PackedTraces) else {t.rank: t for t in traces}
+def _entering(rows: Rows, traces: PackedTraces) -> frozenset[int]:
+    pending = [shape.first_active is not None and shape.ops[shape.first_active].state for shape in rows.kinds]
+    kinds = [kind for kind, state in enumerate(pending) if state in (OpState.ENTERING, OpState.ABORTED)]
+    found = [table.trace[np.isin(table.kind, kinds)] for table in (rows.groups, rows.channels)]
+    return frozenset(traces.ranks[np.concatenate(found)].tolist())
 
 
 def _world(capture: Capture) -> tuple[int, ...]:

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from forkpoint.align.held import HeldGroups
+from forkpoint.align.held import NOT_HELD, GroupRows, HeldGroups
 from forkpoint.model.timeline import GroupTimeline
-from forkpoint.model.trace import GroupTrace, RankTrace, ReadGroup
 from forkpoint.model.world import ProcessGroup
-
-Key = tuple[object, object]
-"""Of a group, as its traces tell it."""
+from forkpoint.packed.entries import TrackShape
+from forkpoint.packed.rows import NO_KIND, GroupName, GroupTracks, Rows
+from forkpoint.packed.traces import TracesByRank
 
 # When one of these is done on one member, every member has issued it. A root may finish the others alone.
 SYNCHRONISING = frozenset(
@@ -28,78 +27,104 @@ SYNCHRONISING = frozenset(
     }
 )
 
-
-@dataclass(slots=True)
-class _Found:
-    """A group on its way: what it is called, and where the ranks that hold it do."""
-
-    name: str
-    members: tuple[int, ...] | None
-    desc: str
-    places: dict[int, int]
+_NOBODY: Mapping[int, int] = {}
 
 
-def align_groups(traces: Mapping[int, RankTrace], world: tuple[int, ...]) -> dict[Key, GroupTimeline]:
-    """One timeline per group of the job, by the key that its traces have, sorted by name and members."""
-    found: dict[Key, _Found] = {}
-    for rank in sorted(traces):
-        for place, group in traces[rank].placed_groups():
-            known = found.setdefault(group.key, _Found(group.name, group.members, group.desc, {}))
-            known.desc = min(known.desc, group.desc)
-            known.places[rank] = place
-    timelines = {key: _timeline(group, traces, world) for key, group in found.items()}
-    return dict(sorted(timelines.items(), key=lambda item: item[1].group))
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is known of all ranks before any group is looked at."""
+
+    world: tuple[int, ...]
+    traces: TracesByRank
+    cut: frozenset[int]
+    tracks: GroupTracks
+    surely_issued: list[int]
+    """Per kind of track."""
+    last_seq: list[int]
+
+    def kinds(self, held: HeldGroups) -> list[int]:
+        """Of each rank's track; NO_KIND without ops."""
+        rows = held.rows
+        if isinstance(rows, range):
+            return self.tracks.kind[rows.start : rows.stop].tolist()
+        return [NO_KIND if row == NOT_HELD else int(self.tracks.kind[row]) for row in rows]
 
 
-def _timeline(found: _Found, traces: Mapping[int, RankTrace], world: tuple[int, ...]) -> GroupTimeline:
-    name, desc, members, places = found.name, found.desc, found.members, found.places
-    group = ProcessGroup(name, desc, members or _seen_members(name, desc, places, world), declared=members is not None)
-    held = HeldGroups(traces, places, ReadGroup(name, desc, members))
-    present = {rank: places.get(rank, -1) for rank in group.ranks if rank in traces}
-    shown = held if present == places else HeldGroups(traces, present, ReadGroup(name, desc, members))
+def align_groups(rows: Rows, traces: TracesByRank, world: tuple[int, ...]) -> tuple[GroupTimeline, ...]:
+    """By the numbers that the rows give them."""
+    table = GroupRows(rows, traces)
+    job = _Job(
+        world=world,
+        traces=traces,
+        cut=frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist()),
+        tracks=rows.groups,
+        surely_issued=[_surely_issued(shape) for shape in rows.kinds],
+        last_seq=[shape.last_seq for shape in rows.kinds],
+    )
+    return tuple(_timeline(table.held(number), name, job) for number, name in enumerate(rows.names))
+
+
+def _timeline(held: HeldGroups, name: GroupName, job: _Job) -> GroupTimeline:
+    members = name.members or _seen_members(name, held, job.world)
+    group = ProcessGroup(name.name, name.desc, members, declared=name.members is not None)
+    shown = held.among([rank for rank in sorted(members) if rank in job.traces])
+    kinds = job.kinds(shown)
     return GroupTimeline(
         group=group,
         traces=shown,
-        blind_after=_blind_after(shown, traces),
-        evicted=frozenset(r for r, g in shown.items() if g.collectives is None and not traces[r].from_start),
-        maybe=() if group.declared else _may_belong(group, held, traces, world),
+        blind_after=_blind_after(shown, kinds, job),
+        kinds=_one_of_each(shown, kinds),
+        all_volumes=len(shown) == len(members) and _all_volumes(shown, job),
+        maybe=() if group.declared else _may_belong(group, held, job),
     )
 
 
-def _seen_members(name: str, desc: str, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:
+def _all_volumes(shown: HeldGroups, job: _Job) -> bool:
+    return NOT_HELD not in shown.rows and bool(job.tracks.volumes[list(shown.rows)].all())
+
+
+def _seen_members(name: GroupName, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:
     """Gloo's dumps do not say who belongs to a group: the default group is the world, of others only users are known."""
-    return world if desc == "default_pg" or name == "0" else tuple(sorted(held))
+    return world if name.desc == "default_pg" or name.name == "0" else tuple(sorted(held))
 
 
-def _may_belong(
-    group: ProcessGroup, held: HeldGroups, traces: Mapping[int, RankTrace], world: tuple[int, ...]
-) -> tuple[int, ...]:
+def _one_of_each(shown: HeldGroups, kinds: list[int]) -> tuple[tuple[int, int], ...]:
+    found: dict[int, int] = {}
+    for rank, kind in zip(shown, kinds, strict=True):
+        found.setdefault(kind, rank)
+    return tuple((kind, rank) for kind, rank in found.items() if kind != NO_KIND)
+
+
+def _may_belong(group: ProcessGroup, held: HeldGroups, job: _Job) -> tuple[int, ...]:
     """Every member has issued what one of them has done with all: a dump from the start that holds none of it is of no
     member. What other ranks are, nothing says.
     """
-    used = any(_surely_issued(g) for g in held.values())
-    outside = {r for r, t in traces.items() if used and t.from_start and not t.cut}
-    return tuple(r for r in world if r not in group.ranks and r not in outside)
+    used = any(kind != NO_KIND and job.surely_issued[kind] for kind in set(job.kinds(held)))
+    known = frozenset(group.ranks)
+    return tuple(r for r in job.world if r not in known and not (used and _tells_all(r, job)))
 
 
-def _blind_after(present: HeldGroups, traces: Mapping[int, RankTrace]) -> dict[int, int]:
+def _tells_all(rank: int, job: _Job) -> bool:
+    """Its dump is whole, from the first op on: what it does not hold the rank did not do."""
+    return rank in job.traces and rank not in job.cut and job.traces[rank].from_start
+
+
+def _blind_after(shown: HeldGroups, kinds: list[int], job: _Job) -> Mapping[int, int]:
     """Ranks that may have gone on after their dump's last op: it was cut, or it was taken before its peers' dumps."""
-    known_by_peers = max((_surely_issued(g) for g in present.values()), default=0)
+    distinct = set(kinds)
+    known_by_peers = max((job.surely_issued[kind] for kind in distinct if kind != NO_KIND), default=0)
+    last = {kind: 0 if kind == NO_KIND else job.last_seq[kind] for kind in distinct}
+    if not job.cut and all(seq >= known_by_peers for seq in last.values()):
+        return _NOBODY
     blind: dict[int, int] = {}
-    for rank, group in present.items():
-        track = group.collectives
-        last = track.last_seq if track else 0
-        if traces[rank].cut or (last < known_by_peers and not _may_be_evicted(group, traces[rank])):
-            blind[rank] = last
+    for rank, kind in zip(shown, kinds, strict=True):
+        may_be_evicted = kind == NO_KIND and not job.traces[rank].from_start
+        if rank in job.cut or (last[kind] < known_by_peers and not may_be_evicted):
+            blind[rank] = last[kind]
     return blind
 
 
-def _surely_issued(group: GroupTrace) -> int:
+def _surely_issued(shape: TrackShape) -> int:
     """The highest seq that, done here, must have been issued by every member."""
-    track = group.collectives
-    done = track.last_done if track else None
+    done = None if shape.last_done is None else shape.ops[shape.last_done]
     return done.seq if done and all(s.op in SYNCHRONISING for s in done.signatures) else 0
-
-
-def _may_be_evicted(group: GroupTrace, trace: RankTrace) -> bool:
-    return group.collectives is None and not trace.from_start

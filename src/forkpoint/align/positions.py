@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from forkpoint.align.channels import ChannelKey
-from forkpoint.align.groups import Key
-from forkpoint.model.timeline import Channel, GroupTimeline, Position
-from forkpoint.model.trace import RankTrace
+from forkpoint.align.channels import AlignedChannels
+from forkpoint.model.timeline import GroupTimeline, Position
+from forkpoint.packed.rows import Rows
+from forkpoint.packed.traces import TracesByRank
 
 
 class Positions(Mapping[int, tuple[Position, ...]]):
@@ -13,13 +13,15 @@ class Positions(Mapping[int, tuple[Position, ...]]):
 
     def __init__(
         self,
-        traces: Mapping[int, RankTrace],
+        traces: TracesByRank,
         blind: frozenset[int],
-        groups: Mapping[Key, GroupTimeline],
-        channels: Mapping[ChannelKey, Channel],
+        rows: Rows,
+        groups: tuple[GroupTimeline, ...],
+        channels: AlignedChannels,
     ) -> None:
         self._traces = traces
         self._blind = blind
+        self._numbers = rows.numbers
         self._groups = groups
         self._channels = channels
 
@@ -28,14 +30,15 @@ class Positions(Mapping[int, tuple[Position, ...]]):
             raise KeyError(rank)
         trace = self._traces[rank]
         found: list[Position] = []
+        numbers: list[int] = []
         for group in trace.groups:
-            timeline, track = self._groups[group.key], group.collectives
+            numbers.append(self._numbers[group.key])
+            timeline, track = self._groups[numbers[-1]], group.collectives
             if track and rank in timeline.traces and (op := track.first_active):
                 found.append(Position(op, timeline.group, None))
-        for end in trace.channels:
+        for index, end in zip(trace.channel_groups(), trace.channels, strict=True):
             if op := end.messages.first_active:
-                channel = self._channels[end.group.key, end.source, end.destination]
-                found.append(Position(op, channel.group, (end.source, end.destination)))
+                found.append(Position(op, self._channels.groups[numbers[index]], (end.source, end.destination)))
         return tuple(sorted(found, key=lambda position: position.op.record_id))
 
     def __contains__(self, rank: object) -> bool:

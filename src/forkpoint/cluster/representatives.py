@@ -13,7 +13,7 @@ from forkpoint.ingest.summary_file import add_summary
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Verdict
-from forkpoint.packed.trace import PackedRecord
+from forkpoint.packed.trace import Record
 
 AT_MOST = 8
 
@@ -37,7 +37,7 @@ def choose_ranks(verdict: Verdict) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*chosen, *sorted(firsts)]))[:AT_MOST]
 
 
-def records_of(summary: bytes, capture: Capture) -> dict[int, PackedRecord]:
+def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
     """What the summary keeps of each rank, in that dump of it which was diagnosed: older ones may lie beside it."""
     reading = Reading()
     add_summary(io.BytesIO(summary), "summary", reading)
@@ -46,7 +46,7 @@ def records_of(summary: bytes, capture: Capture) -> dict[int, PackedRecord]:
 
 
 def fetch_representatives(
-    verdict: Verdict, records: dict[int, PackedRecord], engine: Engine, nodes: Iterable[str], folder: Path
+    verdict: Verdict, records: dict[int, Record], engine: Engine, nodes: Iterable[str], folder: Path
 ) -> tuple[Representative, ...]:
     """Into the folder, each checked against its summary: a dump that says something else is not kept."""
     known = tuple(nodes)
@@ -65,7 +65,7 @@ def with_representatives(verdict: Verdict, fetched: Iterable[Representative]) ->
     return replace(verdict, coverage=replace(verdict.coverage, notes=(*verdict.coverage.notes, *notes)))
 
 
-def _fetch(record: PackedRecord, engine: Engine, nodes: tuple[str, ...], folder: Path) -> Representative:
+def _fetch(record: Record, engine: Engine, nodes: tuple[str, ...], folder: Path) -> Representative:
     got = _read(record, engine, nodes)
     problem = got.why if isinstance(got, Failed) else _difference(record, got)
     if isinstance(got, Failed) or problem:
@@ -75,7 +75,7 @@ def _fetch(record: PackedRecord, engine: Engine, nodes: tuple[str, ...], folder:
     return Representative(record.rank, record.file, str(kept), None)
 
 
-def _read(record: PackedRecord, engine: Engine, nodes: tuple[str, ...]) -> bytes | Failed:
+def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | Failed:
     """A name is what some node wrote: it must be a path, of one of the nodes that were asked."""
     node = next((node for node in nodes if record.file.startswith(f"{node}:/")), None)
     path = record.file.removeprefix(f"{node}:")
@@ -84,7 +84,7 @@ def _read(record: PackedRecord, engine: Engine, nodes: tuple[str, ...]) -> bytes
     return engine.read_file(node, path)
 
 
-def _difference(record: PackedRecord, data: bytes) -> str | None:
+def _difference(record: Record, data: bytes) -> str | None:
     again = Reading()
     try:
         again.add_dump(record.file, data)

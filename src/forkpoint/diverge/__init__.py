@@ -3,7 +3,7 @@
 A rank that waits in one group for a rank that is held in another is a victim: blame follows the waits to their end.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.cohorts import channel_cohorts, cohorts_at
@@ -11,9 +11,10 @@ from forkpoint.diverge.cycles import is_one_thread, left_order, odd_in_cycle
 from forkpoint.diverge.history import next_group
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Replicas
+from forkpoint.diverge.ring import find_cycle
 from forkpoint.diverge.shift import find_shift
 from forkpoint.diverge.vote import odd_at_absence, odd_ranks
-from forkpoint.diverge.waits import Wait, earliest, find_cycle, find_waits, first_in_slots
+from forkpoint.diverge.waits import Wait, Waiting, Waits, earliest, find_waits
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
@@ -86,7 +87,7 @@ def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:
     return max(tracks, key=lambda t: (t.count, -t.last.rank), default=None)
 
 
-def _message_counts(timeline: Timeline, waits: dict[int, Wait]) -> list[Divergence]:
+def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
     """Ends of a channel that are off by some messages. It counts only where somebody waits: order alone is free."""
     shift = find_message_shift(timeline) if waits else None
     if shift is None:
@@ -109,7 +110,7 @@ def _message_counts(timeline: Timeline, waits: dict[int, Wait]) -> list[Divergen
     ]
 
 
-def _left_replicas(hang: Divergence, waits: dict[int, Wait], timeline: Timeline) -> Divergence | None:
+def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
     """Where ends of the channels in which ranks hang did not do what their replicas did: one of them, and only one."""
     held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
     ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
@@ -143,60 +144,62 @@ def _at_channel(hang: Divergence, timeline: Timeline) -> list[Position]:
     ]
 
 
-def _from_waits(waits: dict[int, Wait], timeline: Timeline) -> Divergence | None:
+def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     """The end of the waits: a ring, ranks that nobody holds back, a slot that does not finish, or silence."""
     if not waits:
         return None
     cycle = find_cycle(waits)
     if cycle:
         return _at_cycle(cycle, waits, timeline)
-    slots = first_in_slots(waits)
     free = {r for r in timeline.positions if r not in waits}
-    for_free = [w for w in slots if not free.isdisjoint(w.absent)]
+    for_free = [w for w in waits.waiting if not free.isdisjoint(w.absent)]
     if for_free:
-        due = [w for w in for_free if any(_is_due(r, w, timeline) for r in w.absent if r in free)]
+        due = [w for w in for_free if any(_is_due(r, w, waits, timeline) for r in w.absent if r in free)]
         return _at_wait(earliest(due or for_free), PartingKind.ABSENCE, waits, timeline)
-    stuck = [w for w in slots if not w.on and not w.unknown]
+    stuck = [w for w in waits.waiting if not w.on and not w.unknown]
     if stuck:
         return _at_wait(earliest(stuck), PartingKind.STUCK, waits, timeline)
-    ends = [w for w in slots if not w.on]  # who waits for one that waits is held by what holds that one
-    return _at_wait(_first_missed(ends or slots, waits, timeline), PartingKind.ABSENCE, waits, timeline)
+    ends = [w for w in waits.waiting if not w.on]  # who waits for one that waits is held by what holds that one
+    return _at_wait(_first_missed(ends or waits.waiting, waits, timeline), PartingKind.ABSENCE, waits, timeline)
 
 
-def _first_missed(ends: list[Wait], waits: dict[int, Wait], timeline: Timeline) -> Wait:
+def _first_missed(ends: Sequence[Waiting], waits: Waits, timeline: Timeline) -> int:
     """Members of a group issue a collective at one place of their program. A message is waited for long before it is due,
     so it is missed first only where those who wait in the collective have sent or taken theirs.
     """
-    together = [w for w in ends if w.position.channel is None]
+    channels = [waits.stand(w.first_rank).channel for w in ends]
+    together = [w for w, channel in zip(ends, channels, strict=True) if channel is None]
     if not together:
         return earliest(ends)
-    first = earliest(together)
-    mates = {r for r, w in waits.items() if w.absent is first.absent and w.unknown is first.unknown}
-    replicas = Replicas(timeline)
-    messages = [w for w in ends if w.position.channel and set(w.unknown) & set(first.unknown)]
-    owed = [w for w in messages if replicas.are_past(w.rank, w.position, mates)]
+    first = waits.with_rank(earliest(together))
+    replicas, mates, missed = Replicas(timeline), set(first.ranks), set(first.unknown)
+    alone = [w for w, channel in zip(ends, channels, strict=True) if channel and not missed.isdisjoint(w.unknown)]
+    messages = [waits[w.first_rank] for w in alone]
+    owed = [waits.with_rank(w.rank) for w in messages if replicas.are_past(w.rank, w.position, mates)]
     return earliest(owed or [first])
 
 
-def _at_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> Divergence:
+def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
     """Told from the slot in which the odd ranks are missed."""
     odd = odd_in_cycle(cycle, waits, timeline)
     left = Replicas(timeline).find_left(cycle) if not odd and is_one_thread(cycle, waits) else None
     if left and left.channel is None:
         odd = (left.rank,)
     skipped = left is not None and left.by != 0
-    missed = [w for w in first_in_slots(waits) if not set(odd).isdisjoint(w.on)]
-    usual = [waits[r] for r in cycle if r not in odd] or [waits[r] for r in cycle]
-    found = _at_wait(earliest(missed or usual), PartingKind.CYCLE, waits, timeline)
+    missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.on)]
+    usual = min([r for r in cycle if r not in odd] or cycle, key=lambda rank: (waits.stand(rank).created_ns, rank))
+    found = _at_wait(earliest(missed) if missed else usual, PartingKind.CYCLE, waits, timeline)
     return replace(found, odd=odd, cycle=cycle, left_order=skipped or left_order(cycle, odd, waits, timeline))
 
 
-def _is_due(rank: int, wait: Wait, timeline: Timeline) -> bool:
+def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:
     """The absent rank used to go on in this very group after what it did last: there it is missed first."""
-    return next_group(timeline.traces[rank]) == wait.position.group.name
+    return next_group(timeline.traces[rank]) == waits.stand(waiting.first_rank).group.name
 
 
-def _at_wait(wait: Wait, kind: PartingKind, waits: dict[int, Wait], timeline: Timeline) -> Divergence:
+def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
+    """Told by the wait of this rank."""
+    wait = waits[rank]
     free = tuple(r for r in wait.absent if r not in waits)
     if wait.position.channel is not None:
         return _at_message(wait, kind, free, timeline)
@@ -246,12 +249,12 @@ def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
 
 def _group_hang(group: GroupTimeline) -> int | None:
     """The first slot of the group in which a rank still waits."""
-    active = [t.first_active.seq for r in group.traces if (t := group.track(r)) and t.first_active]
-    return min(active, default=None)
+    tracks = [group.track(rank) for _, rank in group.kinds]
+    return min((t.active_seq for t in tracks if t and t.active_seq is not None), default=None)
 
 
 def _channel_hang(channel: Channel) -> int | None:
-    active = [t.first_active.seq for t in (channel.sent, channel.received) if t and t.first_active]
+    active = [t.active_seq for t in (channel.sent, channel.received) if t and t.active_seq is not None]
     return min(active, default=None)
 
 

@@ -7,12 +7,12 @@ import numpy as np
 from forkpoint.diverge.history import keeps_habit, usual_place
 from forkpoint.diverge.rounds import began_again
 from forkpoint.diverge.shift import PROOF
-from forkpoint.diverge.waits import Wait, who_misses
+from forkpoint.diverge.waits import Wait, Waits, who_misses
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Timeline
 
 
-def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> tuple[int, ...]:
+def odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
     """The one that never issued what most wait in, though they did issue what it waits in; else those few that broke
     their own habit; else the smaller side. Nobody where the ring's calls come from two threads of a rank.
     """
@@ -28,12 +28,12 @@ def odd_in_cycle(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timel
     return _smaller_side(inside, waits, timeline)
 
 
-def is_one_thread(cycle: tuple[int, ...], waits: dict[int, Wait]) -> bool:
+def is_one_thread(cycle: tuple[int, ...], waits: Waits) -> bool:
     """The ring's calls do not come from two threads of a rank, whose order is left to chance."""
     return not in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits))
 
 
-def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait], unseen: int) -> tuple[int, ...]:
+def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int, ...]:
     """The one rank of the ring that is absent from a slot of it, if the rest is absent from none.
 
     It must be alone with it. Those who stand in its own slot with it came there first as well, and may be only further
@@ -47,11 +47,10 @@ def never_issued(cycle: tuple[int, ...], waits: dict[int, Wait], unseen: int) ->
     own = waits[rank]
     busy = frozenset(own.busy)
     did_both = [r for r in who_misses(rank, waits) if r in busy]
-    beside = [r for r, wait in waits.items() if _slot(wait) == _slot(own)]
-    return (rank,) if len(did_both) > len(beside) + len(own.unknown) + unseen else ()
+    return (rank,) if len(did_both) > len(waits.beside(rank)) + len(own.unknown) + unseen else ()
 
 
-def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> bool:
+def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
     """A rank does not just issue the others' op later: it skipped it, or is somewhere else altogether.
 
     Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
@@ -68,13 +67,12 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: dict[int, Wa
     return all(_left_order(rank, waits[rank], timeline) for rank in broke)
 
 
-def _inside(cycle: tuple[int, ...], waits: dict[int, Wait]) -> list[int]:
+def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:
     """All ranks that stand in the ring's slots."""
-    slots = {_slot(waits[r]) for r in cycle}
-    return [r for r, wait in sorted(waits.items()) if _slot(wait) in slots]
+    return sorted({other for rank in cycle for other in waits.beside(rank)})
 
 
-def _broke_habit(inside: Iterable[int], waits: dict[int, Wait], timeline: Timeline) -> tuple[int, ...]:
+def _broke_habit(inside: Iterable[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
     return tuple(r for r in inside if keeps_habit(timeline.traces[r], waits[r].position.op.record_id) is False)
 
 
@@ -111,7 +109,7 @@ def _slot(wait: Wait) -> tuple[object, ...]:
     return (wait.position.group, wait.position.channel, wait.position.op.seq)
 
 
-def _smaller_side(inside: list[int], waits: dict[int, Wait], timeline: Timeline) -> tuple[int, ...]:
+def _smaller_side(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
     """Only between two collectives of groups with the same members, all of them seen: there a vote is fair."""
     sides: dict[tuple[object, ...], list[int]] = {}
     for rank in inside:

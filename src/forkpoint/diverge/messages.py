@@ -5,6 +5,7 @@ buffers that begin anywhere.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,17 @@ class MessageShift:
 
 
 @dataclass(frozen=True, slots=True)
+class _Epoch:
+    """What the ends of channels of one kind issued in an epoch that both hold from its beginning."""
+
+    epoch: int
+    sent: int
+    received: int
+    channels: Sequence[int]
+    """Indexes."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Count:
     channel: Channel
     epoch: int
@@ -37,34 +49,46 @@ class _Count:
 
 def find_message_shift(timeline: Timeline) -> MessageShift | None:
     """The earliest epoch in which ends of a channel differ although the one with fewer has gone on."""
-    groups = {g.group: g for g in timeline.groups}
-    counts = [c for channel in timeline.channels for c in _counts(channel, groups.get(channel.group), timeline)]
-    unequal = [c for c in counts if c.sent != c.received]
+    epochs = [e for channel, alike in timeline.channels.by_kind() for e in _epochs(channel, alike, timeline)]
+    unequal = _unequal(epochs, timeline)
     if not unequal:
         return None
     epoch = min(c.epoch for c in unequal)
     first = [c for c in unequal if c.epoch == epoch]
-    usual = _usual_count([c for c in counts if c.epoch == epoch])
+    equal = [e for e in epochs if e.epoch == epoch and e.sent == e.received]
+    usual = _usual_count(first, equal, timeline)
     chosen = next((c for c in first if _is_waited_on(c.channel, timeline)), first[0])
     return MessageShift(
         chosen.channel, _odd_end(first, usual), chosen.received - chosen.sent, _number(chosen, timeline)
     )
 
 
-def _counts(channel: Channel, group: GroupTimeline | None, timeline: Timeline) -> list[_Count]:
-    """Per epoch that both ends hold from its beginning and that the end with fewer messages has finished."""
-    if channel.sent is None or channel.received is None or {channel.source, channel.destination} & timeline.blind:
+def _epochs(channel: Channel, alike: Sequence[int], timeline: Timeline) -> list[_Epoch]:
+    if channel.sent is None or channel.received is None:
         return []
     sent, received = (sequence(t, timeline.tables).epoch for t in (channel.sent, channel.received))
-    found: list[_Count] = []
-    for epoch in np.union1d(sent, received).tolist():
-        if not (_holds(channel.sent, sent, epoch) and _holds(channel.received, received, epoch)):
-            continue
-        count = _Count(channel, epoch, int((sent == epoch).sum()), int((received == epoch).sum()))
-        fewer = channel.source if count.sent < count.received else channel.destination
-        if count.sent == count.received or _reached(group, fewer) > epoch:
-            found.append(count)
-    return found
+    return [
+        _Epoch(epoch, int((sent == epoch).sum()), int((received == epoch).sum()), alike)
+        for epoch in np.union1d(sent, received).tolist()
+        if _holds(channel.sent, sent, epoch) and _holds(channel.received, received, epoch)
+    ]
+
+
+def _unequal(epochs: list[_Epoch], timeline: Timeline) -> list[_Count]:
+    """Where the end with fewer messages has finished the epoch, in the order of channels."""
+    groups = {g.group: g for g in timeline.groups}
+    found: list[tuple[int, _Count]] = []
+    for e in epochs:
+        for index in e.channels if e.sent != e.received else ():
+            channel = timeline.channels[index]
+            fewer = channel.source if e.sent < e.received else channel.destination
+            if not _is_blind(channel, timeline) and _reached(groups.get(channel.group), fewer) > e.epoch:
+                found.append((index, _Count(channel, e.epoch, e.sent, e.received)))
+    return [count for _, count in sorted(found, key=lambda item: (item[0], item[1].epoch))]
+
+
+def _is_blind(channel: Channel, timeline: Timeline) -> bool:
+    return channel.source in timeline.blind or channel.destination in timeline.blind
 
 
 def _holds(track: Track, epochs: Ints, epoch: int) -> bool:
@@ -78,9 +102,11 @@ def _reached(group: GroupTimeline | None, rank: int) -> int:
     return track.last_seq if track else 0
 
 
-def _usual_count(counts: list[_Count]) -> int | None:
+def _usual_count(unequal: list[_Count], equal: list[_Epoch], timeline: Timeline) -> int | None:
     """What most ends of the epoch issued."""
-    ends = Counter(n for c in counts for n in (c.sent, c.received))
+    ends = Counter(n for c in unequal for n in (c.sent, c.received))
+    for e in equal:
+        ends[e.sent] += 2 * sum(not _is_blind(timeline.channels[index], timeline) for index in e.channels)
     (value, times), *rest = ends.most_common()
     return value if not rest or times > rest[0][1] else None
 

@@ -3,12 +3,12 @@
 import numpy as np
 
 from forkpoint.align.slots import sequence
-from forkpoint.diverge.waits import Wait
+from forkpoint.diverge.waits import Wait, Waits
 from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.trace import Tables, Tokens
 
 
-def began_again(cycle: tuple[int, ...], waits: dict[int, Wait], timeline: Timeline) -> bool:
+def began_again(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
     """One side skipped or added a call; it is no other order of the same calls.
 
     Who stands again in a call that both sides made before, from the very same lines, came round its loop to it. The

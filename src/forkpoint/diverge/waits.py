@@ -1,9 +1,9 @@
 """Who waits for whom: each rank's earliest op that is not done, and the ranks that keep it from finishing."""
 
-from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
+from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Stand, Timeline
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
 
@@ -24,151 +24,164 @@ class Wait:
         return (*self.absent, *self.busy)
 
 
-def find_waits(timeline: Timeline) -> dict[int, Wait]:
-    """By rank. Ranks with nothing pending wait for nobody."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What an op waits for, as in `Wait`."""
+
+    absent: tuple[int, ...] = ()
+    busy: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """All ranks that stand in one slot, and so wait for the same. Who stands in a batch of messages waits by itself."""
+
+    ranks: list[int]
+    first_ns: int
+    first_rank: int
+    """When the first of them came, and which it is."""
+    absent: tuple[int, ...]
+    busy: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        return (*self.absent, *self.busy)
+
+    def add(self, rank: int, came_ns: int) -> None:
+        self.ranks.append(rank)
+        self.first_ns, self.first_rank = min((self.first_ns, self.first_rank), (came_ns, rank))
+
+
+class Waits(Mapping[int, Wait]):
+    """By rank; each is made when it is asked for. Ranks with nothing pending wait for nobody, and are not in it."""
+
+    def __init__(self, timeline: Timeline, waiting: Sequence[Waiting]) -> None:
+        self.waiting = waiting
+        """Each with what it waits for, by the lowest rank of it."""
+        self._timeline = timeline
+        self._of_rank = {rank: one for one in waiting for rank in one.ranks}
+
+    def with_rank(self, rank: int) -> Waiting:
+        return self._of_rank[rank]
+
+    def stand(self, rank: int) -> Stand:
+        """Of what it stands in, that by which its wait is told."""
+        held = self._timeline.stands[rank]
+        return held[0] if len(held) == 1 else _worst(rank, held, self._timeline)[0]
+
+    def beside(self, rank: int) -> list[int]:
+        """All ranks, itself too, that stand in the same slot of the group, or at the same message of the channel."""
+        own = self.stand(rank)
+        if own.channel is None:
+            return self.with_rank(rank).ranks
+        ends = [end for end in sorted(set(own.channel)) if end in self]
+        return [end for end in ends if _slot(self.stand(end)) == _slot(own)]
+
+    def __getitem__(self, rank: int) -> Wait:
+        waiting, record_id = self._of_rank[rank], self.stand(rank).record_id
+        position = next(p for p in self._timeline.positions[rank] if p.op.record_id == record_id)
+        return Wait(rank, position, waiting.absent, waiting.busy, waiting.unknown)
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self._of_rank
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._of_rank)
+
+    def __len__(self) -> int:
+        return len(self._of_rank)
+
+
+def _slot(stand: Stand) -> tuple[ProcessGroup, tuple[int, int] | None, int]:
+    return stand.group, stand.channel, stand.seq
+
+
+def find_waits(timeline: Timeline) -> Waits:
     groups = {g.group: g for g in timeline.groups}
-    channels = {(c.group, c.source, c.destination): c for c in timeline.channels}
-    stands = {rank: _stand(positions) for rank, positions in timeline.positions.items() if positions}
-    waits: dict[int, Wait] = {}
-    in_slot: dict[tuple[ProcessGroup, int], Wait] = {}
-    for rank, held in stands.items():
+    found: list[Waiting] = []
+    in_slot: dict[tuple[ProcessGroup, int], Waiting] = {}
+    for rank, held in timeline.stands.items():
         first = held[0]
-        if first.channel is None:
-            # All who stand in one slot wait for the same ranks: asked once per slot, not once per rank.
-            slot = (first.group, first.op.seq)
-            if slot not in in_slot:
-                in_slot[slot] = _wait_in_group(rank, first, groups[first.group], stands, timeline)
-            waits[rank] = replace(in_slot[slot], rank=rank, position=first)
+        if first.channel is not None:
+            stand, held_by = _worst(rank, held, timeline)
+            found.append(_waiting(rank, stand, held_by))
+        elif slot := in_slot.get((first.group, first.seq)):  # asked once per slot, not once per rank
+            slot.add(rank, first.created_ns)
         else:
-            ends = [(p, channels[p.group, *p.channel]) for p in held if p.channel]
-            waits[rank] = _joined([_wait_on_channel(rank, p, channel, stands, timeline) for p, channel in ends])
-    return waits
+            found.append(_waiting(rank, first, _held_in_group(groups[first.group], first.seq, timeline)))
+            in_slot[first.group, first.seq] = found[-1]
+    return Waits(timeline, found)
 
 
-_Stands = dict[int, tuple[Position, ...]]
-"""By rank with something pending: the one op in which it stands, or all messages of the batch in which it does."""
+def _waiting(rank: int, stand: Stand, held: _Held) -> Waiting:
+    return Waiting([rank], stand.created_ns, rank, held.absent, held.busy, held.unknown)
 
 
-def _stand(positions: tuple[Position, ...]) -> tuple[Position, ...]:
-    first = positions[0]
-    if first.channel is None:
-        return (first,)
-    return tuple(p for p in positions if p.channel and (p.group, p.op.batch) == (first.group, first.op.batch))
-
-
-def _joined(waits: list[Wait]) -> Wait:
+def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, _Held]:
     """A batch waits for all peers of its messages; it is told by the message that misses its peer most."""
-    worst = max(waits, key=lambda w: (bool(w.absent), bool(w.unknown), bool(w.busy)))
-    absent = {r for w in waits for r in w.absent}
-    busy = {r for w in waits for r in w.busy} - absent
-    unknown = {r for w in waits for r in w.unknown}
-    return Wait(worst.rank, worst.position, tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
+    held = [_held_on_channel(rank, stand, timeline) for stand in stands]
+    misses = [(bool(h.absent), bool(h.unknown), bool(h.busy)) for h in held]
+    absent = {r for h in held for r in h.absent}
+    busy = {r for h in held for r in h.busy} - absent
+    unknown = {r for h in held for r in h.unknown}
+    joined = _Held(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
+    return stands[misses.index(max(misses))], joined
 
 
-def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
-    """Ranks that wait for each other in a ring; empty without one."""
-    graph: dict[int | _Held, list[int | _Held]] = {}
-    for rank, wait in sorted(waits.items()):
-        # Who stands in a slot with others waits for what holds the slot: one edge each, however many it waits for.
-        held = _held(wait)
-        graph[rank] = [held]
-        if held not in graph:
-            graph[held] = [other for other in sorted(wait.on) if other in waits]
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        ring: list[int | _Held] = error.args[1]
-        ranks = [node for node in ring[:-1] if isinstance(node, int)]
-        first = ranks.index(min(ranks))
-        return (*ranks[first:], *ranks[:first])
-    return ()
+def earliest(waiting: Iterable[Waiting]) -> int:
+    """The rank of all these that came first."""
+    return min((one.first_ns, one.first_rank) for one in waiting)[1]
 
 
-def first_in_slots(waits: dict[int, Wait]) -> list[Wait]:
-    """Of all who stand in one slot, and so wait for the same, the one that was there first."""
-    found: dict[_Held, Wait] = {}
-    for wait in waits.values():
-        known = found.setdefault(_held(wait), wait)
-        if _issued(wait) < _issued(known):
-            found[_held(wait)] = wait
-    return list(found.values())
-
-
-def earliest(waits: list[Wait]) -> Wait:
-    return min(waits, key=_issued)
-
-
-def who_misses(rank: int, waits: dict[int, Wait]) -> list[int]:
+def who_misses(rank: int, waits: Waits) -> list[int]:
     """Ranks that wait in a slot to which this one has not come."""
-    slots = {_held(wait) for wait in first_in_slots(waits) if rank in wait.absent}
-    return [waiting for waiting, wait in waits.items() if _held(wait) in slots]
+    return [waiting for one in waits.waiting if rank in one.absent for waiting in one.ranks]
 
 
-def _issued(wait: Wait) -> tuple[int, int]:
-    return wait.position.op.created_ns, wait.rank
-
-
-_Held = tuple[int, int, int]
-
-
-def _held(wait: Wait) -> _Held:
-    """The same for all who stand in one slot: they share what they wait for. Who waits for nobody is alike anyway."""
-    return id(wait.absent), id(wait.busy), id(wait.unknown)
-
-
-def _wait_in_group(rank: int, position: Position, group: GroupTimeline, stands: _Stands, timeline: Timeline) -> Wait:
+def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> _Held:
     absent: list[int] = []
     busy: list[int] = []
     unknown: list[int] = []
-    for other in group.group.ranks:
-        gap = group.gap(other, position.op.seq)
+    elsewhere = timeline.stands.held_elsewhere(group)
+    for rank in group.group.ranks:
+        gap = group.gap(rank, seq)
         if gap is Gap.NOT_REACHED:
-            absent.append(other)
-        elif gap is not None or other in timeline.blind:  # a cut dump does not show what holds its rank
-            unknown.append(other)
-        elif _held_before(other, position, group.track(other), stands):
-            busy.append(other)
-    return Wait(rank, position, tuple(absent), tuple(busy), (*unknown, *group.maybe))
+            absent.append(rank)
+        elif gap is not None or rank in timeline.blind:  # a cut dump does not show what holds its rank
+            unknown.append(rank)
+        elif rank in elsewhere:
+            busy.append(rank)
+    return _Held(tuple(absent), tuple(busy), (*unknown, *group.maybe))
 
 
-def _wait_on_channel(rank: int, position: Position, channel: Channel, stands: _Stands, timeline: Timeline) -> Wait:
+def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> _Held:
+    assert stand.index is not None  # the caller has looked
+    channel = timeline.channels[stand.index]
     peer, track = (channel.destination, channel.received)
     if rank == channel.destination:
         peer, track = (channel.source, channel.sent)
     if peer not in timeline.traces or peer in timeline.blind:
-        return Wait(rank, position, (), (), (peer,))
-    if not _has_issued(track, position.op.seq, counted=channel.counted):
-        return Wait(rank, position, (peer,), (), ())
-    alone = _only_with(rank, peer, track, stands) and (not channel.counted or _number(track) == position.op.seq)
-    held = not alone and _held_before(peer, position, track, stands)
-    return Wait(rank, position, (), (peer,) if held else (), ())
+        return _Held(unknown=(peer,))
+    if track is None or not _has_issued(track, stand.seq, counted=channel.counted):
+        return _Held(absent=(peer,))
+    if track.active_seq is not None and _is_held_before(rank, peer, stand, channel, track, timeline):
+        return _Held(busy=(peer,))
+    return _Held()
 
 
-def _number(track: Track | None) -> int | None:
-    """Of the message in which this end of a channel stands."""
-    return track.first_active.seq if track and track.first_active else None
+def _has_issued(track: Track, number: int, *, counted: bool) -> bool:
+    return track.last_seq >= number if counted else track.active_seq is not None
 
 
-def _has_issued(track: Track | None, number: int, *, counted: bool) -> bool:
-    if track is None:
+def _is_held_before(rank: int, peer: int, stand: Stand, channel: Channel, track: Track, timeline: Timeline) -> bool:
+    """The peer issued the message, but an earlier op in another group or channel is not done. If the message is of the
+    batch in which the peer stands, and all of that batch is between these two, nothing else holds it.
+    """
+    batch = timeline.stands[peer]
+    is_of_batch = any((s.group, s.channel) == (stand.group, stand.channel) for s in batch)
+    partners = {end for s in batch for end in s.channel or ()}
+    if is_of_batch and partners == {rank, peer} and (not channel.counted or track.active_seq == stand.seq):
         return False
-    return track.last_seq >= number if counted else track.first_active is not None
-
-
-def _held_before(rank: int, position: Position, track: Track | None, stands: _Stands) -> bool:
-    """The rank issued the op of `position`, but an earlier op in another group or channel is not done."""
-    if rank not in stands or track is None:
-        return False
-    first = stands[rank][0]
-    if (first.group, first.channel) == (position.group, position.channel):
-        return False
-    active = track.first_active
-    return active is not None and first.op.record_id < active.record_id
-
-
-def _only_with(rank: int, peer: int, track: Track | None, stands: _Stands) -> bool:
-    """The peer stands in the batch of this very message, and all of that batch is between these two: nothing else holds it."""
-    batch = stands.get(peer, ())
-    active = track.first_active if track else None
-    partners = {end for p in batch for end in p.channel or ()}
-    return active is not None and any(p.op == active for p in batch) and partners == {rank, peer}
+    return (batch[0].group, batch[0].channel) != (stand.group, stand.channel)

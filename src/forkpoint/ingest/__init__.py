@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, the file at hand)."""
 
-_USUAL_DUMP = 2 << 20
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
@@ -49,10 +48,11 @@ def read_files(paths: Sequence[str], progress: Progress | None = None, origin: s
 def _read_file(path: str, name: str, reading: Reading) -> None:
     try:
         with open_file(path) as stream:
-            if is_archive(stream.peek(SNIFF)):
+            head = stream.peek(SNIFF)[:SNIFF]
+            if is_archive(head):
                 _read_archive(stream, name, reading)
             else:
-                read_stream(stream, name, reading)
+                _read_unpacked(stream, head, name, reading)
     except OSError as error:
         raise UnreadableInput(f"{name}: cannot be read ({error.strerror}); check its permissions") from error
 
@@ -72,13 +72,16 @@ def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
 
 def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
     """Adds what one file says, packed files aside. Raises InputError."""
-    head = stream.peek(SNIFF)[:SNIFF]
+    _read_unpacked(stream, stream.peek(SNIFF)[:SNIFF], name, reading)
+
+
+def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) -> None:
     if not head:
         if PurePath(name).suffix not in TEXT_SUFFIXES:
             raise UnreadableInput(f"{name}: empty: its rank was ended before it could write")
         reading.empty.append(name)
     elif flight_recorder.looks_like_dump(head):
-        reading.add_dump(name, _whole_dump(stream))
+        reading.add_dump(name, stream)
     elif head.startswith(SUMMARY):
         from forkpoint.ingest.summary_file import add_summary  # noqa: PLC0415 - slow to import
 
@@ -91,18 +94,3 @@ def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
         text = read_text(stream, name)
         reading.texts.append(text)
         reading.problems += text.problems
-
-
-def _whole_dump(stream: "_Stream") -> bytes:
-    """As much as a dump may have, and a byte more. Memory for the largest would be cleared for every one of them."""
-    expected = min(_size(stream) or _USUAL_DUMP, flight_recorder.MAX_BYTES) + 1
-    first = stream.read(expected)
-    return first if len(first) < expected else first + stream.read(flight_recorder.MAX_BYTES + 1 - len(first))
-
-
-def _size(stream: "_Stream") -> int:
-    """Of a file; 0 for what is no file of its own, as a pipe or a member of an archive."""
-    try:
-        return os.fstat(stream.fileno()).st_size
-    except OSError:
-        return 0

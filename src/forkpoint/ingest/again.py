@@ -19,7 +19,7 @@ def read_dumps_again(
     """One dump at a time, of the ranks that the capture has. What cannot be read again (a pipe, a file that has gone or
     has changed) is missing.
     """
-    wanted = {trace.file: trace for trace in capture.traces}
+    wanted: dict[str, RankTrace] = {trace.file: trace for trace in capture.traces}
     files = find_files([path for path in paths if path != STDIN])
     for done, path in enumerate(files):
         if progress:

@@ -1,5 +1,10 @@
 """Dumps, one after another -> packed records: by the compiled reader where it is installed, else in Python."""
 
+import io
+from functools import lru_cache
+
+import numpy as np
+
 from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
 from forkpoint.ingest.flight_recorder.summary import summarise
@@ -7,18 +12,28 @@ from forkpoint.ingest.naming import RankClaim, RankHints, claim_by_hints, claim_
 from forkpoint.packed.records import pack
 from forkpoint.packed.tables import SharedTables
 
+Dump = bytes | io.BufferedIOBase
+"""As it was read, or where it is to be read."""
+
+_KEPT_MEMBERS = 256
+"""Groups whose members are at hand: the world is in every dump, and a node's ranks share a few more."""
+
 
 class DumpReader:
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
         self._native = NativePacker.if_installed()
+        self._belonging = lru_cache(_KEPT_MEMBERS)(tables.belonging)
+        # For one dump after another, and a byte more than any may have. What no dump has touched takes no memory.
+        self._room = np.empty(flight_recorder.MAX_BYTES + 1, np.uint8).data
 
-    def read(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
+    def read(self, path: str, dump: Dump) -> tuple[RankClaim, bytes]:
         """Whose dump it is, and its record: empty where nothing says whose. Raises InputError."""
+        data = dump if isinstance(dump, bytes) else self._room[: dump.readinto(self._room)]
         read = self._read_natively(path, data) if self._native else None
-        return read or self._read_in_python(path, data)
+        return read or self._read_in_python(path, bytes(data))
 
-    def _read_natively(self, path: str, data: bytes) -> tuple[RankClaim, bytes] | None:
+    def _read_natively(self, path: str, data: bytes | memoryview) -> tuple[RankClaim, bytes] | None:
         """None: the dump is for the Python reader."""
         assert self._native is not None  # the caller has looked
         claimable = self._native.decode(data)
@@ -33,7 +48,7 @@ class DumpReader:
         return None if record is None else (claim, record)
 
     def _hints(self, claimable: Claimable) -> RankHints:
-        declared = tuple(self._tables.belonging(key) for key in claimable.declared)
+        declared = tuple(self._belonging(key) for key in claimable.declared)
         return RankHints(claimable.stated, claimable.in_messages, declared)
 
     def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:

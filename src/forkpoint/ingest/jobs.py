@@ -1,106 +1,114 @@
 """Which of the dumps belong together: another job's file, a stale one or a second copy must not be compared."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
+
+import numpy as np
 
 from forkpoint.model.capture import Problem
-from forkpoint.model.trace import Tables
-from forkpoint.packed.trace import PackedRecord, PackedTrace
+from forkpoint.model.trace import Ints, Tables, Tokens
+from forkpoint.packed.trace import PackedTrace
 from forkpoint.packed.traces import PackedTraces
-
-_T = TypeVar("_T")
 
 
 def separate(traces: PackedTraces, tables: Tables) -> tuple[PackedTraces, tuple[Problem, ...]]:
     """The traces of the job that most dumps belong to, one per rank, and what was left out and why."""
-    kept = PackedTraces(sorted(traces.records, key=lambda record: (record.rank, record.file)), traces.tables)
+    kept = _by_rank_and_file(traces)
     problems: list[Problem] = []
     for keep in (_same_library, _same_world, _same_time, _same_script, _one_per_rank):
         kept = keep(kept, tables, problems)
     return kept, tuple(problems)
 
 
-def _split(traces: PackedTraces, belongs: Callable[[PackedTrace], bool]) -> tuple[PackedTraces, PackedTraces]:
-    """Those that belong, and the others."""
-    kept: list[PackedRecord] = []
-    others: list[PackedRecord] = []
-    for record, trace in zip(traces.records, traces, strict=True):
-        (kept if belongs(trace) else others).append(record)
-    return PackedTraces(kept, traces.tables), PackedTraces(others, traces.tables)
+def _by_rank_and_file(traces: PackedTraces) -> PackedTraces:
+    """Files are compared where one rank has several: there may be 100,000 names."""
+    kept = traces.take(np.argsort(traces.ranks, kind="stable"))
+    order = np.arange(len(kept))
+    for copies in _copies(kept):
+        named = [(kept[at].file, at) for at in copies.tolist()]
+        order[copies] = [at for _, at in sorted(named)]
+    return kept.take(order)
+
+
+def _copies(traces: PackedTraces) -> list[Ints]:
+    """Indexes of the dumps of each rank that has several."""
+    _, first, counts = np.unique(traces.ranks, return_index=True, return_counts=True)
+    return [np.arange(at, at + count) for at, count in zip(first.tolist(), counts.tolist(), strict=True) if count > 1]
 
 
 def _same_library(traces: PackedTraces, _tables: Tables, problems: list[Problem]) -> PackedTraces:
     """NCCL and gloo have recorders of their own: their dumps cannot be laid side by side, even within one job."""
-    libraries = Counter(t.comm_lib for t in traces if t.comm_lib)
-    if len(libraries) < 2:
+    column = traces.heads["comm_lib"]
+    unnamed = [key for key in np.unique(column).tolist() if not traces.tables.text(key)]
+    named = ~np.isin(column, unnamed)
+    main = _main(column[named], traces.heads["last_ns"][named])
+    if main is None:
         return traces
-    main = _most_common(libraries, lambda lib: max(t.last_ns for t in traces if t.comm_lib == lib))
-    kept, others = _split(traces, lambda t: t.comm_lib in ("", main))
-    problems += [Problem(t.file, f"a dump of {t.comm_lib}, the others are of {main}; left out") for t in others]
-    return kept
+    belongs = ~named | (column == main)
+    text = f"the others are of {traces.tables.text(main)}; left out"
+    problems += [Problem(t.file, f"a dump of {t.comm_lib}, {text}") for t in traces.take(~belongs)]
+    return traces.take(belongs)
 
 
 def _same_world(traces: PackedTraces, _tables: Tables, problems: list[Problem]) -> PackedTraces:
-    worlds = Counter(t.world_key for t in traces if t.world_key)
-    if not worlds:
+    column = traces.heads["world"]
+    stated = column != 0
+    if not stated.any():
         return traces
-    main = _most_common(worlds, lambda w: max(t.last_ns for t in traces if t.world_key == w))
-    ranks = frozenset(traces.tables.members(main))
-    kept, others = _split(traces, lambda t: t.world_key in (0, main) and t.rank in ranks)
-    for t in others:
+    main = _most_common(column[stated], traces.heads["last_ns"][stated])
+    members = traces.tables.members(main)
+    belongs = (~stated | (column == main)) & np.isin(traces.ranks, members)
+    for t in traces.take(~belongs):
         size = f"{len(t.world)} ranks" if t.world else f"rank {t.rank}"
-        problems.append(Problem(t.file, f"of another job ({size}; this one has {len(ranks)} ranks); left out"))
-    return kept
+        problems.append(Problem(t.file, f"of another job ({size}; this one has {len(members)} ranks); left out"))
+    return traces.take(belongs)
 
 
 def _same_time(traces: PackedTraces, _tables: Tables, problems: list[Problem]) -> PackedTraces:
     """Ranks of one run overlap in time: nobody runs on for long after a peer has stopped."""
-    spans = sorted((t.first_ns, t.last_ns, index) for index, t in enumerate(traces) if t.first_ns)
-    runs: list[list[int]] = []
-    end = 0
-    for first_ns, last_ns, index in spans:
-        if not runs or first_ns > end:
-            runs.append([])
-            end = last_ns
-        runs[-1].append(index)
-        end = max(end, last_ns)
+    runs = _runs(traces.heads["first_ns"], traces.heads["last_ns"])
     if len(runs) < 2:
         return traces
-    main = max(runs, key=lambda run: (len({traces.records[i].rank for i in run}), traces[run[-1]].last_ns))
-    begin = traces[main[0]].first_ns
-    stale = {index for run in runs if run is not main for index in run}
-    for index in sorted(stale):
-        when = "before" if traces[index].last_ns < begin else "after"
+    first, last = traces.heads["first_ns"], traces.heads["last_ns"]
+    main = max(runs, key=lambda run: (len(np.unique(traces.ranks[run])), int(last[run[-1]])))
+    begin = first[main[0]]
+    stale = np.sort(np.concatenate([run for run in runs if run is not main]))
+    for at, t in zip(stale.tolist(), traces.take(stale), strict=True):
+        when = "before" if last[at] < begin else "after"
         text = f"all its entries are from {when} the other ranks' run: a stale file; left out"
-        problems.append(Problem(traces[index].file, text))
-    return PackedTraces((r for i, r in enumerate(traces.records) if i not in stale), traces.tables)
+        problems.append(Problem(t.file, text))
+    return traces.take(np.delete(np.arange(len(traces)), stale))
+
+
+def _runs(first_ns: Ints, last_ns: Ints) -> list[Ints]:
+    """Dumps with entries whose times overlap, one with the next, in the order of time."""
+    timed = np.flatnonzero(first_ns)
+    order = timed[np.lexsort((last_ns[timed], first_ns[timed]))]
+    apart = first_ns[order][1:] > np.maximum.accumulate(last_ns[order])[:-1]
+    return np.split(order, np.flatnonzero(apart) + 1) if len(order) else []
 
 
 def _same_script(traces: PackedTraces, tables: Tables, problems: list[Problem]) -> PackedTraces:
     """Another script alone is no proof (jobs with several roles have several), but a member agrees with its peers."""
-    scripts = Counter(t.script for t in traces if t.script)
-    if len(scripts) < 2:
+    column = traces.heads["script"]
+    known = column != 0
+    main = _main(column[known], traces.heads["last_ns"][known])
+    if main is None:
         return traces
-    main = _most_common(scripts, lambda s: max(t.last_ns for t in traces if t.script == s))
-    peers, _ = _split(traces, lambda t: t.script == main)
-    kept, others = _split(
-        traces,
-        lambda t: t.script in (None, main) or all(_agree(t, peer, tables) for peer in peers if peer.rank != t.rank),
-    )
-    problems += [
-        Problem(t.file, f"started from {t.script}, the others from {main}: of another job; left out") for t in others
-    ]
-    return kept
+    peers = traces.take(column == main)
+    belongs = ~known | (column == main)
+    for at in np.flatnonzero(~belongs).tolist():
+        belongs[at] = all(_agree(traces[at], peer, tables) for peer in peers if peer.rank != traces[at].rank)
+    text = f"the others from {traces.tables.text(main)}: of another job; left out"
+    problems += [Problem(t.file, f"started from {t.script}, {text}") for t in traces.take(~belongs)]
+    return traces.take(belongs)
 
 
 def _one_per_rank(traces: PackedTraces, tables: Tables, problems: list[Problem]) -> PackedTraces:
-    counts = Counter(record.rank for record in traces.records)
     left_out: set[int] = set()
-    for rank in (rank for rank, count in counts.items() if count > 1):
-        copies = [(index, traces[index]) for index, record in enumerate(traces.records) if record.rank == rank]
-        left_out |= _choose(rank, copies, tables, problems)
-    return PackedTraces((r for i, r in enumerate(traces.records) if i not in left_out), traces.tables)
+    for copies in _copies(traces):
+        found = [(at, traces[at]) for at in copies.tolist()]
+        left_out |= _choose(found[0][1].rank, found, tables, problems)
+    return traces.take(np.delete(np.arange(len(traces)), sorted(left_out)))
 
 
 def _choose(rank: int, copies: list[tuple[int, PackedTrace]], tables: Tables, problems: list[Problem]) -> set[int]:
@@ -134,6 +142,13 @@ def _tokens(blocks: Iterable[int], tables: Tables) -> dict[int, int]:
     return {int(s): int(m) for block in held for s, m in zip(block.seqs, block.match, strict=True)}
 
 
-def _most_common(counts: Counter[_T], latest: Callable[[_T], int]) -> _T:
+def _main(keys: Tokens, last_ns: Ints) -> int | None:
+    """None: they are all the same."""
+    return _most_common(keys, last_ns) if len(np.unique(keys)) > 1 else None
+
+
+def _most_common(keys: Tokens, last_ns: Ints) -> int:
     """The most frequent; among equals the one seen last in time, so that file order never decides."""
-    return max(counts, key=lambda value: (counts[value], latest(value)))
+    found, counts = np.unique(keys, return_counts=True)
+    often = found[counts == counts.max()].tolist()
+    return max(often, key=lambda key: int(last_ns[keys == key].max()))

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.dump_reader import DumpReader
+from forkpoint.ingest.dump_reader import Dump, DumpReader
 from forkpoint.ingest.jobs import separate
 from forkpoint.model.capture import Capture, Problem
+from forkpoint.packed.store import RecordStore
 from forkpoint.packed.tables import SharedTables
 from forkpoint.packed.trace import PackedRecord, PackedTrace
 from forkpoint.packed.traces import PackedTraces
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Reading:
     tables: SharedTables = field(default_factory=SharedTables)
-    records: list[PackedRecord] = field(default_factory=list[PackedRecord])
+    records: RecordStore = field(default_factory=RecordStore)
     texts: "list[TextReading]" = field(default_factory=list["TextReading"])
     empty: list[str] = field(default_factory=list[str])
     """Files of text in which nothing stands."""
     problems: list[Problem] = field(default_factory=list[Problem])
     _dumps: DumpReader | None = None
 
-    def add_dump(self, path: str, data: bytes) -> None:
+    def add_dump(self, path: str, dump: Dump) -> None:
         if self._dumps is None:
             self._dumps = DumpReader(self.tables)
-        claim, packed = self._dumps.read(path, data)
+        claim, packed = self._dumps.read(path, dump)
         if claim.problem:
             self.problems.append(Problem(path, claim.problem))
         if claim.rank is None:
@@ -51,6 +52,7 @@ class Reading:
 
     def capture(self) -> Capture:
         """All of it, put together."""
+        self._dumps = None  # what it knows of each group is not small, and nobody asks it any more
         tables = self.tables.build()
         traces, left_out = separate(PackedTraces(self.records, self.tables), tables)
         capture = Capture(traces=traces, tables=tables, problems=(*self.problems, *left_out))

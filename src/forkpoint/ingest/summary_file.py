@@ -14,9 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
+from itertools import groupby
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.ingest import Progress, read_files
@@ -25,6 +27,7 @@ from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.text_files import TextReading
 from forkpoint.model.capture import Problem
 from forkpoint.packed.layout import I64, U32, Reader, pack_text
+from forkpoint.packed.store import RecordStore
 from forkpoint.packed.trace import PackedRecord
 from forkpoint.packed.verify import DAMAGE, RecordVerifier, verify_tables
 
@@ -35,7 +38,8 @@ MAX_BYTES = 1 << 30
 _GOOD_PIECE = 1 << 20
 """Pieces are closed when they are this large, so that none has to be held whole beside the next."""
 _HEAD = struct.Struct("<BII")
-_LEVEL = 6
+_LEVEL = 2
+"""Of zlib: half the time of the usual 6, and 4 to 8 % more bytes."""
 
 
 class _Piece(IntEnum):
@@ -82,8 +86,7 @@ def write_summary(reading: Reading) -> bytes:
 
 def _pieces(reading: Reading) -> Iterator[tuple[_Piece, bytes]]:
     yield from _joined(_Piece.TABLES, reading.tables.stream())
-    records = sorted({(r.rank, r.file, r.data) for r in reading.records})
-    yield from _joined(_Piece.RECORDS, (_pack_record(*record) for record in records))
+    yield from _joined(_Piece.RECORDS, _records(reading.records))
     texts = {(text.file, _pack_json(text)) for text in reading.texts}
     yield from ((_Piece.TEXT, data) for _, data in sorted(texts))
     yield from _joined(_Piece.EMPTY, (pack_text(name) for name in sorted(set(reading.empty))))
@@ -100,6 +103,14 @@ def _joined(kind: _Piece, items: Iterable[bytes]) -> Iterator[tuple[_Piece, byte
             piece.clear()
     if piece:
         yield kind, bytes(piece)
+
+
+def _records(store: RecordStore) -> Iterator[bytes]:
+    """By rank, file and content, each once. They are not all taken out of the store together."""
+    order = np.argsort(store.ranks, kind="stable").tolist()
+    for rank, same in groupby(order, key=store.ranks.__getitem__):
+        for file, data in sorted({(store[at].file, store[at].data) for at in same}):
+            yield _pack_record(rank, file, data)
 
 
 def _pack_record(rank: int, file: str, data: bytes) -> bytes:
@@ -129,7 +140,8 @@ def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
         raise type(error)(f"{name}: {error}") from None
     except (*DAMAGE, zlib.error, msgspec.MsgspecError) as error:
         raise UnreadableInput(f"{name}: a summary that does not fit together ({error}); make it again") from None
-    reading.records += found.records
+    for record in found.records:
+        reading.records.append(PackedRecord(record.rank, record.file, record.data))
     reading.texts += found.texts
     reading.empty += found.empty
     reading.problems += found.problems

@@ -54,7 +54,7 @@ def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReadi
     """The capture of these traces with what its text files say, and with what it means that others are empty."""
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
-    ranks = {record.rank for record in traces.records} | {rank for _, rank in logs if rank is not None}
+    ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
     states = [state for text in texts for state in text.states]
     for state in states:
         traces = with_members(traces, state)

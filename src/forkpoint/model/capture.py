@@ -1,13 +1,16 @@
 """Everything read about one incident, before any interpretation."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Stack
-from forkpoint.model.trace import RankTrace, Tables
+from forkpoint.model.trace import Tables
 from forkpoint.model.values import NO_VALUES, Values
 from forkpoint.model.world import Place
+
+if TYPE_CHECKING:
+    from forkpoint.packed.traces import PackedTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    traces: Sequence[RankTrace]
+    traces: "PackedTraces"
     tables: Tables
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()

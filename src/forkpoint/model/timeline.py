@@ -1,6 +1,7 @@
 """Every group's and channel's order, aligned over ranks."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,23 +21,43 @@ class Gap(StrEnum):
     """There is no dump, or the dump ends (cut, taken earlier) before it could show this."""
 
 
+class GroupTraces(Mapping[int, GroupTrace]):
+    """Of one group, by rank; each is made when it is asked for."""
+
+    @abstractmethod
+    def is_from_start(self, rank: int) -> bool:
+        """The rank's ring buffer still holds its very first op, of whichever group."""
+        ...
+
+    @abstractmethod
+    def completed(self) -> Iterator[tuple[int, int, int]]:
+        """Ranks, the kind of each one's track, and when its last done op was completed (0: not told)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class GroupTimeline:
     """One group's collectives over its members."""
 
     group: ProcessGroup
-    traces: Mapping[int, GroupTrace]
-    """By rank; members without a dump are absent."""
-    blind_after: dict[int, int]
+    traces: GroupTraces
+    """Members without a dump are absent."""
+    blind_after: Mapping[int, int]
     """Ranks whose dump ends early -> the last seq it can speak of."""
-    evicted: frozenset[int]
-    """Ranks that hold no op of this group any more although they may have issued some."""
+    kinds: tuple[tuple[int, int], ...]
+    """Each kind of track that members have, with one of them. Tracks of one kind, in any group, differ in times alone."""
+    all_volumes: bool
+    """Every member tells what it sent and received in all_to_all."""
     maybe: tuple[int, ...] = ()
     """Ranks that may be members too: nobody declared who is one, and no dump of theirs keeps them out."""
 
     def track(self, rank: int) -> Track | None:
         trace = self.traces.get(rank)
         return trace.collectives if trace else None
+
+    def is_evicted(self, rank: int) -> bool:
+        """It holds no op of this group any more although it may have issued some."""
+        return rank in self.traces and self.track(rank) is None and not self.traces.is_from_start(rank)
 
     def gap(self, rank: int, seq: int) -> Gap | None:
         """None: the rank issued (or may hold) the op `seq`."""
@@ -46,7 +67,7 @@ class GroupTimeline:
         if rank not in self.traces:
             return Gap.NO_DUMP
         if track is None:
-            return Gap.EVICTED if rank in self.evicted else Gap.NOT_REACHED
+            return Gap.EVICTED if self.is_evicted(rank) else Gap.NOT_REACHED
         if seq > track.last_seq:
             return Gap.NOT_REACHED
         return Gap.EVICTED if seq < track.first_seq else None
@@ -73,6 +94,18 @@ class Channel:
         return bool(self.sent and self.received and self.sent.from_start and self.received.from_start)
 
 
+class Channels(Sequence[Channel]):
+    """Of a job, by group and ends. Each is made when it is asked for: there may be hundreds of thousands."""
+
+    @abstractmethod
+    def find(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel: ...
+
+    @abstractmethod
+    def by_kind(self) -> Iterator[tuple[Channel, Sequence[int]]]:
+        """Channels whose tracks are of the same kinds at both ends: the first of them, and the indexes of all."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """The earliest op of a rank that is not done: where it stands."""
@@ -80,6 +113,29 @@ class Position:
     op: Op
     group: ProcessGroup
     channel: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What must be known of a `Position` to see who waits for whom."""
+
+    group: ProcessGroup
+    channel: tuple[int, int] | None
+    index: int | None
+    """Of the channel, in `Timeline.channels`."""
+    seq: int
+    batch: int
+    record_id: int
+    created_ns: int
+
+
+class Stands(Mapping[int, tuple[Stand, ...]]):
+    """Per rank with a whole dump and something pending: the op in which it stands, or all messages of its batch."""
+
+    @abstractmethod
+    def held_elsewhere(self, group: GroupTimeline) -> frozenset[int]:
+        """Members that have an op of the group pending, but stand in an earlier one of another group or channel."""
+        ...
 
 
 UNBOUNDED = 1_000_000_000
@@ -93,9 +149,10 @@ class Timeline:
     a log, since the last one may have left nothing; UNBOUNDED otherwise."""
     traces: Mapping[int, RankTrace]
     groups: tuple[GroupTimeline, ...]
-    channels: tuple[Channel, ...]
+    channels: Channels
     positions: Mapping[int, tuple[Position, ...]]
     """Per rank with a whole dump: its first active op in each group and channel, in the order of issue."""
+    stands: Stands
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""
     entering: frozenset[int]
@@ -106,7 +163,7 @@ class Timeline:
         return next(g for g in self.groups if g.group == group)
 
     def of_channel(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel:
-        return next(c for c in self.channels if c.group == group and (c.source, c.destination) == ends)
+        return self.channels.find(group, ends)
 
     @property
     def world_known(self) -> bool:

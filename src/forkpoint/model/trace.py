@@ -5,7 +5,7 @@ did the same share the same block, stored once in `Tables`. Only the ops at the 
 last) are kept whole. Memory therefore grows with what ranks did *differently*, not with ranks times entries.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,8 @@ class Track(Protocol):
         ...
 
     @property
+    def active_seq(self) -> int | None: ...
+    @property
     def last(self) -> Op: ...
     @property
     def recent_seqs(self) -> Ints: ...
@@ -116,6 +118,10 @@ class ReadTrack:
     @property
     def active_state(self) -> OpState | None:
         return self.first_active.state if self.first_active else None
+
+    @property
+    def active_seq(self) -> int | None:
+        return self.first_active.seq if self.first_active else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +218,6 @@ class RankTrace(Protocol):
 
     @property
     def groups(self) -> Sequence[GroupTrace]: ...
-    def placed_groups(self) -> Iterable[tuple[int, GroupTrace]]:
-        """Its groups, each with the place at which `group_at` finds it again."""
-        ...
-
-    def group_at(self, place: int) -> GroupTrace: ...
-
     @property
     def channels(self) -> Sequence[ChannelTrace]: ...
     @property
@@ -297,12 +297,6 @@ class ReadTrace:
     recent_matches: Tokens
     recent_ops: Tokens
     recent_stacks: Tokens
-
-    def placed_groups(self) -> Iterable[tuple[int, GroupTrace]]:
-        return enumerate(self.groups)
-
-    def group_at(self, place: int) -> GroupTrace:
-        return self.groups[place]
 
     @property
     def recent_calls(self) -> Tokens:

@@ -14,6 +14,7 @@ MAX_ITEMS = 1 << 20
 """Of one array: as many as the largest world that is believed has ranks."""
 
 U8, U32, U64, I64 = (struct.Struct(f"<{code}") for code in "BIQq")
+_FIRST = struct.Struct("<qB")
 _WIDTHS = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 _INDEXES = ((256, "<u1"), (65536, "<u2"), (2**32, "<u4"))
 
@@ -112,11 +113,11 @@ class Reader:
         size = self._size()
         if not size:
             return np.zeros(0, np.int64)
-        first, width = self.number(I64), self.number(U8)
+        first, width = self.take(_FIRST)
         values = np.empty(size, np.int64)
         values[0] = first
         values[1:] = self._array(_WIDTHS[width], size - 1) if width else self.number(I64)
-        return np.cumsum(values)
+        return values.cumsum()
 
     def tokens(self) -> Tokens:
         size = self._size()

@@ -10,6 +10,24 @@ from forkpoint.packed.tables import SharedTables
 
 NO_KEY = 0
 """In place of a key: there is none."""
+HEAD_FIELDS = (
+    ("schema", "<u8"),
+    ("comm_lib", "<u8"),
+    ("script", "<u8"),
+    ("cut", "<u8"),
+    ("world", "<u8"),
+    ("first_ns", "<i8"),
+    ("last_ns", "<i8"),
+    ("entries", "<u4"),
+    ("groups", "<u4"),
+    ("channels", "<u4"),
+    ("recents", "<u4"),
+    ("flags", "u1"),
+    ("threads", "u1"),
+    ("first_recent", "<i8"),
+    ("recent", "<u8"),
+)
+"""Of HEAD, as numpy reads many of them."""
 HEAD = struct.Struct("<5Qqq4IBBqQ")
 GROUP = struct.Struct("<4Qqq2I")
 CHANNEL = struct.Struct("<IqqQI")

@@ -51,6 +51,8 @@ class SharedTables:
         self._member_keys: dict[tuple[int, ...], int] = {}
         self._texts: dict[int, str] = {}
         self._members: dict[int, tuple[int, ...]] = {}
+        self._ranks: dict[int, int] = {}
+        """Each rank as one object: 100,000 ranks are members of a million."""
         self._signatures: dict[int, Signature] = {}
         self._stacks: dict[int, Stack] = {CPP_STACK: ()}
         self._shapes: dict[int, TrackShape] = {}
@@ -160,7 +162,8 @@ class SharedTables:
     def members(self, key: int) -> tuple[int, ...]:
         members = self._members.get(key)
         if members is None:
-            members = self._members[key] = tuple(Reader(self._entries[Kind.MEMBERS][key]).ints().tolist())
+            read = Reader(self._entries[Kind.MEMBERS][key]).ints().tolist()
+            members = self._members[key] = tuple(map(self._ranks.setdefault, read, read))
         return members
 
     def belonging(self, key: int) -> range | frozenset[int]:

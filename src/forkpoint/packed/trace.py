@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,26 @@ class PackedRecord:
     rank: int
     file: str
     data: bytes
+
+    @property
+    def head(self) -> bytes:
+        return self.data
+
+
+class Record(Protocol):
+    """A packed record, wherever it lies."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def head(self) -> bytes:
+        """It begins as `data` does, and has at least `records.HEAD`."""
+        ...
+
+    @property
+    def data(self) -> bytes: ...
 
 
 class PackedTrack:
@@ -67,6 +88,10 @@ class PackedTrack:
     @property
     def active_state(self) -> OpState | None:
         return None if self.shape.first_active is None else self.shape.ops[self.shape.first_active].state
+
+    @property
+    def active_seq(self) -> int | None:
+        return None if self.shape.first_active is None else self.shape.ops[self.shape.first_active].seq
 
     @property
     def last(self) -> Op:
@@ -117,11 +142,12 @@ class PackedTrack:
 class PackedGroup:
     """A `GroupTrace` at a place in a record."""
 
-    __slots__ = ("_at", "_trace")
+    __slots__ = ("_at", "_shape", "_trace")
 
-    def __init__(self, trace: "PackedTrace", at: int) -> None:
+    def __init__(self, trace: "PackedTrace", at: int, shape: TrackShape | None) -> None:
         self._trace = trace
         self._at = at
+        self._shape = shape
 
     @property
     def name(self) -> str:
@@ -142,8 +168,7 @@ class PackedGroup:
 
     @property
     def collectives(self) -> PackedTrack | None:
-        key = _KEY(self._trace.data, self._at + 24)[0]
-        return PackedTrack(self._trace, self._trace.tables.shape(key), self._at + GROUP.size) if key else None
+        return PackedTrack(self._trace, self._shape, self._at + GROUP.size) if self._shape else None
 
     @property
     def volumes(self) -> Volumes | None:
@@ -169,36 +194,44 @@ def _if_any(number: int) -> int | None:
 class PackedTrace:
     """A `RankTrace` in a record. Its numbers stand where `records.HEAD` and `records.GROUP` put them."""
 
-    __slots__ = ("data", "file", "rank", "tables")
+    __slots__ = ("_record", "head", "rank", "tables")
 
-    def __init__(self, record: PackedRecord, tables: SharedTables) -> None:
+    def __init__(self, record: Record, tables: SharedTables) -> None:
+        self._record = record
         self.rank = record.rank
-        self.file = record.file
-        self.data = record.data
+        self.head = record.head
         self.tables = tables
 
     @property
+    def file(self) -> str:
+        return self._record.file
+
+    @property
+    def data(self) -> bytes:
+        return self._record.data
+
+    @property
     def schema(self) -> str:
-        return self.tables.text(_KEY(self.data, 0)[0])
+        return self.tables.text(_KEY(self.head, 0)[0])
 
     @property
     def comm_lib(self) -> str:
-        return self.tables.text(_KEY(self.data, 8)[0])
+        return self.tables.text(_KEY(self.head, 8)[0])
 
     @property
     def script(self) -> str | None:
-        key = _KEY(self.data, 16)[0]
+        key = _KEY(self.head, 16)[0]
         return self.tables.text(key) if key else None
 
     @property
     def cut(self) -> str | None:
-        key = _KEY(self.data, 24)[0]
+        key = _KEY(self.head, 24)[0]
         return self.tables.text(key) if key else None
 
     @property
     def world_key(self) -> int:
         """Of its world: 0 where its dump does not state it."""
-        return _KEY(self.data, 32)[0]
+        return _KEY(self.head, 32)[0]
 
     @property
     def world(self) -> tuple[int, ...] | None:
@@ -207,37 +240,35 @@ class PackedTrace:
 
     @property
     def first_ns(self) -> int:
-        return _NUMBER(self.data, 40)[0]
+        return _NUMBER(self.head, 40)[0]
 
     @property
     def last_ns(self) -> int:
-        return _NUMBER(self.data, 48)[0]
+        return _NUMBER(self.head, 48)[0]
 
     @property
     def entries(self) -> int:
-        return _COUNT(self.data, 56)[0]
+        return _COUNT(self.head, 56)[0]
 
     @property
     def from_start(self) -> bool:
-        return bool(self.data[72] & FROM_START)
+        return bool(self.head[72] & FROM_START)
 
     @property
     def has_stacks(self) -> bool:
-        return bool(self.data[72] & HAS_STACKS)
+        return bool(self.head[72] & HAS_STACKS)
 
     @property
     def timed(self) -> bool:
-        return bool(self.data[72] & TIMED)
+        return bool(self.head[72] & TIMED)
 
     @property
     def groups(self) -> Sequence[PackedGroup]:
-        return [PackedGroup(self, at) for at in self._places()[:-1]]
+        return [self._group(at) for at in self._places()[:-1]]
 
-    def placed_groups(self) -> Sequence[tuple[int, PackedGroup]]:
-        return [(at, PackedGroup(self, at)) for at in self._places()[:-1]]
-
-    def group_at(self, place: int) -> PackedGroup:
-        return PackedGroup(self, place)
+    def _group(self, at: int) -> PackedGroup:
+        key = _KEY(self.data, at + 24)[0]
+        return PackedGroup(self, at, self.tables.shape(key) if key else None)
 
     @property
     def channels(self) -> Sequence[ChannelTrace]:
@@ -246,7 +277,7 @@ class PackedTrace:
         places = self._places()
         return [
             ChannelTrace(
-                PackedGroup(self, places[index]), source, destination, PackedTrack(self, self.tables.shape(shape), at)
+                self._group(places[index]), source, destination, PackedTrack(self, self.tables.shape(shape), at)
             )
             for at, (index, source, destination, shape, _) in self._channel_heads(places[-1])
         ]

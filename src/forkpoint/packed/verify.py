@@ -12,7 +12,7 @@ from forkpoint.packed.entries import read_block, read_keys, read_recent, read_st
 from forkpoint.packed.layout import U64, digest, skip_ints
 from forkpoint.packed.records import CHANNEL, GROUP, HEAD, NO_KEY, OWN_OP, PAUSE
 from forkpoint.packed.tables import Kind, SharedTables, block_key
-from forkpoint.packed.trace import PackedRecord
+from forkpoint.packed.trace import Record
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
 """What reading bytes that do not fit together raises."""
@@ -94,7 +94,7 @@ class RecordVerifier:
         self._texts, self._members = tables.entries(Kind.TEXT), tables.entries(Kind.MEMBERS)
         self._recent: set[tuple[int, int, int]] = set()
 
-    def verify(self, record: PackedRecord) -> None:
+    def verify(self, record: Record) -> None:
         """Raises one of DAMAGE where a part is missing."""
         data, head = record.data, HEAD.unpack_from(record.data)
         groups, channels, recents, threads = head[8], head[9], head[10], head[12]

@@ -61,7 +61,7 @@ def _tell_rank(group: GroupTimeline, rank: int) -> str:
     if trace is None:
         return "no dump"
     if track is None:
-        return "its ring buffer holds no call of it any more" if rank in group.evicted else "no call recorded"
+        return "its ring buffer holds no call of it any more" if group.is_evicted(rank) else "no call recorded"
     waits = f"; waits since seq {track.first_active.seq}" if track.first_active else "; nothing is open"
     done = f"; last done seq {track.last_done.seq}" if track.last_done else "; none done"
     ends = "; its dump ends early, so it may have gone on" if rank in group.blind_after else ""
@@ -71,7 +71,7 @@ def _tell_rank(group: GroupTimeline, rank: int) -> str:
 def _tell_behind(group: GroupTimeline) -> str | None:
     last = {rank: track.last_seq for rank in group.traces if (track := group.track(rank))}
     furthest = max(last.values(), default=0)
-    unsure = {*group.blind_after, *group.evicted}
+    unsure = {*group.blind_after, *(rank for rank in group.traces if group.is_evicted(rank))}
     behind = [rank for rank in group.traces if last.get(rank, 0) < furthest and rank not in unsure]
     return f"furthest is seq {furthest}; behind it: {name_ranks(behind)}" if behind else None
 

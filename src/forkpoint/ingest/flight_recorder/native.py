@@ -16,6 +16,8 @@ from forkpoint.packed.layout import I64, U8, U32, Reader
 FORMAT_VERSION: Final = 1
 """Of tokens, tables and records: a library with another one is not used."""
 _SWITCH: Final = "FORKPOINT_NATIVE"
+_Start = ctypes.c_char * 0
+"""Where some memory begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,10 @@ class NativePacker:
     def __del__(self) -> None:
         self._library.fp_free(self._context)
 
-    def decode(self, data: bytes) -> Claimable | None:
-        """None: the dump is for the Python reader."""
-        answer = self._taken(self._library.fp_decode(self._context, data, len(data), *self._answer))
+    def decode(self, data: bytes | memoryview) -> Claimable | None:
+        """None: the dump is for the Python reader. A view must be of memory that can be written to."""
+        start = data if isinstance(data, bytes) else _Start.from_buffer(data)
+        answer = self._taken(self._library.fp_decode(self._context, start, len(data), *self._answer))
         if answer is None:
             return None
         reader = Reader(answer)
@@ -89,7 +92,7 @@ def _library() -> ctypes.CDLL | None:
     library.fp_new.restype = ctypes.c_void_p
     library.fp_free.argtypes = (ctypes.c_void_p,)
     library.fp_free.restype = None
-    library.fp_decode.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, *answer)
+    library.fp_decode.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *answer)
     library.fp_summarise.argtypes = (ctypes.c_void_p, ctypes.c_int64, *answer)
     library.fp_tables.argtypes = (ctypes.c_void_p, *answer)
     return library
