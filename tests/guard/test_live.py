@@ -29,11 +29,7 @@ class Job:
     who: int = 2
     at: int = 40
     steps: int = 4000
-    goes_on: int = 0
-    """Where the job does not hang: it ends so many steps after the alarm, or else after all steps."""
     seconds: float = 1000.0
-    gloo_s: float = 45.0
-    limit: float = LIMIT_S
     stepped: bool = False
     plain: bool = False
     """Each rank is an interpreter of its own, as in life, not a fork: for what happens when one ends."""
@@ -45,26 +41,23 @@ class Job:
         return f"import os, runpy\nos.environ['GUARD_JOB'] = {json.dumps(told)!r}\nrunpy.run_path({here!r}, run_name='__main__')\n"
 
 
-GONE_BY_THEN = 65.0
-"""Gloo has given up: what still runs is the rank that sleeps or is stopped, which nobody waits for."""
 JOBS = (
-    # What hangs until gloo gives up comes first, and the others run beside it.
-    Job("late for longer than the threshold", "sleep", who=3, limit=GONE_BY_THEN, settings={"stall_s": 5.0}),
-    Job("stopped", "stop", limit=GONE_BY_THEN),
     Job("another call", "broadcast"),
+    Job("another type", "dtype", who=1, steps=1600),
+    Job("a call skipped among equal ones", "skip", who=3, steps=1600, stepped=True),
     Job("another order of groups", "order", who=1),
-    Job("dump mode", "broadcast", settings={"mode": "dump"}),
-    Job("dump mode, nowhere to write", "broadcast", settings={"mode": "dump", "folder": "/dev/null/full"}),
-    Job("another type", "dtype", who=1, steps=1600, goes_on=500),
-    Job("a call skipped among equal ones", "skip", who=3, steps=1600, goes_on=500, stepped=True),
-    Job("the guard's thread dies", "thread dies", who=1, steps=800),
-    Job("the store's host's guard dies", "thread dies", who=0, steps=800),
-    Job("the clock jumps", "clock", who=0, steps=800),
+    Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 5.0}),
     Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=150, settings={"stall_s": 20.0}),
+    Job("stopped", "stop"),
     Job("raises", "raise", who=1, plain=True),
     Job("killed", "kill", plain=True),
     Job("leaves early", "exit", who=3, plain=True),
     Job("raise mode", "broadcast", settings={"mode": "raise"}),
+    Job("dump mode", "broadcast", settings={"mode": "dump"}),
+    Job("dump mode, nowhere to write", "broadcast", settings={"mode": "dump", "folder": "/dev/null/full"}),
+    Job("the guard's thread dies", "thread dies", who=1, steps=800),
+    Job("the store's host's guard dies", "thread dies", who=0, steps=800),
+    Job("the clock jumps", "clock", who=0, steps=800),
 )
 
 
@@ -92,7 +85,7 @@ def ended() -> Iterator[dict[str, Ended]]:
             {
                 "folder": str(folders[job.name]),
                 "world": 4,
-                "limit": job.limit,
+                "limit": LIMIT_S,
                 "pg_timeout": 60,
                 "own_hashes": job.plain,
                 "must_end": False,

@@ -4,7 +4,9 @@ Schemas stay in the subset that all providers take: every field required, `null`
 no limits on numbers or lengths (these are checked where they matter), few levels.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -18,9 +20,15 @@ def schema_of(wire: type[Wire], shown: Sequence[str], remedies: Sequence[str] = 
     """JSON schema of what may be handed in. Lists named `evidence` take ids of facts that were shown, lists named
     `remedies` those of remedies that were offered.
     """
-    schema = wire.model_json_schema()
+    schema = json.loads(_written_schema(wire))
     _limit(schema, {"evidence": shown, "remedies": remedies})
     return schema
+
+
+@cache
+def _written_schema(wire: type[Wire]) -> str:
+    """As text, which nobody changes: every request wants one of its own, and pydantic takes long to make it."""
+    return json.dumps(wire.model_json_schema())
 
 
 def _limit(node: Any, choices: Mapping[str, Sequence[str]]) -> None:

@@ -32,6 +32,9 @@ class Kind(IntEnum):
     RECENT = 8
 
 
+_KINDS = {kind.value: kind for kind in Kind}
+
+
 def block_key(block: Block) -> int:
     """A sum over its slots, so that it does not matter in which order they are gone through."""
     parts = (
@@ -123,7 +126,7 @@ class SharedTables:
             at += _ENTRY.size + size
             if at > len(data):
                 raise ValueError("entries that end early")
-            self.add(Kind(kind), key, data[at - size : at])
+            self.add(_KINDS[kind], key, data[at - size : at])
 
     def join(self, other: "SharedTables") -> None:
         for kind, key, packed in other.beyond(self):

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from forkpoint.remedies.edit import Edit, end_of, insertion
 from forkpoint.source.code import Function, Module
@@ -11,13 +12,15 @@ _BLOCKS = ("body", "orelse", "finalbody")
 _MAX_TEXT = 80
 
 
-def parents(function: Function) -> dict[ast.AST, ast.AST]:
-    return {child: node for node in ast.walk(function.node) for child in ast.iter_child_nodes(node)}
+@lru_cache(maxsize=64)
+def _parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Kept for the functions that are looked at now: each is asked about dozens of times."""
+    return {child: node for node in ast.walk(root) for child in ast.iter_child_nodes(node)}
 
 
 def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
     """(what stands around, what of it holds the node), innermost first."""
-    above = parents(function)
+    above = _parents(function.node)
     while node in above:
         yield above[node], node
         node = above[node]
