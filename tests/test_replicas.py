@@ -7,6 +7,10 @@ import pytest
 from bench.scale.dumps import Dumps
 from bench.scale.faults import FaultKind, World, plant
 from bench.scale.mesh import Kind, Mesh
+from forkpoint.align import align
+from forkpoint.diverge.history import keeps_habit
+from forkpoint.diverge.ring import find_cycle
+from forkpoint.diverge.waits import find_waits
 from forkpoint.ingest.reading import Reading
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.pipeline import diagnose
@@ -18,11 +22,15 @@ ALONE = Mesh(tp=1, ep=1, dp=1, pp=4)
 SHORT = 500
 
 
-def verdict_of(world: World) -> Verdict:
+def read(world: World) -> Reading:
     dumps, reading = Dumps(world, SHORT), Reading()
     for rank in dumps.ranks():
         reading.add_dump(f"nccl_trace_rank_{rank}", dumps.dump(rank))
-    return diagnose(reading.capture())
+    return reading
+
+
+def verdict_of(world: World) -> Verdict:
+    return diagnose(read(world).capture())
 
 
 def stalled_before_a_message(mesh: Mesh, seed: int) -> World:
@@ -39,6 +47,19 @@ def test_the_end_of_a_channel_that_left_its_replicas_is_named_and_not_its_peer()
     assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (world.rank,))
     assert verdict.divergence is not None
     assert {verdict.divergence.channel} == {slot.channel for slot in world.slots}
+
+
+@pytest.mark.parametrize("seed", [38, 145])
+def test_a_rank_for_which_a_call_is_new_is_not_blamed_where_all_its_replicas_made_it_too(seed: int) -> None:
+    world = plant(MANY, FaultKind.NO_SEND, random.Random(seed))
+    timeline = align(read(world).capture())
+    waits = find_waits(timeline)
+    entries = {rank: waits.stand(rank).record_id for rank in find_cycle(waits)}
+    new_to = [rank for rank, entry in entries.items() if keeps_habit(timeline.traces[rank], entry) is False]
+
+    assert new_to
+    assert world.rank not in new_to
+    assert verdict_of(world).suspects == (world.rank,)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.cohorts import channel_cohorts, cohorts_at
-from forkpoint.diverge.cycles import is_one_thread, left_order, odd_in_cycle
+from forkpoint.diverge.cycles import is_one_thread, left_order, never_issued, odd_by_habit
 from forkpoint.diverge.history import next_group
 from forkpoint.diverge.messages import find_message_shift
-from forkpoint.diverge.replicas import Replicas
+from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.ring import find_cycle
 from forkpoint.diverge.shift import find_shift
 from forkpoint.diverge.vote import odd_at_absence, odd_ranks
@@ -181,15 +181,23 @@ def _first_missed(ends: Sequence[Waiting], waits: Waits, timeline: Timeline) -> 
 
 def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
     """Told from the slot in which the odd ranks are missed."""
-    odd = odd_in_cycle(cycle, waits, timeline)
-    left = Replicas(timeline).find_left(cycle) if not odd and is_one_thread(cycle, waits) else None
-    if left and left.channel is None:
-        odd = (left.rank,)
+    odd, left = _odd_in_cycle(cycle, waits, timeline) if is_one_thread(cycle, waits) else ((), None)
     skipped = left is not None and left.by != 0
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.on)]
     usual = min([r for r in cycle if r not in odd] or cycle, key=lambda rank: (waits.stand(rank).created_ns, rank))
     found = _at_wait(earliest(missed) if missed else usual, PartingKind.CYCLE, waits, timeline)
     return replace(found, odd=odd, cycle=cycle, left_order=skipped or left_order(cycle, odd, waits, timeline))
+
+
+def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[tuple[int, ...], Leaving | None]:
+    """The one that never issued what most wait in, though they did issue what it waits in; else the one that left its
+    replicas; else who broke a habit of its own. A message that was left out is told of its channel, not here.
+    """
+    missing = never_issued(cycle, waits, timeline.unseen)
+    left = None if missing else Replicas(timeline).find_left(cycle)
+    if left:
+        return (left.rank,) if left.channel is None else (), left
+    return missing or odd_by_habit(cycle, waits, timeline), None
 
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:

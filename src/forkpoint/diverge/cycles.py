@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from forkpoint.diverge.history import keeps_habit, usual_place
+from forkpoint.diverge.replicas import Replicas
 from forkpoint.diverge.rounds import began_again
 from forkpoint.diverge.shift import PROOF
 from forkpoint.diverge.waits import Wait, Waits, who_misses
@@ -12,16 +13,9 @@ from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Timeline
 
 
-def odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """The one that never issued what most wait in, though they did issue what it waits in; else those few that broke
-    their own habit; else the smaller side. Nobody where the ring's calls come from two threads of a rank.
-    """
+def odd_by_habit(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """Those few that broke their own habit; else the smaller side."""
     inside = _inside(cycle, waits)
-    if not is_one_thread(cycle, waits):
-        return ()
-    missing = never_issued(cycle, waits, timeline.unseen)
-    if missing:
-        return missing
     broke = _broke_habit(inside, waits, timeline)
     if broke:
         return broke if 2 * len(broke) < len(inside) else ()
@@ -73,7 +67,11 @@ def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:
 
 
 def _broke_habit(inside: Iterable[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    return tuple(r for r in inside if keeps_habit(timeline.traces[r], waits[r].position.op.record_id) is False)
+    """What is new to a rank that does as all its replicas do is a part of the program that it had not come to before."""
+    entries = {rank: waits.stand(rank).record_id for rank in inside}
+    broke = [rank for rank, entry in entries.items() if keeps_habit(timeline.traces[rank], entry) is False]
+    replicas = Replicas(timeline)
+    return tuple(rank for rank in broke if not replicas.do_the_same(rank, entries[rank]))
 
 
 def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:

@@ -97,6 +97,11 @@ class Replicas:
         }
         return found.pop() if len(found) == 1 else None
 
+    def do_the_same(self, rank: int, entry: int) -> bool:
+        """All of them that hold this entry did up to it, and at it, what the rank did."""
+        beside = [p for group in self._groups(rank) for p in self._beside(rank, group) if p.end > entry]
+        return len(beside) >= MIN_REPLICAS and all(p.at is None or p.at > entry for p in beside)
+
     def owe_message(self, rank: int, group: ProcessGroup, channel: tuple[int, int]) -> bool:
         """All of them went on from the call that the rank made last to a message on this channel."""
         beside = self._beside(rank, group)
