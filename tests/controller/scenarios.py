@@ -7,6 +7,9 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+
+import monarch.actor
 
 from controller.trainer import Trainer
 from forkpoint.controller import Controller, StepFailed
@@ -58,10 +61,21 @@ def fault(method: str, ranks: int, timeout_s: float = 60.0) -> Callable[[dict[st
     return run
 
 
+def fault_of_others(heard: list[str]) -> Callable[[dict[str, object]], None]:
+    def run(said: dict[str, object]) -> None:
+        monarch.actor.unhandled_fault_hook(SimpleNamespace(mesh_name="of another program"))
+        said["heard"] = heard
+
+    return run
+
+
 if __name__ == "__main__":
+    of_others: list[str] = []
+    monarch.actor.unhandled_fault_hook = lambda failure: of_others.append(failure.mesh_name)
     tell("other type", healthy_then_other_type)
     tell("skipped", fault("skip_one", 3))
     tell("raised", fault("fail_on_one", 3))
     tell("exited", fault("exit_on_one", 2))
     tell("stalled", fault("stall_on_one", 3, timeout_s=10.0))
     tell("ended", healthy_to_the_end)
+    tell("of others", fault_of_others(of_others))

@@ -83,7 +83,7 @@ def test_a_rank_that_stalls_is_named_with_the_line_where_it_stands(told: Told) -
 
 def test_no_process_is_left_of_any_job(told: Told) -> None:
     assert {name: line["left"] for name, line in told.items()} == {name: [] for name in told}
-    assert (len(told), told["ended"]["running"]) == (6, 2)
+    assert (len(told), told["ended"]["running"]) == (7, 2)
 
 
 def test_a_job_that_has_ended_takes_no_calls(told: Told) -> None:
@@ -96,3 +96,7 @@ def test_without_monarch_the_error_says_what_to_install() -> None:
 
     assert run.returncode == 1
     assert "pip install 'forkpoint[monarch]'" in run.stderr
+
+
+def test_how_its_ranks_end_is_no_fault_of_the_program_and_those_of_others_are_passed_on(told: Told) -> None:
+    assert told["of others"]["heard"] == ["of another program"]

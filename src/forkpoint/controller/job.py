@@ -64,7 +64,8 @@ class Controller:
         self._look_cost = 0.0
         self._reasons: dict[int, str] = {}
         self._running = False
-        self._unhandled = monarch.actor.unhandled_fault_hook
+        self.unhandled = _hook_of_others()
+        """Hears of faults that are none of our ranks'."""
 
     def __enter__(self) -> Self:
         try:
@@ -99,7 +100,7 @@ class Controller:
         finally:
             self._processes.kill()
             self._processes.close(STOP_S)
-            monarch.actor.unhandled_fault_hook = self._unhandled
+            # The hook stays: Monarch may hear only later that these have ended, and would end this process.
 
     def _start(self) -> None:
         wanted = self._wanted
@@ -199,6 +200,13 @@ class Controller:
     def _on_fault(self, failure: MeshFailure) -> None:
         """Monarch's own hook ends this process. What concerns our ranks is told by the call that fails."""
         if not failure.mesh_name.startswith((RANKS, WITNESSES, "logger-")):
-            self._unhandled(failure)
+            self.unhandled(failure)
         elif (rank := rank_in(failure.report())) is not None:
             self._reasons.setdefault(rank, last_line(failure.report()))
+
+
+def _hook_of_others() -> Callable[[MeshFailure], None]:
+    """What hears of faults where no controller does. A controller before this one may have left its own in place."""
+    hook = monarch.actor.unhandled_fault_hook
+    owner = getattr(hook, "__self__", None)
+    return owner.unhandled if isinstance(owner, Controller) else hook
