@@ -167,7 +167,7 @@ def _by_token(tokens: dict[int, int]) -> tuple[tuple[int, ...], ...]:
 def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
     """all_to_all: what all members send must be what all members receive. Needs every member."""
     everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
-    if not group.all_volumes or not (group.group.declared or everyone):
+    if not group.is_uneven or not (group.group.declared or everyone):
         return []
     volumes = {rank: told for rank, trace in group.traces.items() if (told := trace.volumes)}
     seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])

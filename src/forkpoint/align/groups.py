@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from forkpoint.align.held import NOT_HELD, GroupRows, HeldGroups
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.world import ProcessGroup
 from forkpoint.packed.entries import TrackShape
-from forkpoint.packed.rows import NO_KIND, GroupName, GroupTracks, Rows
+from forkpoint.packed.rows import NO_KIND, NO_VOLUMES, UNEVEN, GroupName, GroupTracks, Rows
 from forkpoint.packed.traces import TracesByRank
 
 # When one of these is done on one member, every member has issued it. A root may finish the others alone.
@@ -74,13 +76,16 @@ def _timeline(held: HeldGroups, name: GroupName, job: _Job) -> GroupTimeline:
         traces=shown,
         blind_after=_blind_after(shown, kinds, job),
         kinds=_one_of_each(shown, kinds),
-        all_volumes=len(shown) == len(members) and _all_volumes(shown, job),
+        is_uneven=len(shown) == len(members) and _is_uneven(shown, job),
         maybe=() if group.declared else _may_belong(group, held, job),
     )
 
 
-def _all_volumes(shown: HeldGroups, job: _Job) -> bool:
-    return NOT_HELD not in shown.rows and bool(job.tracks.volumes[list(shown.rows)].all())
+def _is_uneven(shown: HeldGroups, job: _Job) -> bool:
+    if NOT_HELD in shown.rows:
+        return False
+    volumes = job.tracks.volumes[np.asarray(shown.rows)]
+    return bool((volumes != NO_VOLUMES).all() and (volumes == UNEVEN).any())
 
 
 def _seen_members(name: GroupName, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:

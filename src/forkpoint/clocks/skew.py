@@ -8,8 +8,6 @@ the ranks exchanged gives the other bound.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.op import OpState
 from forkpoint.model.timeline import GroupTimeline, Timeline
@@ -46,10 +44,8 @@ class _Seen:
     def issued(self, seq: int) -> float | None:
         track = self.group.track(self.rank)
         assert track is not None  # it told what it saw
-        at = int(np.searchsorted(track.recent_seqs, seq))
-        if at == len(track.recent_seqs) or track.recent_seqs[at] != seq:
-            return None
-        return int(track.recent_created_ns[at]) / _NS
+        created = track.created(seq)
+        return None if created is None else created / _NS
 
 
 def join_clocks(timeline: Timeline, owners: Mapping[int, str]) -> dict[str, float]:

@@ -46,8 +46,8 @@ class GroupTimeline:
     """Ranks whose dump ends early -> the last seq it can speak of."""
     kinds: tuple[tuple[int, int], ...]
     """Each kind of track that members have, with one of them. Tracks of one kind, in any group, differ in times alone."""
-    all_volumes: bool
-    """Every member tells what it sent and received in all_to_all."""
+    is_uneven: bool
+    """Every member tells what it sent and received in all_to_all, and it was not the same on each."""
     maybe: tuple[int, ...] = ()
     """Ranks that may be members too: nobody declared who is one, and no dump of theirs keeps them out."""
 

@@ -90,12 +90,23 @@ class Track(Protocol):
     def recent_seqs(self) -> Ints: ...
     @property
     def recent_created_ns(self) -> Ints: ...
+    def created(self, seq: int) -> int | None:
+        """When an op was created, of those that are recent or kept whole."""
+        ...
+
     @property
     def longest_pause_seq(self) -> int: ...
     @property
     def longest_pause_ns(self) -> int:
         """The op before which this rank paused longest, however long ago, and for how long."""
         ...
+
+
+def find_created(track: Track, seq: int) -> int | None:
+    """Among the recent ops."""
+    at = int(np.searchsorted(track.recent_seqs, seq))
+    found = at < len(track.recent_seqs) and track.recent_seqs[at] == seq
+    return int(track.recent_created_ns[at]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,10 @@ class ReadTrack:
     @property
     def active_seq(self) -> int | None:
         return self.first_active.seq if self.first_active else None
+
+    def created(self, seq: int) -> int | None:
+        kept = (op for op in (self.last_done, self.first_active, self.last) if op and op.seq == seq)
+        return next((op.created_ns for op in kept), None) or find_created(self, seq)
 
 
 @dataclass(frozen=True, slots=True)

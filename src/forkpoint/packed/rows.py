@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from forkpoint.model.trace import Ints
 from forkpoint.packed.entries import TrackShape
-from forkpoint.packed.layout import I64, NOTHING, U32, U64
+from forkpoint.packed.layout import I64, NOTHING, U32, U64, skip_ints
 from forkpoint.packed.records import CHANNEL, GROUP, HEAD, OWN_OP
 from forkpoint.packed.tables import SharedTables
 from forkpoint.packed.traces import PackedTraces
 
 NO_KIND = -1
-_GROUP_ROW = struct.Struct("<3Iiqqq?")
+NO_VOLUMES, EVEN, UNEVEN = range(3)
+"""What a rank tells of its all_to_all: nothing; that each sent as much as it received; that some did not."""
+_GROUP_ROW = struct.Struct("<3IiqqqB")
 _CHANNEL_ROW = struct.Struct("<3Iiqqqq")
 _TRACK = [
     ("trace", "<u4"),
@@ -28,7 +30,7 @@ _TRACK = [
     ("active", "<i8"),
     ("active_ns", "<i8"),
 ]
-_GROUP = np.dtype([*_TRACK, ("done_ns", "<i8"), ("volumes", "?")])
+_GROUP = np.dtype([*_TRACK, ("done_ns", "<i8"), ("volumes", "u1")])
 _CHANNEL = np.dtype([*_TRACK, ("source", "<i8"), ("destination", "<i8")])
 _ISSUED = struct.Struct("<qq")
 """What an op of a record begins with: its record_id, and when it was created."""
@@ -69,8 +71,8 @@ class Tracks:
 class GroupTracks(Tracks):
     done_ns: Ints
     """When the last done op was completed, or 0."""
-    volumes: NDArray[np.bool_]
-    """Whether there are some."""
+    volumes: NDArray[np.uint8]
+    """NO_VOLUMES, EVEN or UNEVEN."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +119,14 @@ def _by_group(rows: NDArray[np.void]) -> Ints:
     return order[last]
 
 
+def _volumes(data: bytes, at: int) -> int:
+    """Packed alike they are alike: most need not be unpacked."""
+    _, sent = skip_ints(data, at)
+    _, received = skip_ints(data, sent)
+    _, end = skip_ints(data, received)
+    return EVEN if data[sent:received] == data[received:end] else UNEVEN
+
+
 class _Builder:
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
@@ -146,7 +156,8 @@ class _Builder:
             groups.append(self._number(name, members, desc))
             kind, active, active_ns = self._track(shape, data, at + GROUP.size)
             done_ns = self._done_ns(kind, data, at + GROUP.size)
-            self._groups += _GROUP_ROW.pack(trace, groups[-1], at, kind, active, active_ns, done_ns, volumes > 0)
+            told = _volumes(data, at + GROUP.size + own) if volumes else NO_VOLUMES
+            self._groups += _GROUP_ROW.pack(trace, groups[-1], at, kind, active, active_ns, done_ns, told)
             at += GROUP.size + own + volumes
         for _ in range(U32.unpack_from(data, 64)[0]):
             index, source, destination, shape, own = CHANNEL.unpack_from(data, at)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from forkpoint.model.op import Op, OpState
-from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes
+from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes, find_created
 from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
 from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PAUSE, TIMED
@@ -104,6 +104,12 @@ class PackedTrack:
     @property
     def recent_created_ns(self) -> Ints:
         return Reader(self._trace.data, self._after_ops + PAUSE.size).ints()
+
+    def created(self, seq: int) -> int | None:
+        for index, op in enumerate(self.shape.ops):  # which need no unpacking
+            if op.seq == seq:
+                return OWN_OP.unpack_from(self._trace.data, self._at + OWN_OP.size * index)[1]
+        return find_created(self, seq)
 
     @property
     def longest_pause_seq(self) -> int:
