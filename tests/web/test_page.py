@@ -27,6 +27,29 @@ def test_an_incident_opens_from_disk_and_begins_with_its_sentence(open_page, inc
     assert page.locator("#answer meter").count() == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "titles"),
+    [
+        ("0001", ["Majority: ranks 1-3", "Odd one out: rank 0"]),
+        ("0005", ["Other side: rank 3", "Suspect: rank 2"]),
+    ],
+)
+def test_the_stacks_of_two_sides_call_nobody_odd_but_a_suspect(open_page, incident, number, titles) -> None:
+    page = open_page(incident(number))
+
+    shown = page.eval_on_selector_all("#stacks .stack h3", "all => all.map((h) => h.lastChild.textContent)")
+
+    assert shown == titles
+
+
+def test_where_nobody_is_suspected_no_side_is_called_odd(open_page, incident) -> None:
+    page = open_page(replace(incident("0001"), suspects=()))
+
+    shown = page.eval_on_selector_all("#stacks .stack h3", "all => all.map((h) => h.lastChild.textContent)")
+
+    assert shown == ["One side: ranks 1-3", "Another side: rank 0"]
+
+
 def test_what_is_missing_is_said_with_the_verdict(open_page, incident) -> None:
     page = open_page(incident("0002"))
 

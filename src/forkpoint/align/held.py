@@ -1,7 +1,6 @@
 """One group's traces over its members, taken out of the ranks' traces when they are asked for."""
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ from forkpoint.model.timeline import GroupTraces
 from forkpoint.model.trace import GroupTrace, Ints, ReadGroup
 from forkpoint.packed.rows import NO_KIND, GroupName, Rows
 from forkpoint.packed.trace import PackedGroup
-from forkpoint.packed.traces import TracesByRank
+from forkpoint.packed.traces import TracesByRank, place_of
 
 NOT_HELD = -1
 
@@ -67,9 +66,9 @@ class HeldGroups(GroupTraces):
         """Into the rows of all groups."""
         return self._rows[self._begin : self._end]
 
-    def row(self, rank: int) -> int | None:
-        at = bisect_left(self._ranks, rank, self._begin, self._end)
-        return self._rows[at] if at < self._end and self._ranks[at] == rank else None
+    def row(self, rank: object) -> int | None:
+        at = place_of(rank, self._ranks, self._begin, self._end)
+        return None if at is None else self._rows[at]
 
     def is_from_start(self, rank: int) -> bool:
         return self._table.traces[rank].from_start
@@ -89,7 +88,7 @@ class HeldGroups(GroupTraces):
         return self._table.group(row)
 
     def __contains__(self, rank: object) -> bool:
-        return isinstance(rank, int) and self.row(rank) is not None
+        return self.row(rank) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ranks[self._begin : self._end])

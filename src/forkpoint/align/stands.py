@@ -1,7 +1,6 @@
 """In which op each rank stands, over all its groups and channels, without making the ops."""
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +12,7 @@ from forkpoint.model.timeline import GroupTimeline, Stand, Stands
 from forkpoint.model.trace import Ints
 from forkpoint.packed.layout import NOTHING
 from forkpoint.packed.rows import Rows
-from forkpoint.packed.traces import PackedTraces
+from forkpoint.packed.traces import PackedTraces, place_of
 
 
 class AlignedStands(Stands):
@@ -59,8 +58,8 @@ class AlignedStands(Stands):
         )
 
     def __getitem__(self, rank: int) -> tuple[Stand, ...]:
-        at = bisect_left(self._ranks, rank)
-        if at == len(self._ranks) or self._ranks[at] != rank:
+        at = place_of(rank, self._ranks)
+        if at is None:
             raise KeyError(rank)
         row = int(self._first[at]) - len(self._rows.groups)
         if row < 0:
@@ -95,10 +94,7 @@ class AlignedStands(Stands):
         return Stand(group, ends, int(self._channels.of_row[row]), self._seqs[kind], self._batches[kind], *own)
 
     def __contains__(self, rank: object) -> bool:
-        if not isinstance(rank, int):
-            return False
-        at = bisect_left(self._ranks, rank)
-        return at < len(self._ranks) and self._ranks[at] == rank
+        return place_of(rank, self._ranks) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ranks)

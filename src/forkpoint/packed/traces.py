@@ -62,6 +62,13 @@ def pack_traces(traces: Iterable[ReadTrace], tables: SharedTables) -> PackedTrac
     return PackedTraces(store, tables)
 
 
+def place_of(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
+    """Where a rank stands among others in order, or among those from `begin` to `end`."""
+    end = len(ranks) if end is None else end
+    at = bisect_left(ranks, rank, begin, end) if isinstance(rank, int) else end
+    return at if at < end and ranks[at] == rank else None
+
+
 class TracesByRank(Mapping[int, PackedTrace]):
     """One trace per rank, in the order of ranks."""
 
@@ -71,16 +78,13 @@ class TracesByRank(Mapping[int, PackedTrace]):
         self._ranks = array("q", self.in_order.ranks.tobytes())
 
     def __getitem__(self, rank: int) -> PackedTrace:
-        at = bisect_left(self._ranks, rank)
-        if at == len(self._ranks) or self._ranks[at] != rank:
+        at = place_of(rank, self._ranks)
+        if at is None:
             raise KeyError(rank)
         return self.in_order[at]
 
     def __contains__(self, rank: object) -> bool:
-        if not isinstance(rank, int):
-            return False
-        at = bisect_left(self._ranks, rank)
-        return at < len(self._ranks) and self._ranks[at] == rank
+        return place_of(rank, self._ranks) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ranks)

@@ -1,4 +1,4 @@
-// The stack of the majority against that of the odd cohort, and the lines of source that decided.
+// The stacks of two cohorts beside each other, that of a suspect on the right, and the lines of source that decided.
 
 const LIBRARY = /\/(site|dist)-packages\/|\/lib\/python\d/;
 
@@ -34,16 +34,25 @@ function quoteOf(quote) {
 
 function stackPair(view) {
   const { cohorts } = view.verdict.divergence;
-  const odd = cohorts.slice(1).find((cohort) => cohort.ranks.some((rank) => view.verdict.suspects.has(rank))) ?? cohorts[1];
   const pair = make("div", "pair");
-  if (!odd) {
+  if (cohorts.length === 1) {
     pair.append(stackBox(cohorts[0], "All", framesOf(cohorts[0]), -1, view));
     return pair;
   }
-  const [left, right] = [framesOf(cohorts[0]), framesOf(odd)];
+  const suspected = cohorts.find((cohort) => cohort.ranks.some((rank) => view.verdict.suspects.has(rank)));
+  const shown = suspected ?? cohorts[1];
+  const other = cohorts.find((cohort) => cohort !== shown);
+  const [left, right] = [framesOf(other), framesOf(shown)];
   const parts = left.length && right.length ? firstDifference(left, right) : -1;
-  pair.append(stackBox(cohorts[0], "Majority", left, parts, view), stackBox(odd, "Odd one out", right, parts, view));
+  const [title, against] = stackTitles(suspected, other);
+  pair.append(stackBox(other, title, left, parts, view), stackBox(shown, against, right, parts, view));
   return pair;
+}
+
+/** Only a suspect is called odd, and only by more ranks than it has on its own side. */
+function stackTitles(suspected, other) {
+  if (!suspected) return ["One side", "Another side"];
+  return other.ranks.count > suspected.ranks.count ? ["Majority", "Odd one out"] : ["Other side", "Suspect"];
 }
 
 /** Outermost call first: both stacks begin alike, and part somewhere below. */
