@@ -131,7 +131,8 @@ def _render_costs(rows: _Rows) -> str:
     for name, found in rows.items():
         told = name if name != "forkpoint" or find_spec("forkpoint_native") else "forkpoint (native not installed)"
         for row in found:
-            numbers = f"{row.ranks:,} | {row.dumps_mb:,.0f} MB | {row.cpu_s:.2f} s | {row.peak_mb:,.0f} MB"
+            read = f"{row.dumps_mb:,.0f} MB" if row.dumps_mb else "node by node"
+            numbers = f"{row.ranks:,} | {read} | {row.cpu_s:.2f} s | {row.peak_mb:,.0f} MB"
             lines.append(f"| {told} | {numbers} | {'yes' if row.right else 'NO'} |")
     return "\n".join(lines)
 

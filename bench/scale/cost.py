@@ -15,8 +15,6 @@ from bench.run import Cost, measure
 from bench.scale.faults import FaultKind, one_world
 
 _FORKPOINT = Path(sys.executable).parent / "forkpoint"
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108 a folder of their own is made in it
-"""Where files are memory that processes share."""
 _FOUND = (0, 1, 4)
 """Exit codes of `diagnose` that are answers."""
 
@@ -41,7 +39,7 @@ def diagnose_files(folder: Path, ranks: int, kind: FaultKind, seed: int, *, nati
 
 def diagnose_nodes(ranks: int, kind: FaultKind, seed: int) -> Row:
     """`forkpoint summarise` where dumps lie, eight ranks a node, and `forkpoint diagnose` of what they send."""
-    with tempfile.TemporaryDirectory() as parts, tempfile.TemporaryDirectory(dir=_IN_MEMORY) as shared:
+    with tempfile.TemporaryDirectory() as parts, tempfile.TemporaryDirectory() as shared:
         summarised = _summarise_nodes(Path(shared), Path(parts), ranks, kind, seed)
         sent = _megabytes(Path(parts))
         diagnosed = measure([_FORKPOINT, "diagnose", parts, "--json", "--quiet"], ok=_FOUND)
@@ -50,7 +48,7 @@ def diagnose_nodes(ranks: int, kind: FaultKind, seed: int) -> Row:
 
 def diagnose_together(ranks: int, kind: FaultKind, seed: int) -> Row:
     """`forkpoint diagnose` of all dumps in one process. They are handed over node by node: together they fill a disk."""
-    with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as shared, tempfile.TemporaryFile() as verdict:
+    with tempfile.TemporaryDirectory() as shared, tempfile.TemporaryFile() as verdict:
         cost = _fed(Path(shared), ["bench.scale.together"], verdict, ranks, kind, seed)
         verdict.seek(0)
         told = Cost(cost.cpu_s, cost.peak_mb, verdict.read().decode())

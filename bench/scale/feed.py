@@ -1,6 +1,6 @@
 """Dumps of a large world, node after node, for a reader in another process: `python -m bench.scale.feed`.
 
-Both sides share a folder in memory. The feeder writes a node's dumps there, the reader says on the feeder's standard
+Both sides share a folder. The feeder writes a node's dumps there, the reader says on the feeder's standard
 input when it has read them, and they are removed: 100,000 dumps take no more room than a few.
 """
 
