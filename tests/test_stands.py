@@ -10,7 +10,7 @@ import forkpoint
 from cases import Case, load_cases
 from forkpoint.align import align
 from forkpoint.diverge.ring import find_cycle
-from forkpoint.diverge.waits import Waiting, Waits, find_waits
+from forkpoint.diverge.waits import Held, Waiting, Waits, find_waits
 from forkpoint.model.timeline import Position, Timeline
 from small_jobs import SmallJob
 
@@ -89,7 +89,7 @@ def test_ranks_that_stand_in_one_slot_are_told_with_who_came_first() -> None:
 
     (waiting,) = waits.waiting
 
-    assert (waiting.ranks, waiting.first_rank, waiting.absent) == ([0, 1, 2], 2, (3,))
+    assert (waiting.ranks, waits.first(waiting.ranks), waiting.held.absent) == ([0, 1, 2], 2, (3,))
     assert waits.beside(1) == [0, 1, 2]
     assert 3 not in waits
 
@@ -103,11 +103,13 @@ def who_waits(draw: st.DrawFn) -> list[Waiting]:
         slots.setdefault(draw(st.integers(0, 4)), []).append(rank)
     others = st.lists(st.integers(0, 11), unique=True, max_size=3)
     on = [tuple(r for r in draw(others) if r not in held) for held in slots.values()]
-    return [Waiting(held, 0, held[0], missed, (), ()) for held, missed in zip(slots.values(), on, strict=True)]
+    return [Waiting(held, Held(missed)) for held, missed in zip(slots.values(), on, strict=True)]
 
 
 def has_cycle(waiting: list[Waiting]) -> bool:
-    graph = {rank: [o for o in one.on if any(o in w.ranks for w in waiting)] for one in waiting for rank in one.ranks}
+    graph = {
+        rank: [o for o in one.held.on if any(o in w.ranks for w in waiting)] for one in waiting for rank in one.ranks
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError:
@@ -127,4 +129,4 @@ def test_a_ring_is_found_where_there_is_one_and_each_in_it_waits_for_the_next(wa
     assert bool(ring) == has_cycle(waiting)
     assert ring[:1] == ((min(ring),) if ring else ())
     for held_up, holding in zip((*ring[1:], *ring[:1]), ring, strict=True):
-        assert holding in waits.with_rank(held_up).on
+        assert holding in waits.with_rank(held_up).held.on

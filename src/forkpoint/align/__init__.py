@@ -25,10 +25,10 @@ def align(capture: Capture) -> Timeline:
     traces = TracesByRank(capture.traces)
     world = _world(capture)
     rows = read_rows(traces.in_order)
-    groups = align_groups(rows, traces, world)
+    cut = frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist())
+    groups = align_groups(rows, traces, world, cut)
     channels = align_channels(rows, traces.in_order, world)
-    cut = traces.in_order.ranks[traces.in_order.heads["cut"] != 0]
-    blind = frozenset(rank for group in groups for rank in group.blind_after) | frozenset(cut.tolist())
+    blind = cut.union(*(group.blind_after for group in groups))
     return Timeline(
         world=world,
         unseen=_unseen(capture, world),

@@ -52,13 +52,15 @@ class _Job:
         return [NO_KIND if row == NOT_HELD else int(self.tracks.kind[row]) for row in rows]
 
 
-def align_groups(rows: Rows, traces: TracesByRank, world: tuple[int, ...]) -> tuple[GroupTimeline, ...]:
+def align_groups(
+    rows: Rows, traces: TracesByRank, world: tuple[int, ...], cut: frozenset[int]
+) -> tuple[GroupTimeline, ...]:
     """By the numbers that the rows give them."""
     table = GroupRows(rows, traces)
     job = _Job(
         world=world,
         traces=traces,
-        cut=frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist()),
+        cut=cut,
         tracks=rows.groups,
         surely_issued=[_surely_issued(shape) for shape in rows.kinds],
         last_seq=[shape.last_seq for shape in rows.kinds],

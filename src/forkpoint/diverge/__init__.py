@@ -14,7 +14,7 @@ from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.ring import find_cycle
 from forkpoint.diverge.shift import find_shift
 from forkpoint.diverge.vote import odd_at_absence, odd_ranks
-from forkpoint.diverge.waits import Wait, Waiting, Waits, earliest, find_waits
+from forkpoint.diverge.waits import Wait, Waiting, Waits, find_waits
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
@@ -152,14 +152,14 @@ def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     if cycle:
         return _at_cycle(cycle, waits, timeline)
     free = {r for r in timeline.positions if r not in waits}
-    for_free = [w for w in waits.waiting if not free.isdisjoint(w.absent)]
+    for_free = [w for w in waits.waiting if not free.isdisjoint(w.held.absent)]
     if for_free:
-        due = [w for w in for_free if any(_is_due(r, w, waits, timeline) for r in w.absent if r in free)]
-        return _at_wait(earliest(due or for_free), PartingKind.ABSENCE, waits, timeline)
-    stuck = [w for w in waits.waiting if not w.on and not w.unknown]
+        due = [w for w in for_free if any(_is_due(r, w, waits, timeline) for r in w.held.absent if r in free)]
+        return _at_wait(_first_of(due or for_free, waits), PartingKind.ABSENCE, waits, timeline)
+    stuck = [w for w in waits.waiting if not w.held.on and not w.held.unknown]
     if stuck:
-        return _at_wait(earliest(stuck), PartingKind.STUCK, waits, timeline)
-    ends = [w for w in waits.waiting if not w.on]  # who waits for one that waits is held by what holds that one
+        return _at_wait(_first_of(stuck, waits), PartingKind.STUCK, waits, timeline)
+    ends = [w for w in waits.waiting if not w.held.on]  # who waits for one that waits is held by what holds that one
     return _at_wait(_first_missed(ends or waits.waiting, waits, timeline), PartingKind.ABSENCE, waits, timeline)
 
 
@@ -167,25 +167,29 @@ def _first_missed(ends: Sequence[Waiting], waits: Waits, timeline: Timeline) -> 
     """Members of a group issue a collective at one place of their program. A message is waited for long before it is due,
     so it is missed first only where those who wait in the collective have sent or taken theirs.
     """
-    channels = [waits.stand(w.first_rank).channel for w in ends]
+    channels = [waits.stand(w.ranks[0]).channel for w in ends]
     together = [w for w, channel in zip(ends, channels, strict=True) if channel is None]
     if not together:
-        return earliest(ends)
-    first = waits.with_rank(earliest(together))
-    replicas, mates, missed = Replicas(timeline), set(first.ranks), set(first.unknown)
-    alone = [w for w, channel in zip(ends, channels, strict=True) if channel and not missed.isdisjoint(w.unknown)]
-    messages = [waits[w.first_rank] for w in alone]
-    owed = [waits.with_rank(w.rank) for w in messages if replicas.are_past(w.rank, w.position, mates)]
-    return earliest(owed or [first])
+        return _first_of(ends, waits)
+    first = waits.with_rank(_first_of(together, waits))
+    replicas, mates, missed = Replicas(timeline), set(first.ranks), set(first.held.unknown)
+    alone = [w for w, channel in zip(ends, channels, strict=True) if channel and not missed.isdisjoint(w.held.unknown)]
+    messages = [waits[w.ranks[0]] for w in alone]
+    owed = [w.rank for w in messages if replicas.are_past(w.rank, w.position, mates)]
+    return waits.first(owed or first.ranks)
+
+
+def _first_of(waiting: Iterable[Waiting], waits: Waits) -> int:
+    return waits.first(rank for one in waiting for rank in one.ranks)
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
     """Told from the slot in which the odd ranks are missed."""
     odd, left = _odd_in_cycle(cycle, waits, timeline) if is_one_thread(cycle, waits) else ((), None)
     skipped = left is not None and left.by != 0
-    missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.on)]
-    usual = min([r for r in cycle if r not in odd] or cycle, key=lambda rank: (waits.stand(rank).created_ns, rank))
-    found = _at_wait(earliest(missed) if missed else usual, PartingKind.CYCLE, waits, timeline)
+    missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
+    first = _first_of(missed, waits) if missed else waits.first([r for r in cycle if r not in odd] or cycle)
+    found = _at_wait(first, PartingKind.CYCLE, waits, timeline)
     return replace(found, odd=odd, cycle=cycle, left_order=skipped or left_order(cycle, odd, waits, timeline))
 
 
@@ -202,19 +206,19 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:
     """The absent rank used to go on in this very group after what it did last: there it is missed first."""
-    return next_group(timeline.traces[rank]) == waits.stand(waiting.first_rank).group.name
+    return next_group(timeline.traces[rank]) == waits.stand(waiting.ranks[0]).group.name
 
 
 def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
     """Told by the wait of this rank."""
     wait = waits[rank]
-    free = tuple(r for r in wait.absent if r not in waits)
+    free = tuple(r for r in wait.held.absent if r not in waits)
     if wait.position.channel is not None:
         return _at_message(wait, kind, free, timeline)
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    unknown = len(wait.unknown) + timeline.unseen
+    unknown = len(wait.held.unknown) + timeline.unseen
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return Divergence(
@@ -228,7 +232,7 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
         odd=odd,
         sides=(present, free) if free else (present,),
         shift=shift,
-        unknown=wait.unknown,
+        unknown=wait.held.unknown,
     )
 
 
@@ -245,8 +249,8 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
         hang_seq=number,
         cohorts=channel_cohorts(timeline.of_channel(position.group, position.channel), number, timeline),
         odd=free,
-        sides=((wait.rank,), wait.on),
-        unknown=wait.unknown,
+        sides=((wait.rank,), wait.held.on),
+        unknown=wait.held.unknown,
     )
 
 

@@ -33,12 +33,12 @@ def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int
     It must be alone with it. Those who stand in its own slot with it came there first as well, and may be only further
     on; of two ranks that wait for each other either may be the one whose calls are off.
     """
-    absent = {r for waiting in cycle for r in waits[waiting].absent if r in cycle}
-    held = {r for waiting in cycle for r in waits[waiting].busy if r in cycle}
+    absent = {r for waiting in cycle for r in waits[waiting].held.absent if r in cycle}
+    held = {r for waiting in cycle for r in waits[waiting].held.busy if r in cycle}
     if len(absent) != 1 or held != set(cycle) - absent:
         return ()
     (rank,) = absent
-    own = waits[rank]
+    own = waits[rank].held
     busy = frozenset(own.busy)
     did_both = [r for r in who_misses(rank, waits) if r in busy]
     return (rank,) if len(did_both) > len(waits.beside(rank)) + len(own.unknown) + unseen else ()
@@ -113,7 +113,7 @@ def _smaller_side(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[
     for rank in inside:
         sides.setdefault(_slot(waits[rank]), []).append(rank)
     members = {waits[r].position.group.ranks for r in inside}
-    if any(waits[r].position.channel or waits[r].unknown for r in inside):
+    if any(waits[r].position.channel or waits[r].held.unknown for r in inside):
         return ()
     if len(sides) != 2 or len(members) != 1 or any(r not in timeline.positions for r in next(iter(members))):
         return ()

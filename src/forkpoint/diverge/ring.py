@@ -16,7 +16,7 @@ def find_cycle(waits: Waits) -> tuple[int, ...]:
     """
     holds_up: dict[int, list[int]] = {}
     for number, waiting in enumerate(waits.waiting, 1):
-        for rank in sorted(waiting.on):
+        for rank in sorted(waiting.held.on):
             if rank in waits:
                 holds_up.setdefault(rank, []).append(-number)
     seen: set[int] = set()
@@ -35,7 +35,7 @@ def _starts(waits: Waits) -> Iterator[int]:
         yield rank
         if rank in numbers:
             yield -numbers[rank]
-            yield from sorted(other for other in waits.waiting[numbers[rank] - 1].on if other in waits)
+            yield from sorted(other for other in waits.waiting[numbers[rank] - 1].held.on if other in waits)
 
 
 def _ring_from(start: int, holds_up: dict[int, list[int]], waits: Waits, seen: set[int]) -> Sequence[int]:

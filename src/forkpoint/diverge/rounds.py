@@ -19,7 +19,7 @@ def began_again(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> boo
         return False  # without stacks the same sizes may be another call
     made = {r: _made_before(r, cycle, waits[r], timeline) for r in cycle}
     new = [r for r in cycle if not made[r]]
-    again = [r for r in cycle if {r, *(a for a in waits[r].absent if a in cycle)} <= made[r]]
+    again = [r for r in cycle if {r, *(a for a in waits[r].held.absent if a in cycle)} <= made[r]]
     return bool(new) and bool(again) and len(new) + len(again) == len(cycle)
 
 

@@ -64,7 +64,7 @@ class GroupTimeline:
         track = self.track(rank)
         if rank in self.blind_after and seq > self.blind_after[rank]:
             return Gap.NO_DUMP
-        if rank not in self.traces:
+        if track is None and rank not in self.traces:
             return Gap.NO_DUMP
         if track is None:
             return Gap.EVICTED if self.is_evicted(rank) else Gap.NOT_REACHED

@@ -1,7 +1,7 @@
 """Numbers, texts and arrays as bytes, little-endian."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -15,8 +15,14 @@ MAX_ITEMS = 1 << 20
 
 U8, U32, U64, I64 = (struct.Struct(f"<{code}") for code in "BIQq")
 _FIRST = struct.Struct("<qB")
+_CODES = {"u1": "B", "<u4": "I", "<i4": "i", "<u8": "Q", "<i8": "q"}
 _WIDTHS = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 _INDEXES = ((256, "<u1"), (65536, "<u2"), (2**32, "<u4"))
+
+
+def struct_of(fields: Iterable[tuple[str, str]]) -> struct.Struct:
+    """Of fields as numpy names them: one record, where numpy reads many."""
+    return struct.Struct("<" + "".join(_CODES[kind] for _, kind in fields))
 
 
 def digest(data: bytes) -> int:

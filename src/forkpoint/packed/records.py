@@ -5,7 +5,7 @@ import struct
 from forkpoint.model.op import Op
 from forkpoint.model.trace import ChannelTrace, GroupTrace, ReadTrace, Track, Volumes
 from forkpoint.packed.entries import OpShape, TrackShape, pack_recent, pack_shape
-from forkpoint.packed.layout import NOTHING, U64, pack_ints
+from forkpoint.packed.layout import NOTHING, U64, pack_ints, struct_of
 from forkpoint.packed.tables import SharedTables
 
 NO_KEY = 0
@@ -27,8 +27,7 @@ HEAD_FIELDS = (
     ("first_recent", "<i8"),
     ("recent", "<u8"),
 )
-"""Of HEAD, as numpy reads many of them."""
-HEAD = struct.Struct("<5Qqq4IBBqQ")
+HEAD = struct_of(HEAD_FIELDS)
 GROUP = struct.Struct("<4Qqq2I")
 CHANNEL = struct.Struct("<IqqQI")
 OWN_OP = struct.Struct("<4qB")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forkpoint.model.trace import Ints
 from forkpoint.packed.entries import TrackShape
-from forkpoint.packed.layout import I64, NOTHING, U32, U64, skip_ints
+from forkpoint.packed.layout import I64, NOTHING, U64, skip_ints, struct_of
 from forkpoint.packed.records import CHANNEL, GROUP, HEAD, OWN_OP
 from forkpoint.packed.tables import SharedTables
 from forkpoint.packed.traces import PackedTraces
@@ -20,8 +20,6 @@ from forkpoint.packed.traces import PackedTraces
 NO_KIND = -1
 NO_VOLUMES, EVEN, UNEVEN = range(3)
 """What a rank tells of its all_to_all: nothing; that each sent as much as it received; that some did not."""
-_GROUP_ROW = struct.Struct("<3IiqqqB")
-_CHANNEL_ROW = struct.Struct("<3Iiqqqq")
 _TRACK = [
     ("trace", "<u4"),
     ("group", "<u4"),
@@ -30,8 +28,9 @@ _TRACK = [
     ("active", "<i8"),
     ("active_ns", "<i8"),
 ]
-_GROUP = np.dtype([*_TRACK, ("done_ns", "<i8"), ("volumes", "u1")])
-_CHANNEL = np.dtype([*_TRACK, ("source", "<i8"), ("destination", "<i8")])
+_GROUP = [*_TRACK, ("done_ns", "<i8"), ("volumes", "u1")]
+_CHANNEL = [*_TRACK, ("source", "<i8"), ("destination", "<i8")]
+_GROUP_ROW, _CHANNEL_ROW = struct_of(_GROUP), struct_of(_CHANNEL)
 _ISSUED = struct.Struct("<qq")
 """What an op of a record begins with: its record_id, and when it was created."""
 _COMPLETED_AT = 24
@@ -100,14 +99,8 @@ def read_rows(traces: PackedTraces) -> Rows:
     return builder.rows()
 
 
-def _columns(packed: bytearray, layout: np.dtype[np.void], *, by_group: bool = False) -> dict[str, NDArray[Any]]:
-    """Empties the rows: both forms of all of them would be much."""
-    rows = np.frombuffer(packed, layout)
-    order = _by_group(rows) if by_group else np.arange(len(rows))
-    columns = {name: rows[name][order] for name in layout.names or ()}
-    del rows
-    packed.clear()
-    return columns
+def _columns(rows: NDArray[np.void], order: Ints | slice = slice(None)) -> dict[str, NDArray[Any]]:
+    return {name: np.ascontiguousarray(rows[name][order]) for name in rows.dtype.names or ()}
 
 
 def _by_group(rows: NDArray[np.void]) -> Ints:
@@ -140,18 +133,20 @@ class _Builder:
     def rows(self) -> Rows:
         text, members = self._tables.text, self._tables.members
         named = zip(self._numbers, self._descs, strict=True)
+        groups, channels = np.frombuffer(self._groups, _GROUP), np.frombuffer(self._channels, _CHANNEL)
         return Rows(
             names=tuple(GroupName(text(n), text(desc), members(m) if m else None) for (n, m), desc in named),
             numbers=self._numbers,
             kinds=tuple(self._kinds),
-            channels=ChannelTracks(**_columns(self._channels, _CHANNEL)),
-            groups=GroupTracks(**_columns(self._groups, _GROUP, by_group=True)),
+            channels=ChannelTracks(**_columns(channels)),
+            groups=GroupTracks(**_columns(groups, _by_group(groups))),
         )
 
     def add(self, trace: int, data: bytes) -> None:
-        at = HEAD.size + U64.size * data[73]
+        head = HEAD.unpack_from(data)
+        at = HEAD.size + U64.size * head[12]
         groups: list[int] = []
-        for _ in range(U32.unpack_from(data, 60)[0]):
+        for _ in range(head[8]):
             name, desc, members, shape, _, _, own, volumes = GROUP.unpack_from(data, at)
             groups.append(self._number(name, members, desc))
             kind, active, active_ns = self._track(shape, data, at + GROUP.size)
@@ -159,7 +154,7 @@ class _Builder:
             told = _volumes(data, at + GROUP.size + own) if volumes else NO_VOLUMES
             self._groups += _GROUP_ROW.pack(trace, groups[-1], at, kind, active, active_ns, done_ns, told)
             at += GROUP.size + own + volumes
-        for _ in range(U32.unpack_from(data, 64)[0]):
+        for _ in range(head[9]):
             index, source, destination, shape, own = CHANNEL.unpack_from(data, at)
             at += CHANNEL.size
             track = self._track(shape, data, at)

@@ -6,8 +6,8 @@ What is asked of every rank, such as its rank and the head of its record, stays 
 import os
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, overload
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from forkpoint.packed.layout import U32
 from forkpoint.packed.records import HEAD
@@ -44,7 +44,7 @@ class StoredRecord:
         return self._taken
 
 
-class RecordStore(Sequence[StoredRecord]):
+class RecordStore:
     """Grows while files are read; nothing is taken away."""
 
     def __init__(self) -> None:
@@ -82,14 +82,8 @@ class RecordStore(Sequence[StoredRecord]):
     def __len__(self) -> int:
         return len(self.ranks)
 
-    @overload
-    def __getitem__(self, index: int) -> StoredRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[StoredRecord]: ...
-    def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
-        if isinstance(index, slice):
-            return [StoredRecord(self, at) for at in range(len(self))[index]]
-        return StoredRecord(self, range(len(self))[index])
+    def __getitem__(self, at: int) -> StoredRecord:
+        return StoredRecord(self, at)
 
     def __iter__(self) -> Iterator[StoredRecord]:
         return (StoredRecord(self, at) for at in range(len(self)))
