@@ -128,6 +128,7 @@ def _flat_trace(rank: int, group: ReadGroup, world: tuple[int, ...], entries: in
         script=None,
         has_stacks=True,
         timed=False,
+        is_partial=False,
         recent_records=none,
         recent_groups=none,
         recent_matches=no_tokens,

@@ -37,7 +37,6 @@ def verdict_of(*events: LogEvent) -> Verdict:
     ("events", "cause"),
     [
         ((CRASHED,), Cause.RANK_LOST),
-        ((CUT,), Cause.DIVERGENT_PATH),
         ((OWN, RESET), Cause.DIVERGENT_PATH),
         ((OWN, CRASHED), Cause.DIVERGENT_PATH),
         ((OWN, FAULT), Cause.RANK_LOST),
@@ -49,6 +48,6 @@ def test_a_rank_that_left_by_itself_is_named(events: tuple[LogEvent, ...], cause
     assert (verdict.cause, verdict.suspects) == (cause, (LEFT,))
 
 
-@pytest.mark.parametrize("events", [(RESET, CRASHED), (CUT, RESET)])
-def test_a_rank_that_left_because_of_a_peer_is_not_named(events: tuple[LogEvent, ...]) -> None:
+@pytest.mark.parametrize("events", [(RESET, CRASHED), (CUT, RESET), (CUT,)])
+def test_a_rank_that_left_because_of_a_peer_or_for_reasons_unknown_is_not_named(events: tuple[LogEvent, ...]) -> None:
     assert verdict_of(*events).suspects == ()

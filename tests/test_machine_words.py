@@ -76,7 +76,7 @@ def test_what_only_follows_or_harms_nobody_is_no_reason(tmp_path, codes) -> None
 
     verdict = job.diagnose()
 
-    assert answer(verdict) == (Cause.RANK_LOST, (3,), Action.REPLACE_OR_RETRY)
+    assert answer(verdict) == (Cause.RANK_LOST, (3,), Action.INVESTIGATE)
     assert "Xid" not in verdict.summary
 
 
@@ -87,7 +87,7 @@ def test_an_xid_of_another_time_is_a_note(tmp_path, seconds) -> None:
 
     verdict = job.diagnose()
 
-    assert verdict.action is Action.REPLACE_OR_RETRY
+    assert verdict.action is Action.INVESTIGATE
     assert "Xid" not in verdict.summary
     assert any("Xid" in note for note in verdict.coverage.notes)
 
@@ -236,7 +236,7 @@ def test_a_rank_that_ras_did_not_reach_is_lost_more_surely(tmp_path) -> None:
 
     verdict = job.diagnose()
 
-    assert answer(verdict) == answer(alone) == (Cause.RANK_LOST, (3,), Action.REPLACE_OR_RETRY)
+    assert answer(verdict) == answer(alone) == (Cause.RANK_LOST, (3,), Action.INVESTIGATE)
     assert (alone.confidence, verdict.confidence) == (0.7, 0.85)
 
 

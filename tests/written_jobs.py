@@ -64,7 +64,7 @@ class WrittenJob:
             (self.folder / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
 
     def write_log(self, rank: int, *lines: str, times_out: bool = True, placed: bool = True) -> None:
-        said = [self._init(rank)] if placed else []
+        said = [self._settings(rank), *([self._init(rank)] if placed else [])]
         if times_out:
             second = self.local(rank, self.hang_s + TIMEOUT_S)
             said.append(
@@ -85,6 +85,14 @@ class WrittenJob:
         when = "" if second is None else f"{datetime.fromtimestamp(int(second + self.zone_s), UTC):%b %d %H:%M:%S} "
         front = f"{when}{host} kernel: " if when else "[ 1234.567890] "
         (self.folder / f"kern_{host}.log").write_text("".join(f"{front}{message}\n" for message in messages))
+
+    def _settings(self, rank: int) -> str:
+        """At INFO level, which also tells of an end in order."""
+        return (
+            f"[I{glog(self.local(rank, self.start_s - 1))}.123456789 ProcessGroupNCCL.cpp:988] [PG ID 0 PG GUID 0 Rank "
+            f"{rank}] ProcessGroupNCCL initialization options: size: {self.world}, global rank: {rank}, TIMEOUT(ms): "
+            f"{TIMEOUT_S * 1000}, USE_HIGH_PRIORITY_STREAM: 0, SPLIT_FROM: 0, SPLIT_COLOR: -2, PG Name: 0"
+        )
 
     def _init(self, rank: int) -> str:
         pid = self.pid(rank)

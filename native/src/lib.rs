@@ -34,4 +34,4 @@ pub struct NotMine;
 pub type Taken<T> = Result<T, NotMine>;
 
 /// Of tokens, tables and records. The Python side refuses a library with another one.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;

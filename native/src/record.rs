@@ -11,6 +11,8 @@ use crate::track::{Slot, Tracks, RECENT, RECENT_MESSAGES};
 
 const RECENT_CALLS: usize = 256;
 const RECENT_VOLUMES: usize = 256;
+/// Of a group's name that is a number.
+const MAX_DIGITS: usize = 18;
 /// Bytes of a group's head behind its name, description and members.
 const GROUP_REST: usize = 32;
 const STATELESS: &[u8] = b"holds only some of its entries, without the state of messages";
@@ -90,14 +92,58 @@ fn put_groups(out: &mut Vec<u8>, tracks: &mut Tracks<'_>) -> u32 {
     }
     // A split group's description is missing from pg_config, so a name is enough to know a group by.
     let used: HashSet<u32> = dump.groups.iter().map(|group| group.name).collect();
-    let idle = dump.declared.iter().filter(|group| group.members.is_some() && !used.contains(&group.name));
-    let mut count = dump.groups.len() as u32;
-    for group in idle {
+    let is_idle = |group: &&Declared| group.members.is_some() && !used.contains(&group.name);
+    let idle: Vec<&Declared> = dump.declared.iter().filter(is_idle).collect();
+    let counters = counters_of_idle(dump, tracks.tables, &idle);
+    for group in &idle {
         put_group_name(out, tracks.tables, group);
-        out.extend_from_slice(&group_rest(NO_KEY, None, 0, 0));
-        count += 1;
+        out.extend_from_slice(&group_rest(NO_KEY, counters.get(&group.name).copied(), 0, 0));
     }
-    count
+    (dump.groups.len() + idle.len()) as u32
+}
+
+/// Counters of groups without entries, by name: both number groups in the order of creation. That is checked on groups of
+/// which entries give both numbers; where it does not hold, nothing is told.
+fn counters_of_idle(dump: &Dump, tables: &Tables, idle: &[&Declared]) -> HashMap<u32, Status> {
+    if dump.status.is_empty() || idle.is_empty() {
+        return HashMap::new();
+    }
+    let mut known: HashMap<i64, u32> = HashMap::new();
+    let mut before = None;
+    for call in dump.rows.iter().map(|row| dump.call(row)) {
+        if before.replace((call.pg_id, call.group)) != Some((call.pg_id, call.group)) {
+            known.insert(call.pg_id, dump.groups[call.group as usize].name);
+        }
+    }
+    let rest: Vec<Status> = dump.status.iter().filter(|status| !known.contains_key(&status.pg_id)).copied().collect();
+    if rest.is_empty() || rest.len() != idle.len() {
+        return HashMap::new();
+    }
+    let mut named = Vec::with_capacity(idle.len());
+    for group in idle {
+        let Some(number) = number_of(tables.text_bytes(group.name)) else { return HashMap::new() };
+        named.push((number, group.name));
+    }
+    named.sort_unstable();
+    let mut in_order: Vec<(i64, i64)> =
+        rest.iter().zip(&named).map(|(status, &(number, _))| (status.pg_id, number)).collect();
+    for (&pg_id, &name) in &known {
+        let Some(number) = number_of(tables.text_bytes(name)) else { return HashMap::new() };
+        in_order.push((pg_id, number));
+    }
+    in_order.sort_unstable();
+    if in_order.windows(2).any(|pair| pair[0].1 >= pair[1].1) {
+        return HashMap::new();
+    }
+    named.iter().zip(&rest).map(|(&(_, name), &status)| (name, status)).collect()
+}
+
+/// A group's name, where it is a number.
+fn number_of(name: &[u8]) -> Option<i64> {
+    if name.is_empty() || name.len() > MAX_DIGITS || !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(name.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
 }
 
 fn put_group_name(out: &mut Vec<u8>, tables: &mut Tables, group: &Declared) {
@@ -260,7 +306,9 @@ fn put_recent(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables
     put_tokens(&mut payload, recent.iter().map(|row| facts.call(row).stack), &mut tables.numbering);
     let from_start = dump.rows.first().is_some_and(|row| row.record_id == 0);
     put_u32(out, recent.len() as u32);
-    put_u8(out, u8::from(from_start) | u8::from(facts.has_stacks) << 1 | u8::from(facts.is_timed) << 2);
+    let is_partial = facts.has_holes || !(from_start || facts.has_done);
+    let flags = [from_start, facts.has_stacks, facts.is_timed, is_partial];
+    put_u8(out, flags.iter().zip(0..).fold(0, |all, (&flag, bit)| all | u8::from(flag) << bit));
     put_u8(out, threads);
     put_i64(out, recent.first().map_or(0, |row| row.record_id));
     put_u64(out, if recent.is_empty() { NO_KEY } else { tables.say_by_content(Kind::Calls, &payload) });

@@ -54,7 +54,10 @@ def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) ->
     if gap is Gap.NO_DUMP:
         return _Behaviour(Role.SILENT, where="its dump ends before" if rank in timeline.traces else "no dump")
     if gap is Gap.EVICTED:
-        return _Behaviour(Role.SILENT, where="no longer in its ring buffer")
+        held = (
+            "its dump leaves out what is done" if timeline.traces[rank].is_partial else "no longer in its ring buffer"
+        )
+        return _Behaviour(Role.SILENT, where=held)
     if gap is Gap.NOT_REACHED:
         return _absent(rank, group, timeline)
     track = group.track(rank)
@@ -66,8 +69,10 @@ def _absent(rank: int, group: GroupTimeline, timeline: Timeline) -> _Behaviour:
     stands = timeline.positions.get(rank, ())
     track = group.track(rank)
     if not stands:
-        last = track.last if track else None
+        last, counted = track.last if track else None, group.counter(rank)
         where = f"last issued {last.signatures[0].op} seq {last.seq}" if last else "issued nothing in this group"
+        if not last and counted is not None and counted > 0:
+            where = f"last enqueued seq {counted}, by its counters"
         return _Behaviour(Role.BEHIND, where=where, stack=last.stack if last else None)
     first = stands[0]
     place = f"channel {first.channel[0]}->{first.channel[1]} message" if first.channel else f"{first.group} seq"
@@ -110,6 +115,8 @@ def _channel_behaviour(rank: int, track: Track | None, number: int, timeline: Ti
         op = track.last.signatures[0].op
         return replace(found, signature=replace(found.signature, op=op)) if found.signature else found
     stands = timeline.positions.get(rank, ())
+    if track is None and timeline.traces[rank].is_partial and not stands:
+        return _Behaviour(Role.SILENT, where="its dump leaves out what is done")
     if stands:
         return _Behaviour(
             Role.ELSEWHERE, where=f"in {stands[0].op.signatures[0].op} seq {stands[0].op.seq}", stack=stands[0].op.stack

@@ -25,6 +25,7 @@ def summarise_coverage(incident: Incident) -> Coverage:
             *_remarks(incident),
             *_problems(incident),
         ),
+        set_aside=capture.set_aside,
     )
 
 

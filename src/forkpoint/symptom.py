@@ -1,10 +1,10 @@
 """What the user saw: from logs, and from ops that never finished."""
 
-from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
+from forkpoint.model.op_names import SYNCHRONISING
 from forkpoint.model.verdict import Symptom
 
 _NO_ERRORS = (LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD)

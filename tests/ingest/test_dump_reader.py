@@ -7,6 +7,7 @@ import pytest
 from forkpoint.errors import HostileInput
 from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.dump_reader import DumpReader
+from forkpoint.ingest.naming import FileNames
 from forkpoint.packed.tables import Kind, SharedTables
 from ingest.encode import encode
 from ingest.samples import dump, entry
@@ -41,19 +42,19 @@ def test_a_dump_says_the_same_from_a_stream(tables: SharedTables):
     expected = DumpReader(SharedTables()).read(NAME, LONG)
 
     assert expected[0].rank == 1
-    assert DumpReader(tables).read(NAME, io.BytesIO(LONG)) == expected
-    assert DumpReader(tables).read(NAME, io.BufferedReader(Trickle(LONG), 512)) == expected
+    assert DumpReader(tables, FileNames()).read(NAME, io.BytesIO(LONG)) == expected
+    assert DumpReader(tables, FileNames()).read(NAME, io.BufferedReader(Trickle(LONG), 512)) == expected
 
 
 def test_nothing_of_a_longer_dump_is_left_in_the_next(tables: SharedTables):
-    reader, expected = DumpReader(tables), DumpReader(SharedTables()).read(NAME, SHORT)
+    reader, expected = DumpReader(tables, FileNames()), DumpReader(SharedTables()).read(NAME, SHORT)
 
     reader.read(NAME, io.BytesIO(LONG))
     assert reader.read(NAME, io.BytesIO(SHORT)) == expected
 
 
 def test_what_was_read_stays_when_the_next_is_read(tables: SharedTables):
-    reader = DumpReader(tables)
+    reader = DumpReader(tables, FileNames())
 
     claim, record = reader.read(NAME, io.BytesIO(LONG))
     kept = {kind: dict(tables.entries(kind)) for kind in Kind}
@@ -64,7 +65,7 @@ def test_what_was_read_stays_when_the_next_is_read(tables: SharedTables):
 
 def test_a_stream_that_holds_more_than_a_dump_may_is_refused(tables: SharedTables, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(flight_recorder, "MAX_BYTES", len(SHORT))
-    reader = DumpReader(tables)
+    reader = DumpReader(tables, FileNames())
 
     assert reader.read(NAME, io.BytesIO(SHORT))[0].rank == 1
     with pytest.raises(HostileInput, match=f"{NAME}: has {len(SHORT) + 1} bytes, and a dump may have {len(SHORT)}"):
@@ -74,6 +75,6 @@ def test_a_stream_that_holds_more_than_a_dump_may_is_refused(tables: SharedTable
 @pytest.mark.parametrize(("ranks", "is_member"), [("[0, 1, 2]", True), ("[0, 1, 3]", True), ("[0, 2, 4]", False)])
 def test_the_members_of_a_group_are_asked_in_every_dump(tables: SharedTables, ranks: str, is_member: bool):
     data = encode(dump([entry(0)], pg_config={"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}))
-    reader = DumpReader(tables)
+    reader = DumpReader(tables, FileNames())
 
     assert [reader.read(NAME, data)[0].rank for _ in range(2)] == [1 if is_member else None] * 2

@@ -12,9 +12,11 @@ from forkpoint.align.stands import AlignedStands
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
-from forkpoint.model.timeline import UNBOUNDED, Timeline
+from forkpoint.model.timeline import UNBOUNDED, Channels, GroupTimeline, Timeline
 from forkpoint.model.tokens import numel
+from forkpoint.packed.records import PARTIAL
 from forkpoint.packed.rows import Rows, read_rows
+from forkpoint.packed.trace import PackedTrace
 from forkpoint.packed.traces import PackedTraces, TracesByRank
 
 MAX_WORLD = 1_000_000
@@ -28,7 +30,7 @@ def align(capture: Capture) -> Timeline:
     cut = frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist())
     groups = align_groups(rows, traces, world, cut)
     channels = align_channels(rows, traces.in_order, world)
-    blind = cut.union(*(group.blind_after for group in groups))
+    blind = cut.union(*(group.blind_after for group in groups), _dumped_before(channels), _cannot_tell(traces, groups))
     return Timeline(
         world=world,
         unseen=_unseen(capture, world),
@@ -41,6 +43,38 @@ def align(capture: Capture) -> Timeline:
         entering=_entering(rows, traces.in_order),
         tables=capture.tables,
     )
+
+
+def _dumped_before(channels: Channels) -> frozenset[int]:
+    """Senders of messages that were received but that their dumps do not hold yet."""
+    found: set[int] = set()
+    for channel, alike in channels.by_kind():
+        done = channel.received.last_done if channel.received and channel.counted else None
+        if done and channel.sent and done.seq > channel.sent.last_seq:
+            found.update(channels[index].source for index in alike)
+    return frozenset(found)
+
+
+def _cannot_tell(traces: TracesByRank, groups: tuple[GroupTimeline, ...]) -> frozenset[int]:
+    """Ranks whose dumps leave out what is done and show nothing pending, unless their counters say that nothing is."""
+    flags = traces.in_order.heads["flags"]
+    partial = traces.in_order.ranks[(flags & PARTIAL) != 0].tolist()
+    if not partial:
+        return frozenset()
+    with_messages = {(g.group.name, g.group.ranks) for g in groups if g.has_messages}
+    return frozenset(r for r in partial if not (_shows_pending(traces[r]) or _is_idle(traces[r], with_messages)))
+
+
+def _shows_pending(trace: PackedTrace) -> bool:
+    tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
+    return any(track.active_seq is not None for track in tracks if track)
+
+
+def _is_idle(trace: PackedTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
+    """Its counters say that all it enqueued is done, in every group; those of messages tell of the last one only."""
+    counted = [g for g in trace.groups if g.last_enqueued is not None]
+    pending = any(g.last_enqueued != g.last_completed for g in counted)
+    return bool(counted) and not pending and not any((g.name, g.members) in with_messages for g in counted)
 
 
 def _entering(rows: Rows, traces: PackedTraces) -> frozenset[int]:
@@ -66,7 +100,9 @@ def _world(capture: Capture) -> tuple[int, ...]:
 def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
     if _declared_world(capture):
         return 0
-    return 1 if {rank for _, rank in capture.logs} >= set(world) else UNBOUNDED
+    dumped = {trace.rank for trace in capture.traces if trace.entries}
+    heard = {rank for _, rank in capture.logs}
+    return 1 if dumped >= set(world) or heard >= set(world) else UNBOUNDED
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:

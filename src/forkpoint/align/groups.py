@@ -6,28 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from forkpoint.align.held import NOT_HELD, GroupRows, HeldGroups
+from forkpoint.model.op_names import SYNCHRONISING
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.world import ProcessGroup
 from forkpoint.packed.entries import TrackShape
 from forkpoint.packed.rows import NO_KIND, NO_VOLUMES, UNEVEN, GroupName, GroupTracks, Rows
 from forkpoint.packed.traces import TracesByRank
-
-# When one of these is done on one member, every member has issued it. A root may finish the others alone.
-SYNCHRONISING = frozenset(
-    {
-        "all_reduce",
-        "all_reduce_barrier",
-        "allreduce_coalesced",
-        "all_gather",
-        "_all_gather_base",
-        "all_gather_into_tensor_coalesced",
-        "reduce_scatter",
-        "_reduce_scatter_base",
-        "reduce_scatter_tensor_coalesced",
-        "all_to_all",
-        "barrier",
-    }
-)
 
 _NOBODY: Mapping[int, int] = {}
 
@@ -57,6 +41,7 @@ def align_groups(
 ) -> tuple[GroupTimeline, ...]:
     """By the numbers that the rows give them."""
     table = GroupRows(rows, traces)
+    with_messages = frozenset(np.unique(rows.channels.group).tolist())
     job = _Job(
         world=world,
         traces=traces,
@@ -65,10 +50,13 @@ def align_groups(
         surely_issued=[_surely_issued(shape) for shape in rows.kinds],
         last_seq=[shape.last_seq for shape in rows.kinds],
     )
-    return tuple(_timeline(table.held(number), name, job) for number, name in enumerate(rows.names))
+    return tuple(
+        _timeline(table.held(number), name, job, has_messages=number in with_messages)
+        for number, name in enumerate(rows.names)
+    )
 
 
-def _timeline(held: HeldGroups, name: GroupName, job: _Job) -> GroupTimeline:
+def _timeline(held: HeldGroups, name: GroupName, job: _Job, *, has_messages: bool) -> GroupTimeline:
     members = name.members or _seen_members(name, held, job.world)
     group = ProcessGroup(name.name, name.desc, members, declared=name.members is not None)
     shown = held.among([rank for rank in sorted(members) if rank in job.traces])
@@ -79,6 +67,7 @@ def _timeline(held: HeldGroups, name: GroupName, job: _Job) -> GroupTimeline:
         blind_after=_blind_after(shown, kinds, job),
         kinds=_one_of_each(shown, kinds),
         is_uneven=len(shown) == len(members) and _is_uneven(shown, job),
+        has_messages=has_messages,
         maybe=() if group.declared else _may_belong(group, held, job),
     )
 
@@ -113,7 +102,8 @@ def _may_belong(group: ProcessGroup, held: HeldGroups, job: _Job) -> tuple[int, 
 
 def _tells_all(rank: int, job: _Job) -> bool:
     """Its dump is whole, from the first op on: what it does not hold the rank did not do."""
-    return rank in job.traces and rank not in job.cut and job.traces[rank].from_start
+    trace = job.traces.get(rank)
+    return trace is not None and rank not in job.cut and trace.from_start and not trace.is_partial
 
 
 def _blind_after(shown: HeldGroups, kinds: list[int], job: _Job) -> Mapping[int, int]:
@@ -126,6 +116,8 @@ def _blind_after(shown: HeldGroups, kinds: list[int], job: _Job) -> Mapping[int,
     blind: dict[int, int] = {}
     for rank, kind in zip(shown, kinds, strict=True):
         may_be_evicted = kind == NO_KIND and not job.traces[rank].from_start
+        if kind != NO_KIND and job.traces[rank].is_partial:
+            continue  # what is done is left out: it may have issued all that its peers know of
         if rank in job.cut or (last[kind] < known_by_peers and not may_be_evicted):
             blind[rank] = last[kind]
     return blind

@@ -73,6 +73,9 @@ class HeldGroups(GroupTraces):
     def is_from_start(self, rank: int) -> bool:
         return self._table.traces[rank].from_start
 
+    def is_partial(self, rank: int) -> bool:
+        return self._table.traces[rank].is_partial
+
     def completed(self) -> Iterator[tuple[int, int, int]]:
         rows = np.asarray(self.rows)
         held = rows != NOT_HELD

@@ -23,6 +23,7 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
+    from forkpoint.ingest import Choice
     from forkpoint.model.capture import Capture, Problem
     from forkpoint.model.verdict import Verdict
 
@@ -53,10 +54,20 @@ def run(args: Namespace) -> int:
         raise UsageError("--embed-source puts lines of --source DIR into --html FILE: give both")
     check_cluster_arguments(args)
     if not args.cluster:
-        return exit_code(diagnose_paths(args.paths, args, args.source, embed_source=args.embed_source))
+        return _diagnose([*args.paths, *args.use], args)
     with cluster_run(args) as nodes:
-        finish = nodes.finish
-        return exit_code(diagnose_paths([nodes.path], args, args.source, embed_source=args.embed_source, finish=finish))
+        return _diagnose([nodes.path], args, finish=nodes.finish)
+
+
+def _diagnose(
+    paths: Sequence[str], args: Namespace, finish: "Callable[[Capture, Verdict], Verdict] | None" = None
+) -> int:
+    import_numpy()
+    from forkpoint.ingest import Choice
+
+    choice = Choice(frozenset(args.use), everything=args.all, attempt=args.attempt)
+    verdict = diagnose_paths(paths, args, args.source, choice=choice, embed_source=args.embed_source, finish=finish)
+    return exit_code(verdict)
 
 
 def diagnose_paths(
@@ -64,17 +75,18 @@ def diagnose_paths(
     args: Namespace,
     source: Sequence[str] = (),
     *,
+    choice: "Choice | None" = None,
     embed_source: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict."""
     import_numpy()
-    from forkpoint.ingest import read
+    from forkpoint.ingest import ADMIT_BY_PROOF, read
     from forkpoint.pipeline import diagnose
 
     check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet) as progress:
-        capture = read(paths, progress)
+        capture = read(paths, progress, choice or ADMIT_BY_PROOF)
         verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
         verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
@@ -122,6 +134,25 @@ def add_output_arguments(parser: ArgumentParser) -> None:
     add_output_files(parser)
 
 
+def add_choice_arguments(parser: ArgumentParser) -> None:
+    """Which files are judged together, where that is not plain."""
+    parser.add_argument(
+        "--use",
+        action="append",
+        default=[],
+        type=_existing,
+        metavar="FILE",
+        help="judge this file although it was set aside as another run's (repeatable)",
+    )
+    parser.add_argument("--all", action="store_true", help="set nothing aside but second dumps of one rank")
+    parser.add_argument(
+        "--attempt",
+        type=_attempt,
+        metavar="N",
+        help="of a job that was restarted, the attempt to judge, from 0 (default: the first that failed)",
+    )
+
+
 def add_width_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--width",
@@ -152,6 +183,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="put lines of --source into the --html file, around sites and stacks and as patches; else it holds none",
     )
+    add_choice_arguments(parser)
     add_output_arguments(parser)
     add_cluster_arguments(parser)
 
@@ -160,6 +192,12 @@ def _existing(path: str) -> str:
     if not Path(path).exists():
         raise ArgumentTypeError(f"{path} does not exist")
     return path
+
+
+def _attempt(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError("must be a number, from 0")
+    return int(text)
 
 
 def _width(text: str) -> int:

@@ -8,8 +8,8 @@ the ranks exchanged gives the other bound.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.model.op import OpState
+from forkpoint.model.op_names import SYNCHRONISING
 from forkpoint.model.timeline import GroupTimeline, Timeline
 
 COMPARABLE = 10.0

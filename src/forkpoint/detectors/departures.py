@@ -1,10 +1,17 @@
-"""How a rank that left no dump came to leave: what its own log says last."""
+"""Ranks that went before anyone complained, and how: by their own words, or by the word of who started or killed them.
+
+An abort after a timeout, a connection that a peer closed, the launcher's SIGTERM to the siblings of a process that failed:
+these follow from another rank's end and accuse nobody. What a rank says first counts, not what it says last.
+"""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from forkpoint.clocks import find_clocks
 from forkpoint.detectors.cite import events_of, has_log, live_stack
+from forkpoint.detectors.exits import Exit, find_exits, find_finished
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults, find_memory_kills
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import Remark
@@ -17,30 +24,37 @@ from forkpoint.model.op import Frame, Stack
 _UNJOINED = "terminate called without an active exception"
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
-    r"DistBackendError|DistNetworkError|DistStoreError|nccl\w*Error|NCCL error|communicator was aborted"
+    r"DistBackendError|DistNetworkError|DistStoreError|nccl(?!UnhandledCuda)\w*Error|NCCL error|communicator was aborted"
     r"|Connection (?:closed|reset|refused)"
     r"|across all ranks|between collectives|inconsistent"
     r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
 )
-
-
-_CLOSED = re.compile(r"Connection (?:closed|reset)")
-_SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT)
+_CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRemoteError|[Pp]eer.{0,80} closed")
+_SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
-
-
 _OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
+_ENDED_WELL = re.compile(
+    r"\b(?:finished|finishing|complete(?:d)?|done|exiting|shut(?:ting)? down|bye|stopping early|end of (?:training|data))\b",
+    re.IGNORECASE,
+)
+_BECAUSE_OF_PEERS = frozenset({
+    *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
+    *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL),
+})  # fmt: skip
+_IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
+"""Also printed where a second try then succeeds: they count where an exception says that none did."""
+_LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
 
 
 class Departure(StrEnum):
     RAISED = "raised"
     """Its own code raised: it left the others' path by itself."""
     KILLED = "killed"
-    """A signal, or no memory left."""
+    """A signal from outside, a crash in native code, or no memory left."""
     LEFT = "left"
     """Its program ended in order while the others went on."""
     WENT_SILENT = "went silent"
-    """Its log says nothing of the failure that the others report."""
+    """A process went away, and it is the only rank that did not mention it."""
     GPU_FAILED = "gpu failed"
     """The kernel tells of a fault of its GPU, and it left no dump."""
 
@@ -50,10 +64,12 @@ class Departed:
     rank: int
     how: Departure
     event: LogEvent | None
-    """Its own words."""
+    """Its own words, or its launcher's."""
     fault: GpuFault | None = None
     kill: Remark | None = None
     """The kernel's word that it was killed for memory."""
+    exit: Exit | None = None
+    """Its launcher's word."""
     silent: bool = False
     """It would have spoken if it had lived."""
     asked: str | None = None
@@ -61,17 +77,10 @@ class Departed:
 
 
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
-    """Ranks whose own words say how they left. Ranks that dumped or report the timeout themselves stayed."""
-    tells = _silence_tells(incident)
-    faults, kills = find_gpu_faults(incident), find_memory_kills(incident)
-    heard = [rank for rank in incident.timeline.world if has_log(rank, incident)]
-    found = [
-        _by_gpu(rank, incident, faults[rank], silence_tells=tells)
-        if rank in faults
-        else _departed(rank, incident, kills.get(rank), silence_tells=tells)
-        for rank in heard
-    ]
-    return tuple(d for d in found if d)
+    """Ranks that left first. Those that complained of others before, or that their launcher stopped, are not among them."""
+    sources = _Sources(incident)
+    told = [d for rank in incident.timeline.world if (d := sources.departed(rank))]
+    return tuple(told) if told or sources.refused else sources.went_silent()
 
 
 def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
@@ -86,7 +95,7 @@ def cut_off(incident: Incident) -> set[int]:
 
 
 def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
-    return tuple(e for e in incident.capture.events if e.kind in _SAID and _CLOSED.search(e.text))
+    return tuple(e for e in incident.capture.events if e.kind in _SAID and _CLOSED.search(_whole_text(e)))
 
 
 def is_connecting(incident: Incident) -> bool:
@@ -105,65 +114,157 @@ def is_victim_text(text: str) -> bool:
     return bool(_VICTIM.search(text))
 
 
-def _by_gpu(rank: int, incident: Incident, fault: GpuFault, *, silence_tells: bool) -> Departed | None:
-    """A fault of its GPU explains an end that the rank itself shows. What it raised in its own code stays its own, and so
-    does a kill from outside.
+def _whole_text(event: LogEvent) -> str:
+    return " ".join((event.text, event.detail("reason") or "", event.detail("last_error") or ""))
+
+
+class _Sources:
+    """All that tells how ranks ended, looked up once."""
+
+    def __init__(self, incident: Incident) -> None:
+        self._incident = incident
+        self._faults, self._kills = find_gpu_faults(incident), find_memory_kills(incident)
+        self._exits, self._finished = find_exits(incident), find_finished(incident)
+        self.refused = frozenset(e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
+        """Ranks whose library refused what a peer sent: one of two that differ, and which is not known."""
+
+    def departed(self, rank: int) -> Departed | None:
+        own = self._by_words(rank)
+        fault = self._faults.get(rank)
+        return self._by_gpu(rank, own, fault) if fault else own
+
+    def _by_gpu(self, rank: int, own: Departed | None, fault: GpuFault) -> Departed | None:
+        """A fault of its GPU explains an end that the rank itself shows. What it raised in its own code stays its own, and
+        so does a kill from outside.
+        """
+        failed = cuda_errors(rank, self._incident)
+        if failed:
+            return Departed(rank, Departure.GPU_FAILED, failed[0], fault)
+        if own is not None and own.event is not None and own.event.kind is LogKind.CRASHED:
+            return replace(own, how=Departure.GPU_FAILED, fault=fault)
+        if own is None and fault.timely and has_log(rank, self._incident) and not self._is_alive(rank):
+            silent = self._is_silent(rank) and self._silence_tells(rank)
+            return Departed(rank, Departure.GPU_FAILED, None, fault, silent=silent)
+        return own
+
+    def _by_words(self, rank: int) -> Departed | None:
+        end = self._exits.get(rank)
+        if end is not None and end.is_stopped:
+            return None
+        first = self._first_word(rank)
+        if first is not None:
+            killed = first.kind in (LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
+            how = Departure.KILLED if killed else Departure.RAISED
+            return Departed(rank, how, first, kill=self._kills.get(rank), exit=end)
+        if rank in self.refused or self._blames_peers(rank):
+            return None
+        return self._by_others(rank, end) or self._left(rank)
+
+    def _by_others(self, rank: int, end: Exit | None) -> Departed | None:
+        """By the word of its kernel, or of its launcher."""
+        if rank in self._kills:
+            return Departed(rank, Departure.KILLED, None, kill=self._kills[rank])
+        if end is None or not end.is_first:
+            return None
+        if end.is_from_outside and not self._was_late(end.event, rank):
+            return Departed(rank, Departure.KILLED, end.event, exit=end)
+        raised = end.said and not end.signal and not is_victim_text(end.said)
+        return Departed(rank, Departure.RAISED, replace(end.event, text=end.said), exit=end) if raised else None
+
+    def _left(self, rank: int) -> Departed | None:
+        left = events_of(rank, self._incident, LogKind.LEFT)
+        if self._is_alive(rank) or not (left or rank in self._finished):
+            return None
+        return Departed(rank, Departure.LEFT, left[0] if left else None)
+
+    def _first_word(self, rank: int) -> LogEvent | None:
+        """What its log says first, if that is an end of its own making or from outside."""
+        files: dict[str, list[LogEvent]] = {}
+        for event in self._incident.said.get(rank, ()):
+            files.setdefault(event.file, []).append(event)
+        found = [word for said in files.values() if (word := _first_own(said))]
+        crashed = [word for word in found if word.kind is LogKind.CRASHED]
+        if crashed and (rank in self.refused or self._blames_peers(rank)):
+            found = [word for word in found if word not in crashed]
+        return next((word for word in found if not self._was_late(word, rank)), None)
+
+    def _blames_peers(self, rank: int) -> bool:
+        return any(_is_because_of_peers(event) for event in self._incident.said.get(rank, ()))
+
+    def _was_late(self, event: LogEvent, rank: int) -> bool:
+        """Others had given up before, by a clock that dates both."""
+        clocks = find_clocks(self._incident.capture, self._incident.timeline) if event.time else None
+        ended = clocks.of_event(event) if clocks else None
+        if clocks is None or ended is None:
+            return False
+        gave_up = [e for e in self._incident.capture.events if e.kind is LogKind.WATCHDOG_TIMEOUT and e.rank != rank]
+        instants = [clocks.of_event(e) for e in gave_up]
+        return any(i is not None and i.clock == ended.clock and i.second < ended.second for i in instants)
+
+    def went_silent(self) -> tuple[Departed, ...]:
+        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken."""
+        silent = [rank for rank in self._incident.timeline.world if not (rank in self._exits or self._is_alive(rank))]
+        if silent and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
+            return tuple(Departed(rank, Departure.WENT_SILENT, None, silent=True) for rank in silent)
+        asked = {r: file for r in silent if self._is_silent(r) and (file := _unanswered(r, self._incident))}
+        return tuple(Departed(r, Departure.WENT_SILENT, None, silent=True, asked=file) for r, file in asked.items())
+
+    def _is_silent(self, rank: int) -> bool:
+        """Its log is whole, and does not say that the program was done."""
+        capture = self._incident.capture
+        own = [file for file, owner in capture.logs if owner == rank]
+        done = any(_ENDED_WELL.search(line) for file in own for line in capture.log_ends.get(file, ()))
+        whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
+        return whole and not done and rank not in self._finished
+
+    def _silence_tells(self, rank: int) -> bool:
+        """A process went away: others lost their connection to it, and none ran into a timeout. Or NCCL's monitor would have
+        made it speak, even if it was stuck, and an end in order would have been logged (at INFO level).
+        """
+        kinds = {e.kind for e in self._incident.capture.events}
+        said = [_whole_text(e) for e in self._incident.capture.events if e.kind in _SAID]
+        if any(_CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said):
+            return True
+        tells_all = bool(events_of(rank, self._incident, LogKind.SETTINGS))
+        leaves = bool(events_of(rank, self._incident, LogKind.LEAVING))
+        gave_up = kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}
+        return LogKind.DUMPED in kinds and bool(gave_up) and tells_all and not leaves
+
+    def _is_alive(self, rank: int) -> bool:
+        """It wrote a dump or a stack, or speaks of the failure."""
+        spoke = events_of(rank, self._incident, LogKind.DUMPED, *FAILURES)
+        return bool(spoke) or rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
+
+
+def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
+    """Of one log: an end of the rank's own, or from outside, before any word that blames peers.
+
+    An exception after which the rank lived on was handled. Its C++ threads, which nobody had joined, may end a process
+    that is on its way out; any other crash is an end of its own, whatever was raised and caught before it.
     """
-    own = _departed(rank, incident, None, silence_tells=silence_tells)
-    failed = cuda_errors(rank, incident)
-    if failed:
-        return Departed(rank, Departure.GPU_FAILED, failed[0], fault)
-    crashed = own is not None and own.event is not None and own.event.kind is LogKind.CRASHED
-    if own is not None and (crashed or own.how is Departure.WENT_SILENT):
-        return replace(own, how=Departure.GPU_FAILED, fault=fault)
-    if own is None and fault.timely and not _is_alive(rank, incident):
-        return Departed(rank, Departure.GPU_FAILED, None, fault)
-    return own
+    events = list(said)
+    raised: LogEvent | None = None
+    for event in events:
+        if _is_because_of_peers(event) or event.kind is LogKind.SIZES_DIFFER:
+            break
+        if event.kind in (LogKind.KILLED, LogKind.OUT_OF_MEMORY):
+            return event
+        if event.kind is LogKind.CRASHED and not (raised and _UNJOINED in event.text):
+            return event
+        if raised is None and event.exception and not (is_victim_text(event.text) or in_side_thread(event.stack)):
+            raised = event if event.kind in (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED) else None
+    lived_on = raised is not None and any(e.line > raised.line and e.kind in _LIVED_ON for e in events)
+    return None if lived_on else raised
 
 
-def _departed(rank: int, incident: Incident, kill: Remark | None, *, silence_tells: bool) -> Departed | None:
-    # Whose library refused what a peer sent was ended by it: one of two that differ, and which is not known.
-    refused = events_of(rank, incident, LogKind.SIZES_DIFFER)
-    ends = events_of(rank, incident, LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
-    raised = [
-        e
-        for e in events_of(rank, incident, LogKind.EXCEPTION)
-        if not (is_victim_text(e.text) or in_side_thread(e.stack) or _follows_from_a_peer(e, incident))
-    ]
-    killed = [] if refused else [e for e in ends if not (_follows_from_a_peer(e, incident) or _follows(e, raised))]
-    if killed:
-        return Departed(rank, Departure.KILLED, killed[0], kill=kill)
-    if raised:
-        return Departed(rank, Departure.RAISED, raised[0])
-    if refused or _is_alive(rank, incident):
-        return None
-    left = events_of(rank, incident, LogKind.LEFT)
-    if left:
-        return Departed(rank, Departure.LEFT, left[0])
-    if kill is not None:
-        return Departed(rank, Departure.KILLED, None, kill=kill)
-    asked = None if silence_tells else _unanswered(rank, incident)
-    gone = silence_tells or asked is not None
-    return Departed(rank, Departure.WENT_SILENT, None, silent=True, asked=asked) if gone else None
-
-
-def _follows(event: LogEvent, raised: list[LogEvent]) -> bool:
-    """The rank raised in its own code, and its C++ threads, which nobody had joined, then ended the process. Any other crash
-    is its own end: an exception before it may have been caught.
-    """
-    after_its_own = any(e.file == event.file and e.line < event.line for e in raised)
-    return event.kind is LogKind.CRASHED and _UNJOINED in event.text and after_its_own
-
-
-def _follows_from_a_peer(event: LogEvent, incident: Incident) -> bool:
-    """The rank raised because of a peer, and then crashed on its way out (threads of its own still ran); or what it raised
-    is not told, where two threads wrote at once.
-    """
-    said = incident.said.get(event.rank, ()) if event.rank is not None else ()
-    lines = [e.line for e in said if e.file == event.file and e.exception and is_victim_text(e.text)]
-    crashed = event.kind is LogKind.CRASHED and any(line < event.line for line in lines)
-    untold = event.kind is LogKind.EXCEPTION and event.exception is None and bool(lines)
-    return crashed or untold
+def _is_because_of_peers(event: LogEvent) -> bool:
+    if event.kind in _BECAUSE_OF_PEERS:
+        return not (event.kind is LogKind.ASYNC_ERROR and "ncclUnhandledCudaError" in _whole_text(event))
+    if event.kind in _IF_RAISED:
+        return event.exception is not None
+    if event.kind is LogKind.EXCEPTION and event.exception is None:
+        return False  # a traceback that is cut tells nothing
+    return (event.exception is not None or event.kind is LogKind.CRASHED) and is_victim_text(event.text)
 
 
 def _unanswered(rank: int, incident: Incident) -> str | None:
@@ -196,20 +297,3 @@ def _stood_waiting(rank: int, answer: Stack, incident: Incident) -> bool:
 def _same_function(one: Frame, other: Frame) -> bool:
     """The body of a module is none: all of a program runs in it."""
     return (one.filename, one.name) == (other.filename, other.name) and one.name != "<module>"
-
-
-def _is_alive(rank: int, incident: Incident) -> bool:
-    """It wrote a dump or a stack, or speaks of the failure."""
-    spoke = events_of(rank, incident, LogKind.DUMPED, *FAILURES)
-    return bool(spoke) or rank in incident.timeline.traces or live_stack(rank, incident) is not None
-
-
-def _silence_tells(incident: Incident) -> bool:
-    """A living rank would have spoken: NCCL's monitor makes every rank dump and say so, even one that is stuck. Without
-    it (gloo) only connections that closed, and nobody's timeout, show that a process is gone.
-    """
-    kinds = {e.kind for e in incident.capture.events}
-    if LogKind.DUMPED in kinds and kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}:
-        return True
-    said = [e.text for e in incident.capture.events if e.kind in _SAID]
-    return any(_CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said)

@@ -35,7 +35,14 @@ from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, cut_off, find_departed, missing_from
 from forkpoint.detectors.handling import Handling, find_handling
 from forkpoint.detectors.refusal import Refused, find_refusal
-from forkpoint.detectors.same_call import is_reordered, issuing, same_call_site, same_op
+from forkpoint.detectors.same_call import (
+    holds_past,
+    is_reordered,
+    issuing,
+    may_be_reordered,
+    same_call_site,
+    same_op,
+)
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.detectors.steps import find_step_parting
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -70,7 +77,8 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
     match divergence.how:
         case PartingKind.METADATA:
             other_call = not same_op(divergence) or same_call_site(divergence) is False or divergence.shift is not None
-            return other_call and not is_reordered(divergence, incident)
+            may_be_order = not holds_past(divergence, incident) and may_be_reordered(divergence, incident)
+            return other_call and not may_be_order and not is_reordered(divergence, incident)
         case PartingKind.MESSAGE:
             return divergence.shift is not None
         case PartingKind.ABSENCE:

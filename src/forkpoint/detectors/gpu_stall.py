@@ -38,6 +38,8 @@ from forkpoint.detectors.departures import cuda_errors
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults
 from forkpoint.detectors.network import network_events
+from forkpoint.detectors.refusal import refused_sizes
+from forkpoint.detectors.same_call import holds_past
 from forkpoint.detectors.stalls import waits_for_gpu
 from forkpoint.detectors.unrecorded import may_differ_unseen
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -86,8 +88,9 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
     held = _not_started(divergence, incident) if timed else ()
     heard = all(has_log(r, incident) for r in divergence.sides[0])
-    if not held and (timed or not heard or may_differ_unseen(divergence, incident)):
-        return  # running everywhere; no logs to tell of the network; roots or splits that may differ and are not recorded
+    hidden = may_differ_unseen(divergence, incident) or not holds_past(divergence, incident)
+    if not held and (timed or not heard or hidden or refused_sizes(incident)):
+        return  # running everywhere; no logs to tell of the network; arguments that may differ and are not recorded
     alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
     if held:
         summary = f"{alike}; {name_ranks(held)} never started it: earlier work holds the GPU"

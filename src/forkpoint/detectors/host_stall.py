@@ -41,6 +41,7 @@ from forkpoint.model.frames import in_side_thread
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
+from forkpoint.model.timeline import Gap
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.symptom import find_symptom, hang_is_shown
 
@@ -56,6 +57,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
         told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
+        told = told and (bool(stacks) or _shows_idle(divergence.odd, incident))
         if divergence.odd and told and not (stacks and all(_waits(s) for s in stacks)):
             yield _finding(divergence.odd, stacks, incident)
         elif busy := _at_work_without_dump(divergence, incident):
@@ -70,6 +72,27 @@ def _owes_next(divergence: Divergence, incident: Incident) -> bool:
     """
     replicas, channel = Replicas(incident.timeline), divergence.channel
     return channel is not None and all(replicas.owe_message(r, divergence.group, channel) for r in divergence.odd)
+
+
+def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
+    """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call recorded as
+    done: where dumps leave out what is done, it looks idle. Not if it lags in two groups or more, or holds the GIL.
+    """
+    vague = [r for r in ranks if incident.timeline.traces[r].is_partial]
+    return all(_gil_proof((r,), incident) or _lags_everywhere(r, incident) for r in vague)
+
+
+def _lags_everywhere(rank: int, incident: Incident) -> bool:
+    """In every group of it in which others wait, and in more than one."""
+    waited_in = {
+        (stand.group, stand.seq)
+        for stands in incident.timeline.stands.values()
+        for stand in stands
+        if not stand.channel
+    }
+    own = [(group, seq) for group, seq in waited_in if rank in group.ranks]
+    behind = [incident.timeline.of_group(group).gap(rank, seq) is Gap.NOT_REACHED for group, seq in own]
+    return len({group for group, _ in own}) > 1 and all(behind)
 
 
 def _waits(stack: LiveStack) -> bool:

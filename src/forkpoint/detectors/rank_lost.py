@@ -1,21 +1,25 @@
 """A process died, was killed, or never wrote again.
 
 What it looks like
-    Others wait for a rank that left no dump; its log ends in a signal or in "out of memory", or stops without a word
-    while the others report the failure; or the file for its stack is empty, while those who wait wrote theirs. The kernel of its node may say why: it killed the process for memory, or its
-    GPU failed (an Xid) while the rank's own log shows that it failed there.
+    A rank's log ends in a signal, a crash or "out of memory" before anyone complains of a peer; or its launcher saw it
+    end by a signal first, and stopped the others because of it; or others say that a peer closed its connection, and this
+    rank alone does not mention the failure; or the file for its stack is empty, while those who wait wrote theirs. The
+    kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the rank's own log
+    shows that it failed there.
 
 Why it happens
     The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process.
 
 What rules it out
-    Its log ends in an exception of its own code (divergent-path). No log of it at all: then it is only not known. Its
-    log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
+    What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
+    launcher's SIGTERM to the siblings of a process that failed. An exception of its own code, or a size that its library
+    refused, before the abort. No log of it at all, or one that ends in the middle of a line: then it is only not known.
+    Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
     only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
 
 Fix
-    Find who killed it (dmesg, scheduler, cgroup memory); retry, elsewhere if the node is at fault. A node is given back
-    only where an Xid of hardware and the rank's own failure at that GPU agree.
+    Find who killed it (dmesg, scheduler, cgroup memory). A retry is advised only where something outside the program
+    killed it, and a node is given back only where an Xid of hardware and the rank's own failure at that GPU agree.
 """
 
 from collections.abc import Iterator
@@ -32,7 +36,9 @@ from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
 NAME = "rank-lost"
-_SILENT = "its log stops without a word of the failure"
+_SILENT = "its log ends without mentioning the failure"
+_KILLS = frozenset({"SIGKILL", "SIGTERM"})
+"""Sent by somebody else: a process does not end itself so."""
 _LOST = (Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
 
 
@@ -75,7 +81,9 @@ def _tell(lost: Departed) -> str:
         return f"was killed by the kernel of {lost.kill.host} for memory"
     if lost.asked:
         return "is gone or stopped: it left no dump and did not answer, as the others did, when asked for its stack,"
-    return f"was lost ({lost.event.text})" if lost.event else f"left no dump and {_SILENT}"
+    if lost.exit and lost.event is lost.exit.event:
+        return f"was ended by {lost.exit.signal}, the first failure that its launcher saw,"
+    return f"was lost ({lost.event.text})" if lost.event else f"left no dump, and {_SILENT}"
 
 
 def _confidence(lost: Departed, incident: Incident) -> float:
@@ -94,7 +102,10 @@ def _action(lost: list[Departed]) -> Action:
 def _action_of(lost: Departed) -> Action:
     if lost.fault:
         return lost.fault.action(failed=lost.event is not None or lost.silent)
-    return Action.INVESTIGATE if lost.kill or lost.asked else Action.REPLACE_OR_RETRY
+    if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY and lost.event.exception:
+        return Action.FIX_CODE  # the program asked for more than the GPU has
+    from_outside = (lost.exit and lost.exit.signal in _KILLS) or (lost.event and lost.event.detail("signal") in _KILLS)
+    return Action.REPLACE_OR_RETRY if from_outside and not lost.kill else Action.INVESTIGATE
 
 
 def _fix(lost: Departed) -> str:
@@ -104,7 +115,9 @@ def _fix(lost: Departed) -> str:
         return "give the process more host memory, or find what grew: loaders, pinned buffers, a checkpoint in memory"
     if lost.asked:
         return "look at the process on its node: continue it if it is stopped (`ps` shows T), else leave out the node"
-    return "give the process the memory it needs, or leave out the node that lost it"
+    if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY:
+        return "make the rank need less memory: a smaller batch, or one whose size does not depend on its data"
+    return "find out who ended the process before it is started again"
 
 
 def _wanted(lost: Departed) -> tuple[str, ...]:
@@ -125,4 +138,4 @@ def _cite(lost: Departed, incident: Incident) -> Iterator[Evidence]:
         yield Evidence(lost.asked, lost.rank, "end", "empty: it was asked for its stack, and the others answered")
     elif lost.silent:
         file = next((f for f, r in incident.capture.logs if r == lost.rank), "")
-        yield Evidence(file, lost.rank, "end", "no word of the failure that other ranks report, and no dump")
+        yield Evidence(file, lost.rank, "end", "does not mention the failure that other ranks report")

@@ -106,6 +106,11 @@ class _Reading:
     confidence: float
 
 
+def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
+    """Words of libraries that got data of another size than they waited for: it is the code, and no machine."""
+    return tuple(e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
+
+
 def find_refusal(incident: Incident) -> Refusal | None:
     """None also where more than one rank refused, where another dump is missing, or where the others do not agree."""
     found = _refused_and_stood(incident)

@@ -32,6 +32,12 @@ def same_call_site(divergence: Divergence) -> bool | None:
     return len({(tuple((f.filename, f.line) for f in user_frames(s)), bool(s)) for s in stacks}) == 1
 
 
+def holds_past(divergence: Divergence, incident: Incident) -> bool:
+    """Dumps of active ops alone show neither what came before nor whether it came in order."""
+    traces = incident.timeline.traces
+    return not any(traces[rank].is_partial for side in divergence.sides for rank in side if rank in traces)
+
+
 def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     """From the slot on, both sides issued the same calls in another order.
 
@@ -40,7 +46,7 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
     seq = divergence.first_visible_seq
     if divergence.channel is not None or seq is None or divergence.shift is not None:
         return False
-    if any(c.stack is None for c in issuing(divergence)):
+    if any(c.stack is None for c in issuing(divergence)) or not holds_past(divergence, incident):
         return False  # without stacks equal sizes are all there is to go by, and they repeat
     group = group_of(divergence, incident)
     held = [_held(side[0], group, incident) for side in divergence.sides if side]

@@ -25,6 +25,7 @@ from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.departures import cut_off, find_closings, missing_from
 from forkpoint.detectors.last_slot import find_last_slot
 from forkpoint.detectors.network import network_events
+from forkpoint.detectors.refusal import refused_sizes
 from forkpoint.detectors.unrecorded import may_differ_unseen
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.frames import user_place
@@ -47,7 +48,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
         return
     events = network_events(incident)
-    if not events and not _runs_everywhere(divergence, incident):
+    if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
         return
     alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
     seen = "the logs have a network error before the timeout" if events else "it was running on every member"

@@ -1,6 +1,5 @@
 """Arguments that no dump holds, roots and the splits of an all_to_all: where they may differ, and where they must."""
 
-from forkpoint.align.groups import SYNCHRONISING
 from forkpoint.align.slots import sequence
 from forkpoint.detectors.cite import events_of, group_of
 from forkpoint.model.divergence import Divergence
@@ -8,6 +7,7 @@ from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import OpState, Stack
+from forkpoint.model.op_names import SYNCHRONISING
 from forkpoint.symptom import hang_is_shown
 
 _RECEIVED_ONCE = frozenset({"broadcast", "scatter"})

@@ -52,7 +52,7 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
     unknown = _unknown(group, parting.seq)
     cohorts = cohorts_at(group, parting.seq, timeline)
     raced = in_two_threads(c.stack for c in cohorts if c.op)
-    odd = () if raced else odd_ranks(parting.sides, len(unknown) + timeline.unseen)
+    odd = () if raced else odd_ranks(parting.sides, len(unknown) + _unseen(group, timeline))
     shift = _shift(parting.sides, odd, parting.seq, group, timeline)
     return Divergence(
         how=parting.kind,
@@ -218,7 +218,7 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    unknown = len(wait.held.unknown) + timeline.unseen
+    unknown = len(wait.held.unknown) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return Divergence(
@@ -252,6 +252,11 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
         sides=((wait.rank,), wait.held.on),
         unknown=wait.held.unknown,
     )
+
+
+def _unseen(group: GroupTimeline, timeline: Timeline) -> int:
+    """Ranks of which nothing at all is known and that may belong to it: none where its members are declared."""
+    return 0 if group.group.declared else timeline.unseen
 
 
 def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:

@@ -88,7 +88,8 @@ def _unequal(epochs: list[_Epoch], timeline: Timeline) -> list[_Count]:
 
 
 def _is_blind(channel: Channel, timeline: Timeline) -> bool:
-    return channel.source in timeline.blind or channel.destination in timeline.blind
+    ends = (channel.source, channel.destination)
+    return any(end in timeline.blind or timeline.traces[end].is_partial for end in ends)
 
 
 def _holds(track: Track, epochs: Ints, epoch: int) -> bool:

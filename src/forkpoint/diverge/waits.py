@@ -143,6 +143,8 @@ def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> Held:
         peer, track = (channel.source, channel.sent)
     if peer not in timeline.traces or peer in timeline.blind:
         return Held(unknown=(peer,))
+    if track is None and timeline.traces[peer].is_partial:
+        return Held(unknown=(peer,))  # a message that is done is left out of its dump
     if track is None or not _has_issued(track, stand.seq, counted=channel.counted):
         return Held(absent=(peer,))
     if track.active_seq is not None and _is_held_before(rank, peer, stand, channel, track, timeline):

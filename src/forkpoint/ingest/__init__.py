@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest import flight_recorder
+from forkpoint.ingest.admission import ADMIT_BY_PROOF, Choice
 from forkpoint.ingest.files import SNIFF, SUMMARY, find_files, is_archive, is_url, open_file, shown
+from forkpoint.ingest.naming import FileNames
 from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture, Problem
@@ -24,15 +26,15 @@ Progress = Callable[[int, int, str], None]
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
-def read(paths: Sequence[str], progress: Progress | None = None) -> Capture:
+def read(paths: Sequence[str], progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
     """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
-    return read_files(paths, progress).capture()
+    return read_files(paths, progress).capture(choice)
 
 
 def read_files(paths: Sequence[str], progress: Progress | None = None, origin: str = "") -> Reading:
     """What each file says, not yet put together. `origin`: where the files lie, if not here; it goes before their names."""
-    reading = Reading()
     files = find_files(paths)
+    reading = Reading(names=FileNames(files))
     for done, path in enumerate(files):
         if progress:
             progress(done, len(files), shown(path))
@@ -91,6 +93,6 @@ def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) 
     else:
         from forkpoint.ingest.text_files import read_text  # noqa: PLC0415 - its readers are slow to import
 
-        text = read_text(stream, name)
+        text = read_text(stream, name, reading.names)
         reading.texts.append(text)
         reading.problems += text.problems

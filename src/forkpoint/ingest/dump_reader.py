@@ -8,7 +8,7 @@ import numpy as np
 from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
 from forkpoint.ingest.flight_recorder.summary import summarise
-from forkpoint.ingest.naming import RankClaim, RankHints, claim_by_hints, claim_rank
+from forkpoint.ingest.naming import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
 from forkpoint.packed.records import pack
 from forkpoint.packed.tables import SharedTables
 
@@ -20,8 +20,9 @@ _KEPT_MEMBERS = 256
 
 
 class DumpReader:
-    def __init__(self, tables: SharedTables) -> None:
+    def __init__(self, tables: SharedTables, names: FileNames) -> None:
         self._tables = tables
+        self._names = names
         self._native = NativePacker.if_installed()
         self._belonging = lru_cache(_KEPT_MEMBERS)(tables.belonging)
         # For one dump after another, and a byte more than any may have. What no dump has touched takes no memory.
@@ -40,7 +41,7 @@ class DumpReader:
         if claimable is None:
             return None
         self._tables.add_stream(self._native.new_tables())
-        claim = claim_by_hints(self._hints(claimable), path)
+        claim = claim_by_hints(self._hints(claimable), path, self._names)
         if claim.rank is None:
             return claim, b""
         record = self._native.summarise(claim.rank)
@@ -56,7 +57,7 @@ class DumpReader:
         for group in columns.header.groups:
             if group.ranks:  # the compiled reader tells them all, to have the rank claimed by them
                 self._tables.members_key(group.ranks)
-        claim = claim_rank(columns, path)
+        claim = claim_rank(columns, path, self._names)
         if claim.rank is None:
             return claim, b""
         return claim, pack(summarise(columns, claim.rank, path, self._tables), self._tables)

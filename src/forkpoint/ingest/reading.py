@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forkpoint.errors import UnreadableInput
+from forkpoint.ingest.admission import ADMIT_BY_PROOF, Choice, admit
 from forkpoint.ingest.dump_reader import Dump, DumpReader
-from forkpoint.ingest.jobs import separate
+from forkpoint.ingest.naming import FileNames
 from forkpoint.model.capture import Capture, Problem
 from forkpoint.packed.store import RecordStore
 from forkpoint.packed.tables import SharedTables
@@ -25,11 +26,13 @@ class Reading:
     empty: list[str] = field(default_factory=list[str])
     """Files of text in which nothing stands."""
     problems: list[Problem] = field(default_factory=list[Problem])
+    names: FileNames = field(default_factory=FileNames)
+    """Of all files that are read together."""
     _dumps: DumpReader | None = None
 
     def add_dump(self, path: str, dump: Dump) -> None:
         if self._dumps is None:
-            self._dumps = DumpReader(self.tables)
+            self._dumps = DumpReader(self.tables, self.names)
         claim, packed = self._dumps.read(path, dump)
         if claim.problem:
             self.problems.append(Problem(path, claim.problem))
@@ -50,14 +53,14 @@ class Reading:
             reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or "no files found"
             raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
 
-    def capture(self) -> Capture:
+    def capture(self, choice: Choice = ADMIT_BY_PROOF) -> Capture:
         """All of it, put together."""
         self._dumps = None  # what it knows of each group is not small, and nobody asks it any more
         tables = self.tables.build()
-        traces, left_out = separate(PackedTraces(self.records, self.tables), tables)
-        capture = Capture(traces=traces, tables=tables, problems=(*self.problems, *left_out))
+        traces, set_aside = admit(PackedTraces(self.records, self.tables), tables, choice)
+        capture = Capture(traces=traces, tables=tables, problems=tuple(self.problems), set_aside=set_aside)
         if not self.texts:
             return capture
         from forkpoint.ingest.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
 
-        return with_texts(capture, traces, self.texts, self.empty)
+        return with_texts(capture, self.texts, self.empty, choice)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
+from forkpoint.ingest.admission import ADMIT_BY_PROOF, Choice
 from forkpoint.ingest.files import SNIFF, Continued
 from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.ingest.live_stacks.threads import RankStacks
@@ -14,14 +15,14 @@ from forkpoint.ingest.machine.kernel import looks_like_kernel_log, read_kernel_l
 from forkpoint.ingest.machine.places import SAYS_PLACE, agree, locate, read_places
 from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
 from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
-from forkpoint.ingest.naming import spelled_rank, without_rank
+from forkpoint.ingest.naming import FileNames, spelled_rank, without_numbers
+from forkpoint.ingest.placing import believe_places, keep_one_attempt
 from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states, with_members
 from forkpoint.ingest.value_records import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.log import LogEvent
 from forkpoint.model.values import Values
 from forkpoint.model.world import Place
-from forkpoint.packed.traces import PackedTraces
 
 IN_MEMORY = 1 << 24
 """Text beyond this is read only as a log, as a stream."""
@@ -39,6 +40,14 @@ class TextReading:
     events: list[LogEvent] = field(default_factory=list[LogEvent])
     stacks: list[LiveStack] = field(default_factory=list[LiveStack])
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+    is_cut: bool = False
+    """It is a log that ends within a line."""
+    last_lines: tuple[str, ...] = ()
+    """Of a log."""
+    placed: int | None = None
+    """The rank that only the place of the file suggests; what it says is told as that rank's until others contradict."""
+    misplaced: bool = False
+    """Its lines name another rank than its place does."""
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[Place] = field(default_factory=list[Place])
     states: list[RankStates] = field(default_factory=list[RankStates])
@@ -50,8 +59,13 @@ class TextReading:
         return bool(self.logs or self.stacks or self.remarks or self.states or any(self.values))
 
 
-def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReading], empty: Sequence[str]) -> Capture:
-    """The capture of these traces with what its text files say, and with what it means that others are empty."""
+def with_texts(
+    capture: Capture, texts: Sequence[TextReading], empty: Sequence[str], choice: Choice = ADMIT_BY_PROOF
+) -> Capture:
+    """The capture with what its text files say, and with what it means that others are empty."""
+    traces = capture.traces
+    texts, set_aside = keep_one_attempt(texts, choice)
+    texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
     ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
@@ -64,10 +78,13 @@ def with_texts(capture: Capture, traces: PackedTraces, texts: Sequence[TextReadi
         traces=traces,
         values=values,
         problems=(*capture.problems, *left_out),
+        set_aside=(*capture.set_aside, *set_aside),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(stack for text in texts for stack in text.stacks),
         logs=logs,
+        cut_logs=frozenset(text.file for text in texts if text.is_cut),
+        log_ends={text.file: text.last_lines for text in texts if text.last_lines},
         unanswered=_unanswered(empty, texts),
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
@@ -78,14 +95,16 @@ def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tup
     """Empty files named like those that hold the stacks of other ranks. Who is to write stacks on a signal opens the file
     when it starts (`faulthandler.register`); an empty log is something else.
     """
-    stacks = {without_rank(stack.file) for text in texts if not text.logs for stack in text.stacks}
-    named = ((name, spelled_rank(name)) for name in empty if without_rank(name) in stacks)
+    stacks = {without_numbers(stack.file) for text in texts if not text.logs for stack in text.stacks}
+    named = ((name, spelled_rank(name)) for name in empty if without_numbers(name) in stacks)
     return tuple((name, rank) for name, rank in named if rank is not None)
 
 
-def read_text(stream: BinaryIO, name: str) -> TextReading:
+def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
     """All that a file of text says. Only a log is read on beyond what fits in memory."""
-    reading = TextReading(name)
+    rank, placed = names.spelled(name), names.placed(name)
+    reading = TextReading(name, placed=placed)
+    owner = rank if placed is None else placed
     data = stream.read(IN_MEMORY)
     text = data.decode("utf-8", "replace")
     head = text[:SNIFF]
@@ -106,12 +125,12 @@ def read_text(stream: BinaryIO, name: str) -> TextReading:
         if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
             _read_log(io.BytesIO(data), text, name, None, reading)
     elif looks_like_stacks(head):
-        found = read_live_stacks(text, name, spelled_rank(name))
+        found = read_live_stacks(text, name, owner)
         _keep_stacks(found, name, reading)
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame of them can be read; was it cut?"))
     else:
-        _read_log(_whole(data, stream), text, name, spelled_rank(name), reading)
+        _read_log(_whole(data, stream), text, name, owner, reading)
         return reading
     if len(data) == IN_MEMORY and stream.read(1):
         reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; cut it into files"))
@@ -141,11 +160,24 @@ def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
     return io.BufferedReader(cast("io.FileIO", Continued(data, stream)), SNIFF)
 
 
+def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
+    """A pipe cannot be asked before it is read; whoever wrote into it has come to its end."""
+    if not source.seekable():
+        return False
+    source.seek(-1, io.SEEK_END)
+    last = source.read(1)
+    source.seek(0)
+    return last != b"\n"
+
+
 def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
+    reading.is_cut = _ends_within_a_line(source)
     log = read_log(cast("BinaryIO", source), name, rank)
     speakers = log.speakers | ({rank} if rank is not None else set[int]())
+    reading.misplaced = reading.placed is not None and bool(log.speakers - {reading.placed})
     reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
     reading.events += log.events
+    reading.last_lines = log.last_lines
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
     if SAYS_PLACE in text:  # to look at each line takes longer than all the rest

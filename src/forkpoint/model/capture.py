@@ -1,6 +1,7 @@
 """Everything read about one incident, before any interpretation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forkpoint.model.log import LogEvent
@@ -66,6 +67,15 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A file that was read and is not judged, and what proves that it does not belong to the rest."""
+
+    file: str
+    rank: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     traces: "PackedTraces"
     tables: Tables
@@ -75,8 +85,13 @@ class Capture:
     """Files in which a rank was to write its stack when asked, and that are empty where other ranks wrote theirs."""
     logs: tuple[tuple[str, int | None], ...] = ()
     """Log files read, with the rank each belongs to."""
+    cut_logs: frozenset[str] = frozenset()
+    """Those that end within a line: they were copied while they grew, or cut. What they do not say tells nothing."""
+    log_ends: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The last lines of each log, as printed."""
     remarks: tuple[Remark, ...] = ()
     places: tuple[Place, ...] = ()
     steps: tuple[StepCount, ...] = ()
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()

@@ -2,6 +2,21 @@
 
 import re
 
+SYNCHRONISING = frozenset({
+    "all_reduce",
+    "all_reduce_barrier",
+    "allreduce_coalesced",
+    "all_gather",
+    "_all_gather_base",
+    "all_gather_into_tensor_coalesced",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "all_to_all",
+    "barrier",
+})  # fmt: skip
+"""When one of these is done on one member, every member has issued it. A root may finish the others alone."""
+
 _MESSAGE = re.compile(r"(send|recv) ([0-9]{1,9})(->|<-)([0-9]{1,9}|\?)")
 
 

@@ -16,7 +16,7 @@ class Gap(StrEnum):
     NOT_REACHED = "not-reached"
     """It is alive in the evidence, and has not issued this op."""
     EVICTED = "evicted"
-    """Older than what its ring buffer still holds."""
+    """Issued or not, its dump does not hold it any more: older than its ring buffer, or left out because it was done."""
     NO_DUMP = "no-dump"
     """There is no dump, or the dump ends (cut, taken earlier) before it could show this."""
 
@@ -27,6 +27,11 @@ class GroupTraces(Mapping[int, GroupTrace]):
     @abstractmethod
     def is_from_start(self, rank: int) -> bool:
         """The rank's ring buffer still holds its very first op, of whichever group."""
+        ...
+
+    @abstractmethod
+    def is_partial(self, rank: int) -> bool:
+        """What is done may be left out of the rank's dump."""
         ...
 
     @abstractmethod
@@ -48,6 +53,8 @@ class GroupTimeline:
     """Each kind of track that members have, with one of them. Tracks of one kind, in any group, differ in times alone."""
     is_uneven: bool
     """Every member tells what it sent and received in all_to_all, and it was not the same on each."""
+    has_messages: bool = False
+    """Ranks also send and receive in it: then its counters count both, and number no collective."""
     maybe: tuple[int, ...] = ()
     """Ranks that may be members too: nobody declared who is one, and no dump of theirs keeps them out."""
 
@@ -59,18 +66,24 @@ class GroupTimeline:
         """It holds no op of this group any more although it may have issued some."""
         return rank in self.traces and self.track(rank) is None and not self.traces.is_from_start(rank)
 
+    def counter(self, rank: int) -> int | None:
+        """The last collective that the rank enqueued, as its `pg_status` counts; None where that does not tell."""
+        trace = None if self.has_messages else self.traces.get(rank)
+        return trace.last_enqueued if trace else None
+
     def gap(self, rank: int, seq: int) -> Gap | None:
         """None: the rank issued (or may hold) the op `seq`."""
+        if rank not in self.traces or seq > self.blind_after.get(rank, seq):
+            return Gap.NO_DUMP
         track = self.track(rank)
-        if rank in self.blind_after and seq > self.blind_after[rank]:
-            return Gap.NO_DUMP
-        if track is None and rank not in self.traces:
-            return Gap.NO_DUMP
+        if track is not None and seq <= track.last_seq:
+            return Gap.EVICTED if seq < track.first_seq else None
+        counted = self.counter(rank)
+        if counted is not None and (track is None or self.traces.is_partial(rank)):
+            return Gap.NOT_REACHED if counted < seq else Gap.EVICTED
         if track is None:
-            return Gap.EVICTED if self.is_evicted(rank) else Gap.NOT_REACHED
-        if seq > track.last_seq:
-            return Gap.NOT_REACHED
-        return Gap.EVICTED if seq < track.first_seq else None
+            return Gap.NOT_REACHED if self.traces.is_from_start(rank) else Gap.EVICTED
+        return Gap.NO_DUMP if self.traces.is_partial(rank) else Gap.NOT_REACHED
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,13 @@ class RankTrace(Protocol):
         ...
 
     @property
+    def is_partial(self) -> bool:
+        """Ops that are done may be left out of it (TORCH_INCLUDE_ONLY_ACTIVE, the debug server), or all of them (the recorder
+        was off): what it does not hold may have been issued and done.
+        """
+        ...
+
+    @property
     def recent_records(self) -> Ints:
         """record_id of the last calls over all groups and channels, oldest first: neighbours."""
         ...
@@ -307,6 +314,7 @@ class ReadTrace:
     script: str | None
     has_stacks: bool
     timed: bool
+    is_partial: bool
     recent_records: Ints
     recent_groups: Ints
     recent_matches: Tokens

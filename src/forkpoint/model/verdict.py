@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from forkpoint.model.capture import SetAside
 from forkpoint.model.divergence import Divergence
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ class Coverage:
     logs: int
     stacks: int
     notes: tuple[str, ...] = ()
-    """What is missing, cut, mixed in or unusable."""
+    """What is missing, cut or unusable."""
+    set_aside: tuple[SetAside, ...] = ()
+    """Files that were read and do not belong to what is judged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from forkpoint.model.op import Op, OpState
 from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes, find_created
 from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
-from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PAUSE, TIMED
+from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PARTIAL, PAUSE, TIMED
 from forkpoint.packed.tables import SharedTables
 
 _KEY, _NUMBER, _COUNT = U64.unpack_from, I64.unpack_from, U32.unpack_from
@@ -267,6 +267,10 @@ class PackedTrace:
     @property
     def timed(self) -> bool:
         return bool(self.head[72] & TIMED)
+
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.head[72] & PARTIAL)
 
     @property
     def groups(self) -> Sequence[PackedGroup]:

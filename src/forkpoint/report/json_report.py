@@ -92,6 +92,7 @@ def _coverage(coverage: Coverage) -> Json:
         "logs": coverage.logs,
         "stacks": coverage.stacks,
         "notes": list(coverage.notes),
+        "set_aside": [{"file": one.file, "rank": one.rank, "why": one.why} for one in coverage.set_aside],
     }
 
 

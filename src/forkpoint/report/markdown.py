@@ -3,7 +3,7 @@
 from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
 from forkpoint.report.markdown_text import cell, code, fenced, sentence
-from forkpoint.report.words import cited, describe_cohort, describe_slot, suspects_first
+from forkpoint.report.words import cited, describe_cohort, describe_slot, short_names, suspects_first
 
 MAX_LINES = 60
 """A ticket is read on one page. The report holds to it; patches that would not fit are left to --json."""
@@ -92,8 +92,9 @@ def _title(label: str, remedy: Fix | Probe) -> str:
 
 
 def _evidence(verdict: Verdict) -> list[str]:
+    names = short_names(verdict)
     rows = [
-        f"- {number}{'' if item.rank is None else f' rank {item.rank}'}, {code(item.file.rpartition('/')[2])} "
+        f"- {number}{'' if item.rank is None else f' rank {item.rank}'}, {code(names[item.file])} "
         f"{sentence(item.where, 80)}: {sentence(item.says, _SENTENCE)}"
         for number, item in cited(verdict)
     ]
@@ -103,11 +104,14 @@ def _evidence(verdict: Verdict) -> list[str]:
 
 
 def _coverage(verdict: Verdict) -> str:
-    coverage = verdict.coverage
+    coverage, names = verdict.coverage, short_names(verdict)
     counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
     notes = [sentence(note, _SENTENCE) for note in coverage.notes[:_MAX_NOTES]]
     hidden = len(coverage.notes) - len(notes)
-    return "; ".join([f"**Coverage**: {counts}", *notes, *([f"{hidden} more notes: --json"] if hidden else [])])
+    aside = [f"set aside {code(names[one.file])}: {sentence(one.why, _SENTENCE)}" for one in coverage.set_aside]
+    hidden += max(0, len(aside) - _MAX_NOTES)
+    more = [f"{hidden} more notes: --json"] if hidden else []
+    return "; ".join([f"**Coverage**: {counts}", *aside[:_MAX_NOTES], *notes, *more])
 
 
 def _next(verdict: Verdict) -> list[str]:

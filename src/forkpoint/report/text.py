@@ -9,9 +9,9 @@ from rich.text import Text
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.ranks import format_ranks, name_ranks
-from forkpoint.model.verdict import NOT_DATED, Cause, Coverage, Moment, Site, Source, Verdict
+from forkpoint.model.verdict import NOT_DATED, Cause, Moment, Site, Source, Verdict
 from forkpoint.report.escape import escape
-from forkpoint.report.words import cited, describe_cohort, describe_slot, suspects_first
+from forkpoint.report.words import cited, describe_cohort, describe_slot, short_names, suspects_first
 
 SCREEN_LINES = 40
 
@@ -19,6 +19,7 @@ _LABEL_WIDTH = 10
 _MAX_COHORTS = 3
 _MAX_EVIDENCE_LINES = 6
 _MAX_MOMENTS = 5
+_MAX_SET_ASIDE = 2
 _LEFT_TO_EVIDENCE = 3
 """Lines: one piece of evidence, and how many more there are."""
 _FEW_MOMENTS = 3
@@ -50,7 +51,7 @@ def render_text(verdict: Verdict, width: int) -> Text:
         *_do(verdict, width),
         *_also(verdict, width),
     ]
-    tail = [*_coverage(verdict.coverage, width), *_next(verdict, width)]
+    tail = [*_coverage(verdict, width), *_next(verdict, width)]
     free = SCREEN_LINES - len(head) - len(tail)
     timeline = _timeline(verdict, width, min(_MAX_MOMENTS, free - _LEFT_TO_EVIDENCE))
     room = min(_MAX_EVIDENCE_LINES, free - len(timeline))
@@ -169,11 +170,11 @@ def _describe_moment(moment: Moment) -> str:
 
 def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
     """As much as fits, numbered as in the JSON, what concerns a suspect first."""
-    numbered = cited(verdict)
+    numbered, names = cited(verdict), short_names(verdict)
     lines: list[Text] = []
     for shown, (number, item) in enumerate(numbered):
         rank = "" if item.rank is None else f"rank {item.rank}, "
-        text = f"{number} {rank}{item.file.rpartition('/')[2]} {item.where}: {item.says}"
+        text = f"{number} {rank}{names[item.file]} {item.where}: {item.says}"
         rows = _labelled("" if lines else "evidence", [text], width, max_lines=2)
         left = len(numbered) - shown
         if len(lines) + len(rows) + (1 if left > 1 else 0) > room:
@@ -182,9 +183,15 @@ def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
     return lines
 
 
-def _coverage(coverage: Coverage, width: int) -> list[Text]:
+def _coverage(verdict: Verdict, width: int) -> list[Text]:
+    coverage, names = verdict.coverage, short_names(verdict)
     counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
-    return _labelled("coverage", ["; ".join([counts, *coverage.notes])], width, max_lines=3)
+    aside = [f"{names[one.file]}: {one.why}" for one in coverage.set_aside[:_MAX_SET_ASIDE]]
+    more = len(coverage.set_aside) - len(aside)
+    return [
+        *_labelled("coverage", ["; ".join([counts, *coverage.notes])], width, max_lines=3),
+        *_labelled("set aside", [*aside, *([f"{more} more: --json"] if more else [])], width, max_lines=2),
+    ]
 
 
 def _next(verdict: Verdict, width: int) -> list[Text]:

@@ -1,5 +1,7 @@
 """Parts of a verdict in words, as several reports say them. Not yet escaped: that is the report's own."""
 
+from collections import Counter
+
 from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.verdict import Evidence, Verdict
 
@@ -44,6 +46,18 @@ def suspects_first(verdict: Verdict) -> list[Cohort]:
     suspects = frozenset(verdict.suspects)
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     return sorted(cohorts, key=lambda cohort: suspects.isdisjoint(cohort.ranks))
+
+
+def short_names(verdict: Verdict) -> dict[str, str]:
+    """Of each file that the verdict cites or sets aside, the end of its path that no other of them has."""
+    files = {item.file for item in verdict.evidence} | {one.file for one in verdict.coverage.set_aside}
+    parts = {file: file.split("/") for file in files}
+    names: dict[str, str] = {}
+    for depth in range(1, max(map(len, parts.values()), default=0) + 1):
+        ends = {file: "/".join(parts[file][-depth:]) for file in files - names.keys()}
+        shared = Counter(ends.values())
+        names.update({file: end for file, end in ends.items() if shared[end] == 1 or depth >= len(parts[file])})
+    return names
 
 
 def cited(verdict: Verdict) -> list[tuple[str, Evidence]]:

@@ -29,7 +29,7 @@ def test_an_ordinary_log_has_no_events() -> None:
     lines = ["step 10 loss 2.3", "2026-11-15 INFO Connection pool ready", "memory: 12 GB", "timeout=1800 s"]
     reading = read_log("\n".join(lines).encode(), "log", 0)
 
-    assert (reading.events, reading.lines, reading.speakers) == ((), 4, {0})
+    assert (reading.events, reading.lines, reading.speakers) == ((), 4, frozenset())
 
 
 def test_an_empty_log_has_no_speaker() -> None:

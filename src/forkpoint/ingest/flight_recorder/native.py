@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from forkpoint.packed.layout import I64, U8, U32, Reader
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Of tokens, tables and records: a library with another one is not used."""
 _SWITCH: Final = "FORKPOINT_NATIVE"
 _Start = ctypes.c_char * 0

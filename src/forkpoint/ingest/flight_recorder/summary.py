@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from forkpoint.packed.tables import SharedTables
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
 ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})
+MAX_DIGITS = 18
+"""Of a group's name that is a number."""
 RECENT_VOLUMES = 256
 """all_to_all slots whose volumes are kept per rank: bounded, as everything else here."""
 
@@ -75,12 +78,19 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: SharedTables) 
         script=next((s[-1].filename for s in columns.stacks if s and s[-1].name == "<module>"), None),
         has_stacks=bool((columns.stack != NO_FRAMES).any()),
         timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
+        is_partial=has_holes or _has_no_past(columns, dump.state),
         recent_records=columns.record_id[recent].copy(),
         recent_groups=columns.group[recent].copy(),
         recent_matches=matches,
         recent_ops=mix(matches, columns.group[recent]),
         recent_stacks=dump.stack_tokens[recent].copy(),
     )
+
+
+def _has_no_past(columns: DumpColumns, state: Ints) -> bool:
+    """Nothing that is done, though something came before: what is done was left out, or the recorder was off."""
+    from_start = bool(columns.record_id.size and columns.record_id[0] == 0)
+    return not from_start and not (state == DONE).any()
 
 
 def _matches(dump: _Dump) -> Tokens:
@@ -124,9 +134,35 @@ def _groups(dump: _Dump, messages: MessageRows) -> tuple[ReadGroup, ...]:
             )
         )
     used = {g.name for g in found}  # a split group's description is missing from pg_config
-    idle = (g for g in columns.header.groups if g.ranks and g.name not in used)
-    found += [ReadGroup(g.name, g.desc, g.ranks) for g in idle]
+    idle = [g for g in columns.header.groups if g.ranks and g.name not in used]
+    counters = _counters_of_idle(columns, [g.name for g in idle])
+    for g in idle:
+        status = counters.get(g.name)
+        enqueued, completed = (status.last_enqueued, status.last_completed) if status else (None, None)
+        found.append(ReadGroup(g.name, g.desc, g.ranks, last_enqueued=enqueued, last_completed=completed))
     return tuple(found)
+
+
+def _counters_of_idle(columns: DumpColumns, idle: list[str]) -> dict[str, GroupStatus]:
+    """Counters of groups without entries, by name. `pg_status` is keyed by the number of the group's object in this process,
+    `pg_config` by its name, which is a number too: both count in the order of creation. That is checked on the groups of
+    which entries give both; where it does not hold, or there are more of one than of the other, nothing is told.
+    """
+    known = {
+        int(pg_id): columns.groups[int(group)][0] for pg_id, group in zip(columns.pg_id, columns.group, strict=True)
+    }
+    rest = sorted(columns.header.status.keys() - known.keys())
+    if not rest or len(rest) != len(idle) or not all(map(is_number, (*idle, *known.values()))):
+        return {}
+    paired = {**known, **dict(zip(rest, sorted(idle, key=int), strict=True))}
+    in_order = [int(paired[pg_id]) for pg_id in sorted(paired)]
+    if any(first >= second for first, second in pairwise(in_order)):
+        return {}
+    return {paired[pg_id]: columns.header.status[pg_id] for pg_id in rest}
+
+
+def is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS
 
 
 @dataclass(frozen=True, slots=True)

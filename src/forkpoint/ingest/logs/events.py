@@ -23,11 +23,12 @@ class LogReading:
     events: tuple[LogEvent, ...]
     """In the order of the log."""
     speakers: frozenset[int]
-    """Global ranks that said anything at all. A rank that is not here was silent in this log, which is no guilt."""
+    """Global ranks that its lines name as theirs, whatever the file is called. Silence in a log proves nothing."""
     first_time: str | None
     last_time: str | None
     lines: int
     bytes: int
+    last_lines: tuple[str, ...] = ()
     stacks: tuple[RankStacks, ...] = ()
     """Of threads, as programs and debuggers print them. Without a rank where nothing says whose they are."""
     left_out: tuple[LeftOut, ...] = ()

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from forkpoint.ingest.logs.prefixes import find_time, parse_line
 from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
+from forkpoint.ingest.text import clean
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
@@ -20,6 +21,7 @@ _LOOKED_AT = 200
 _TRIES = 20
 _MANY = 64
 _TIME_LINES = 200
+_LAST = 3
 
 
 class Heard:
@@ -82,6 +84,11 @@ class Heard:
             self._listen(self._last)
             if not self._own or not self.ranks <= self._own:
                 self._look_for_missing(stream, world)
+
+    def last_lines(self) -> tuple[str, ...]:
+        """The last few in which something stands."""
+        told = [line for line in split_lines(self._last or b"\n")[-_TIME_LINES:] if line.strip()]
+        return tuple(clean(line[:_HEAD].decode("utf-8", "replace")) for line in told[-_LAST:])
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """What prefixes of one line say about each other."""

@@ -115,25 +115,24 @@ class Reader:
         events = tuple(_settled(each, heard, self._rank) for each in kept)
         return LogReading(
             events=events,
-            speakers=self._speakers(kept, lines),
+            speakers=self._speakers(kept),
             stacks=self._found_stacks(),
             first_time=heard.first_time,
             last_time=heard.last_time,
             lines=lines,
             bytes=size,
+            last_lines=heard.last_lines(),
             left_out=tuple(self._keeper.left_out()),
             problems=tuple(self._problems(cut)),
         )
 
-    def _speakers(self, kept: list[Kept], lines: int) -> frozenset[int]:
+    def _speakers(self, kept: list[Kept]) -> frozenset[int]:
         heard = self._heard
         own = {each.event.speaker.rank for each in kept if each.sure or not heard.roles}
         told = {each.event.rank for each in kept if each.event.pattern == "group-settings"}
         ranks = own | told | (set() if heard.roles else heard.ranks)
         if heard.tasks_are_ranks:
             ranks |= heard.tasks
-        if self._rank is not None and lines:
-            ranks.add(self._rank)
         return frozenset(rank for rank in ranks if rank is not None)
 
     def _problems(self, cut: str | None) -> list[Problem]:

@@ -122,5 +122,6 @@ function coverage(verdict) {
     list.append(make("li", full ? "full" : "partial", full ? `✓ ${text}` : `△ ${text}`));
   }
   notes.forEach((note) => list.append(make("li", "note", note)));
+  verdict.coverage.set_aside.forEach(({ file, why }) => list.append(make("li", "note", `Set aside ${file}: ${why}`)));
   return make("div", "coverage-box", make("span", "label", "Evidence"), list);
 }

@@ -34,7 +34,7 @@ def test_a_dump_of_a_job_of_another_size_is_left_out(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.cause is Cause.HEALTHY
-    assert any("of another job (8 ranks" in note for note in verdict.coverage.notes)
+    assert ["of another job (8 ranks" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
 def test_a_stale_file_of_an_earlier_run_is_left_out(tmp_path: Path) -> None:
@@ -46,19 +46,20 @@ def test_a_stale_file_of_an_earlier_run_is_left_out(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.suspects == ()
-    assert any("stale" in note for note in verdict.coverage.notes)
+    assert ["of another run" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
-def test_a_dump_of_another_script_that_disagrees_is_left_out(tmp_path: Path) -> None:
+def test_a_dump_of_another_script_that_agrees_in_no_call_is_set_aside(tmp_path: Path) -> None:
     _write(tmp_path, _healthy(), [0, 1, 2])
     other = _healthy(script="/other/eval.py")
-    other.entries[3][5]["input_sizes"] = [[99]]
+    for entry in other.entries[3]:
+        entry["input_sizes"] = [[99]]
     _write(tmp_path, other, [3])
 
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.suspects == ()
-    assert any("/other/eval.py" in note for note in verdict.coverage.notes)
+    assert ["/other/eval.py" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
 def test_a_job_of_several_scripts_that_agree_is_one_job(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_an_older_copy_of_a_rank_gives_way_to_the_newer(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.cause is Cause.HEALTHY
-    assert any("a second, older or equal dump of rank 2" in note for note in verdict.coverage.notes)
+    assert ["a second, older or equal dump of rank 2" in one.why for one in verdict.coverage.set_aside] == [True]
 
 
 def test_two_dumps_that_claim_one_rank_and_disagree_are_both_left_out(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_two_dumps_that_claim_one_rank_and_disagree_are_both_left_out(tmp_path: 
     capture = forkpoint.read([str(tmp_path)])
 
     assert [t.rank for t in capture.traces] == [0, 1, 3]
-    assert sum("all claim rank 2 and disagree" in p.text for p in capture.problems) == 2
+    assert sum("all claim rank 2 and hold different calls" in one.why for one in capture.set_aside) == 2
 
 
 @pytest.mark.parametrize("name", ["rank_{}", "fr-rank{}.pkl", "trace_rank_gpu-node02_{}", "dump_{}.bin", "rank{}/fr"])
@@ -149,4 +150,4 @@ def test_a_dump_of_another_library_is_left_out(tmp_path: Path) -> None:
     capture = forkpoint.read([str(tmp_path)])
 
     assert [t.rank for t in capture.traces] == [0, 1, 2, 3]
-    assert "a dump of gloo, the others are of nccl" in capture.problems[0].text
+    assert "a dump of gloo: the others are of nccl" in capture.set_aside[0].why

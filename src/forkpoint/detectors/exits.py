@@ -1,0 +1,100 @@
+"""How processes ended, by the word of who started them: torchrun's agents, Slurm."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
+
+_SIGNALS = {"-9": "SIGKILL", "-15": "SIGTERM", "-6": "SIGABRT", "-11": "SIGSEGV", "-7": "SIGBUS", "-2": "SIGINT"}
+_SLURM = {
+    "Killed": "SIGKILL",
+    "Terminated": "SIGTERM",
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Out Of Memory": "SIGKILL",
+}
+_STOPPING = frozenset({"SIGTERM", "SIGINT", "SIGKILL"})
+"""What a launcher sends to the siblings of a process that failed."""
+_FROM_ITSELF = frozenset({"SIGABRT"})
+_TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One process's end, as its launcher saw it."""
+
+    rank: int
+    signal: str | None
+    """`SIGKILL`; None where it ended by itself, with a code."""
+    is_first: bool
+    """The first failure that this launcher saw. Each node's agent has one of its own."""
+    said: str
+    """The last line of its traceback, where the launcher was given it."""
+    event: LogEvent
+
+    @property
+    def is_stopped(self) -> bool:
+        """The launcher ended it because another process had failed: it did nothing."""
+        return not self.is_first and self.signal in _STOPPING
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Something else than the launcher, and than the process itself, ended it."""
+        return self.is_first and self.signal is not None and self.signal not in _FROM_ITSELF
+
+
+def find_exits(incident: Incident) -> dict[int, Exit]:
+    """By rank. Of several words on one rank that which calls it the first failure."""
+    found: dict[int, Exit] = {}
+    for end in (*_agents_tables(incident), *_slurm_tasks(incident)):
+        if end.rank not in found or end.is_first:
+            found[end.rank] = end
+    return found
+
+
+def find_finished(incident: Incident) -> frozenset[int]:
+    """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
+    told = find_exits(incident).keys()
+    rest = frozenset(incident.timeline.world) - told
+    by_agent = any(e.kind is LogKind.AGENT_FAILURE and e.detail("root") for e in incident.capture.events)
+    return rest if by_agent and told and len(told) > len(rest) and _is_one_node(incident) else frozenset()
+
+
+def _is_one_node(incident: Incident) -> bool:
+    """One agent's table tells of all ranks that are told of: their numbers on the node are their ranks."""
+    rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
+    return all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
+
+
+def _agents_tables(incident: Incident) -> Iterator[Exit]:
+    for event in incident.capture.events:
+        code = event.detail("code")
+        if event.kind is LogKind.AGENT_FAILURE and event.rank is not None and code:
+            signal = event.detail("signal") or _SIGNALS.get(code)
+            yield Exit(event.rank, signal, event.detail("root") == "yes", event.detail("what") or "", event)
+
+
+def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
+    """Tasks are ranks where no torchrun stands between them and Slurm, and there are as many."""
+    if any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events):
+        return
+    told = [e for e in incident.capture.events if e.kind is LogKind.EXITED and e.detail("tasks")]
+    world = incident.timeline.world
+    first = True
+    for event in told:
+        tasks = list(_numbers(event.detail("tasks") or ""))
+        if not tasks or max(tasks) >= len(world):
+            continue
+        signal = _SLURM.get(event.detail("how") or "")
+        for task in tasks:
+            yield Exit(task, signal, first and len(tasks) == 1, "", event)
+        first = False
+
+
+def _numbers(tasks: str) -> Iterator[int]:
+    for found in _TASKS.finditer(tasks):
+        first = int(found[1])
+        yield from range(first, min(int(found[2] or first), first + 100_000) + 1)

@@ -1,0 +1,100 @@
+"""Thousands of damaged captures of every case: how many verdicts stay right, weaken, or turn wrong. `make sweep`."""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import forkpoint
+from cases import Case, load_cases
+from forkpoint.errors import UnreadableInput
+from forkpoint.model.verdict import Cause, Verdict
+from property.variants import Damage, write_variant
+
+OUTCOMES = ("right", "right cause, nobody named", "inconclusive", "unreadable", "other cause", "innocent", "crash")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    case: str
+    seed: int
+    what: str
+    said: str
+    damage: str
+
+
+def score(verdict: Verdict | None, case: Case) -> str:
+    """Against the truth of the whole evidence: with less of it a verdict may weaken, and nothing else."""
+    if verdict is None:
+        return "unreadable"
+    if not set(verdict.suspects) <= case.guilty:
+        return "innocent"
+    if verdict.cause is Cause.INCONCLUSIVE:
+        return "inconclusive"
+    if verdict.cause not in case.causes:
+        return "other cause"
+    return "right" if verdict.suspects in case.suspects else "right cause, nobody named"
+
+
+def try_variant(case: Case, seed: int) -> Outcome:
+    rng = random.Random(f"{case.number} {seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        damage, paths = write_variant(case.capture, Path(folder), rng)
+        rng.shuffle(paths)
+        verdict = _diagnose(paths)
+    if isinstance(verdict, str):
+        return Outcome(case.number, seed, "crash", verdict, str(damage))
+    what = "vanished" if verdict and _vanished(verdict, case, damage) else score(verdict, case)
+    said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence} {verdict.summary}" if verdict else ""
+    return Outcome(case.number, seed, what, said, str(damage))
+
+
+def _vanished(verdict: Verdict, case: Case, damage: Damage) -> bool:
+    """Gloo's dumps do not say how many ranks there were: a rank of which nothing is left cannot be missed."""
+    files = {str(p.relative_to(case.capture)) for p in case.capture.rglob("*") if p.is_file()}
+    left = files - damage.lost
+    gone = [r for r in case.guilty if not any(Path(name).stem.endswith(f"_{r}") for name in left)]
+    return verdict.cause is Cause.HEALTHY and len(gone) == len(case.guilty) > 0
+
+
+def _diagnose(paths: list[str]) -> Verdict | str | None:
+    """A text where it broke."""
+    try:
+        return forkpoint.diagnose(forkpoint.read(paths)) if paths else None
+    except UnreadableInput:
+        return None
+    except Exception as error:  # noqa: BLE001 - whatever breaks is what the sweep looks for
+        return f"{type(error).__name__}: {error}"
+
+
+def sweep(cases: tuple[Case, ...], variants: int, seed: int) -> Iterator[Outcome]:
+    work = [(cases[i % len(cases)], seed * 1_000_000 + i // len(cases)) for i in range(variants)]
+    with ProcessPoolExecutor() as pool:
+        yield from pool.map(try_variant, *zip(*work, strict=True), chunksize=8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--variants", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", nargs="*", help="numbers; all without it")
+    options = parser.parse_args()
+    cases = tuple(c for c in load_cases() if not options.cases or c.number in options.cases)
+    counts: Counter[str] = Counter()
+    for done, outcome in enumerate(sweep(cases, options.variants, options.seed), 1):
+        counts[outcome.what] += 1
+        if outcome.what in ("other cause", "innocent", "crash"):
+            print(f"{outcome.what}: case {outcome.case} seed {outcome.seed}: {outcome.said}\n    {outcome.damage}")
+        if done % 100 == 0:
+            print(f"\r{done} of {options.variants}", end="", file=sys.stderr)
+    print(*(f"{what}: {count}" for what, count in counts.most_common()), sep="\n")
+    sys.exit(bool(counts["other cause"] + counts["innocent"] + counts["crash"]))
+
+
+if __name__ == "__main__":
+    main()
