@@ -120,6 +120,7 @@ def _flat_trace(rank: int, group: ReadGroup, world: tuple[int, ...], entries: in
         entries=entries,
         cut=None,
         world=world,
+        world_is_guess=False,
         groups=(group,),
         channels=(),
         from_start=False,

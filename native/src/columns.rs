@@ -59,6 +59,8 @@ pub struct Dump {
     pub schema: u32,
     pub rank: Option<i64>,
     pub declared: Vec<Declared>,
+    /// Members of the group that was made last, where groups have no names.
+    pub unnamed: Option<u32>,
     /// Ascending by pg_id.
     pub status: Vec<Status>,
     pub rows: Vec<Row>,
@@ -97,6 +99,7 @@ impl Dump {
     pub fn clear(&mut self) {
         self.rank = None;
         self.declared.clear();
+        self.unnamed = None;
         self.status.clear();
         self.rows.clear();
         self.calls.clear();

@@ -91,8 +91,13 @@ fn read_groups(reader: &mut Reader<'_>, dump: &mut Dump, tables: &mut Tables) ->
         }
         let (Some(name), Some(desc), Some(ranks)) = (name, desc, ranks) else { return Err(NotMine) };
         // gloo registers its groups before they have a name: the ranks under "" are those of any of them.
-        let members = if tables.text_bytes(name).is_empty() { None } else { tables.members(ranks)? };
-        dump.declared.push(Declared { name, desc, members });
+        let members = tables.members(ranks)?;
+        if tables.text_bytes(name).is_empty() {
+            dump.unnamed = members;
+            dump.declared.push(Declared { name, desc, members: None });
+        } else {
+            dump.declared.push(Declared { name, desc, members });
+        }
     }
     keys.sort_unstable();
     if keys.windows(2).any(|pair| pair[0] == pair[1]) {

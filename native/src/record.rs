@@ -50,13 +50,26 @@ fn put_head(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables, 
     put_u64(out, script.map_or(NO_KEY, |text| tables.text_key(text)));
     let cut = is_stateless.then(|| tables.part_of_text(STATELESS));
     put_u64(out, cut.map_or(NO_KEY, |text| tables.text_key(text)));
-    // Only the default group says the world, and only once it was used.
-    let is_default = |name: u32, desc: u32| tables.text_bytes(desc) == b"default_pg" || tables.text_bytes(name) == b"0";
-    let default = dump.declared.iter().find(|group| is_default(group.name, group.desc));
-    put_u64(out, members_key(tables, default.and_then(|group| group.members)));
+    let world = stated_world(dump, tables).or_else(|| guessed_world(dump));
+    put_u64(out, members_key(tables, world));
     put_i64(out, facts.first_ns);
     put_i64(out, facts.last_ns);
     put_u32(out, dump.rows.len() as u32);
+}
+
+/// Only the default group says the world, and only once it was used.
+fn stated_world(dump: &Dump, tables: &Tables) -> Option<u32> {
+    let is_default =
+        |group: &&Declared| tables.text_bytes(group.desc) == b"default_pg" || tables.text_bytes(group.name) == b"0";
+    dump.declared.iter().find(is_default).and_then(|group| group.members)
+}
+
+/// With gloo, whose groups have no names: the group made last, where the first is the only one in use.
+fn guessed_world(dump: &Dump) -> Option<u32> {
+    let is_first = |pg_id: i64| pg_id == 0;
+    let only_first = dump.status.iter().all(|status| is_first(status.pg_id))
+        && dump.rows.iter().all(|row| is_first(dump.call(row).pg_id));
+    dump.unnamed.filter(|_| only_first)
 }
 
 fn members_key(tables: &Tables, members: Option<u32>) -> u64 {
@@ -307,7 +320,8 @@ fn put_recent(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables
     let from_start = dump.rows.first().is_some_and(|row| row.record_id == 0);
     put_u32(out, recent.len() as u32);
     let is_partial = facts.has_holes || !(from_start || facts.has_done);
-    let flags = [from_start, facts.has_stacks, facts.is_timed, is_partial];
+    let is_guess = stated_world(dump, tables).is_none() && guessed_world(dump).is_some();
+    let flags = [from_start, facts.has_stacks, facts.is_timed, is_partial, is_guess];
     put_u8(out, flags.iter().zip(0..).fold(0, |all, (&flag, bit)| all | u8::from(flag) << bit));
     put_u8(out, threads);
     put_i64(out, recent.first().map_or(0, |row| row.record_id));

@@ -21,7 +21,7 @@ def find_symptom(incident: Incident) -> Symptom | None:
     divergence = incident.divergence
     if divergence is not None and is_finishing(divergence):
         return Symptom.NONE
-    if is_pending(incident) or (incident.capture.stacks and not _has_ops(incident)):
+    if is_pending(incident) or (incident.capture.stacks and not has_ops(incident)):
         return Symptom.SILENT_HANG if _must_hang(incident) else None
     if divergence is not None:
         return Symptom.NO_HANG
@@ -40,10 +40,10 @@ def _must_hang(incident: Incident) -> bool:
         PartingKind.METADATA,
         PartingKind.MESSAGE,
     )
-    return incident.outlived_timeout or _stood_still(incident) or deadlock or not _has_ops(incident)
+    return incident.outlived_timeout or _stood_still(incident) or deadlock or not has_ops(incident)
 
 
-def _has_ops(incident: Incident) -> bool:
+def has_ops(incident: Incident) -> bool:
     return any(t.entries for t in incident.timeline.traces.values())
 
 

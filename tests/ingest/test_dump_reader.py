@@ -39,7 +39,7 @@ def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def test_a_dump_says_the_same_from_a_stream(tables: SharedTables):
-    expected = DumpReader(SharedTables()).read(NAME, LONG)
+    expected = DumpReader(SharedTables(), FileNames()).read(NAME, LONG)
 
     assert expected[0].rank == 1
     assert DumpReader(tables, FileNames()).read(NAME, io.BytesIO(LONG)) == expected
@@ -47,7 +47,7 @@ def test_a_dump_says_the_same_from_a_stream(tables: SharedTables):
 
 
 def test_nothing_of_a_longer_dump_is_left_in_the_next(tables: SharedTables):
-    reader, expected = DumpReader(tables, FileNames()), DumpReader(SharedTables()).read(NAME, SHORT)
+    reader, expected = DumpReader(tables, FileNames()), DumpReader(SharedTables(), FileNames()).read(NAME, SHORT)
 
     reader.read(NAME, io.BytesIO(LONG))
     assert reader.read(NAME, io.BytesIO(SHORT)) == expected
@@ -59,7 +59,7 @@ def test_what_was_read_stays_when_the_next_is_read(tables: SharedTables):
     claim, record = reader.read(NAME, io.BytesIO(LONG))
     kept = {kind: dict(tables.entries(kind)) for kind in Kind}
     reader.read(NAME, io.BytesIO(SHORT.replace(b"train.py", b"other.py")))
-    assert (claim, record) == DumpReader(SharedTables()).read(NAME, LONG)
+    assert (claim, record) == DumpReader(SharedTables(), FileNames()).read(NAME, LONG)
     assert all(tables.entries(kind).items() >= kept[kind].items() for kind in Kind)
 
 

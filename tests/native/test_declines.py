@@ -110,7 +110,7 @@ def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.usefixtures("packer")
 def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(native, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(native, "FORMAT_VERSION", native.FORMAT_VERSION + 1)
 
     assert native._library.__wrapped__() is None
 

@@ -108,13 +108,23 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
 def _declared_world(capture: Capture) -> tuple[int, ...]:
     """As the dumps say, as logs say when the default group is made (at INFO level), or as all_gather shows, if they agree."""
     for trace in capture.traces:
-        if trace.world:
+        if trace.world and not trace.world_is_guess:
             return tuple(sorted(trace.world))
     if capture.values.world:
         return tuple(range(capture.values.world))
     made = [e for e in capture.events if e.kind is LogKind.SETTINGS and e.detail("group_name") == "0"]
-    sizes = {int(size) for e in made if (size := e.detail("size"))} or _gathered_sizes(capture)
+    sizes = (
+        {int(size) for e in made if (size := e.detail("size"))} or _gathered_sizes(capture) or _guessed_sizes(capture)
+    )
     return tuple(range(sizes.pop())) if len(sizes) == 1 and max(sizes) <= MAX_WORLD else ()
+
+
+def _guessed_sizes(capture: Capture) -> set[int]:
+    """Where every dump guesses the same ranks, from zero, and is of one of them."""
+    guesses = {trace.world for trace in capture.traces}
+    worlds = {world for world in guesses if world and world == tuple(range(len(world)))}
+    fits = len(guesses) == len(worlds) == 1 and all(trace.rank in next(iter(worlds)) for trace in capture.traces)
+    return {len(next(iter(worlds)))} if fits else set()
 
 
 def _gathered_sizes(capture: Capture) -> set[int]:

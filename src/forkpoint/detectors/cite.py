@@ -29,7 +29,10 @@ def cite_event(event: LogEvent) -> Evidence:
 
 
 def cite_stack(stack: LiveStack) -> Evidence:
-    return Evidence(stack.file, stack.rank, f"line {stack.line}", f"its main thread was {describe_stack(stack.stack)}")
+    waits = f"waited for thread {stack.thread}, which was" if stack.thread else "was"
+    return Evidence(
+        stack.file, stack.rank, f"line {stack.line}", f"its main thread {waits} {describe_stack(stack.stack)}"
+    )
 
 
 def cite_remarks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
@@ -87,7 +90,7 @@ def _cite_rank(rank: int, cohort: Cohort, divergence: Divergence, incident: Inci
 
 def _op_of(rank: int, divergence: Divergence, incident: Incident) -> Op | None:
     seq = divergence.first_visible_seq
-    track = track_of(rank, divergence, incident)
+    track = track_of(rank, divergence, incident) if seq is not None else None
     return frontier_op(track, seq) if track and seq is not None else None
 
 

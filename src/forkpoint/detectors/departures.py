@@ -18,7 +18,7 @@ from forkpoint.model.capture import Remark
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 
 _UNJOINED = "terminate called without an active exception"
@@ -39,11 +39,16 @@ _ENDED_WELL = re.compile(
 )
 _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
-    *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL),
+    *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.CALLS_DIFFER),
+    *(LogKind.BARRIER_MISSED,),
 })  # fmt: skip
 _IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
 """Also printed where a second try then succeeds: they count where an exception says that none did."""
+_OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
+
+
+_CUT_TEXT = 40
 
 
 class Departure(StrEnum):
@@ -100,7 +105,10 @@ def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
 
 def is_connecting(incident: Incident) -> bool:
     """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
-    phases = {(e.rank, e.detail("phase")) for e in incident.capture.events if e.kind is LogKind.NCCL_INIT}
+    told = [
+        e for e in incident.capture.events if e.kind is LogKind.NCCL_INIT and e.file not in incident.capture.cut_logs
+    ]
+    phases = {(e.rank, e.detail("phase")) for e in told}
     began, ended = ({rank for rank, phase in phases if phase == wanted} for wanted in ("Init START", "Init COMPLETE"))
     return bool(began - ended)
 
@@ -153,8 +161,7 @@ class _Sources:
             return None
         first = self._first_word(rank)
         if first is not None:
-            killed = first.kind in (LogKind.KILLED, LogKind.CRASHED, LogKind.OUT_OF_MEMORY)
-            how = Departure.KILLED if killed else Departure.RAISED
+            how = Departure.RAISED if first.exception else Departure.KILLED
             return Departed(rank, how, first, kill=self._kills.get(rank), exit=end)
         if rank in self.refused or self._blames_peers(rank):
             return None
@@ -182,14 +189,20 @@ class _Sources:
         files: dict[str, list[LogEvent]] = {}
         for event in self._incident.said.get(rank, ()):
             files.setdefault(event.file, []).append(event)
-        found = [word for said in files.values() if (word := _first_own(said))]
+        found = [word for said in files.values() if (word := _first_own(said)) and not self._is_cut(word)]
         crashed = [word for word in found if word.kind is LogKind.CRASHED]
         if crashed and (rank in self.refused or self._blames_peers(rank)):
             found = [word for word in found if word not in crashed]
         return next((word for word in found if not self._was_late(word, rank)), None)
 
+    def _is_cut(self, event: LogEvent) -> bool:
+        """Its text is where the log was cut: how it goes on may say that a peer was to blame."""
+        capture = self._incident.capture
+        last = capture.log_ends.get(event.file, ("",))[-1]
+        return event.file in capture.cut_logs and last.endswith(event.text[-_CUT_TEXT:])
+
     def _blames_peers(self, rank: int) -> bool:
-        return any(_is_because_of_peers(event) for event in self._incident.said.get(rank, ()))
+        return any(blames_peers(event) for event in self._incident.said.get(rank, ()))
 
     def _was_late(self, event: LogEvent, rank: int) -> bool:
         """Others had given up before, by a clock that dates both."""
@@ -232,8 +245,8 @@ class _Sources:
 
     def _is_alive(self, rank: int) -> bool:
         """It wrote a dump or a stack, or speaks of the failure."""
-        spoke = events_of(rank, self._incident, LogKind.DUMPED, *FAILURES)
-        return bool(spoke) or rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
+        spoke = any(e.is_failure or e.kind is LogKind.DUMPED for e in self._incident.said.get(rank, ()))
+        return spoke or rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
 
 
 def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
@@ -245,19 +258,20 @@ def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
     events = list(said)
     raised: LogEvent | None = None
     for event in events:
-        if _is_because_of_peers(event) or event.kind is LogKind.SIZES_DIFFER:
+        if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
             break
-        if event.kind in (LogKind.KILLED, LogKind.OUT_OF_MEMORY):
+        if event.kind is LogKind.KILLED or (event.kind is LogKind.OUT_OF_MEMORY and not event.exception):
             return event
         if event.kind is LogKind.CRASHED and not (raised and _UNJOINED in event.text):
             return event
         if raised is None and event.exception and not (is_victim_text(event.text) or in_side_thread(event.stack)):
-            raised = event if event.kind in (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED) else None
+            raised = event if event.kind in _OWN_ERRORS else None
     lived_on = raised is not None and any(e.line > raised.line and e.kind in _LIVED_ON for e in events)
     return None if lived_on else raised
 
 
-def _is_because_of_peers(event: LogEvent) -> bool:
+def blames_peers(event: LogEvent) -> bool:
+    """What the line tells follows from a peer: it went away, did not come, or brought something else."""
     if event.kind in _BECAUSE_OF_PEERS:
         return not (event.kind is LogKind.ASYNC_ERROR and "ncclUnhandledCudaError" in _whole_text(event))
     if event.kind in _IF_RAISED:

@@ -33,8 +33,11 @@ from forkpoint.detectors.cite import (
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, cut_off, find_departed, missing_from
+from forkpoint.detectors.fingerprints import find_call_mismatch
 from forkpoint.detectors.handling import Handling, find_handling
-from forkpoint.detectors.refusal import Refused, find_refusal
+from forkpoint.detectors.notices import find_lone_notice
+from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
+from forkpoint.detectors.refusal import Refused, find_refusal, refused_sizes
 from forkpoint.detectors.same_call import (
     holds_past,
     is_reordered,
@@ -46,11 +49,12 @@ from forkpoint.detectors.same_call import (
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.detectors.steps import find_step_parting
 from forkpoint.model.divergence import Divergence, PartingKind
-from forkpoint.model.frames import user_place
+from forkpoint.model.frames import user_frames, user_place
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
-from forkpoint.symptom import hang_is_shown
+from forkpoint.symptom import hang_is_shown, has_ops
 
 NAME = "divergent-path"
 
@@ -65,6 +69,19 @@ def find(incident: Incident) -> Iterator[Finding]:
     elif divergence is None and (steps := find_step_parting(incident)):
         finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
         yield replace(finding, evidence=steps.evidence)
+    elif divergence is None and (mismatch := find_call_mismatch(incident)) and mismatch.is_other_path:
+        told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:3])
+        finding = _finding(mismatch.divergence, mismatch.odd, f"ranks make different calls: {told}", LIKELY, incident)
+        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif (parted := _parted_for_sure(incident)) is not None:
+        told = (
+            f"{name_ranks(parted.odd)} left the path of the others at {parted.place}: all ranks wait in communication"
+        )
+        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+        shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
+        yield replace(finding, evidence=tuple(parted.standings[rank].evidence for rank in shown))
+    elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
+        yield _noticed(notice, incident)
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
@@ -103,14 +120,35 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
     return replace(finding, evidence=(*said, *finding.evidence))
 
 
+def _parted_for_sure(incident: Incident) -> PartedStacks | None:
+    parted = find_parted_stacks(incident) if incident.divergence is None and not has_ops(incident) else None
+    return parted if parted and parted.cannot_misfit else None
+
+
+def _noticed(notice: LogEvent, incident: Incident) -> Finding:
+    """Ranks brought different sizes, and one of them alone says that it left something out."""
+    assert notice.rank is not None  # it is somebody's
+    refused = refused_sizes(incident)
+    told = f"rank {notice.rank} alone says: {notice.text}; then {name_ranks([e.rank for e in refused[:1] if e.rank is not None])}"
+    summary = f"{told} got data of another size than it waited for"
+    finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
+    return replace(finding, evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence))
+
+
 def _one_too_many(divergence: Divergence) -> bool:
     return bool(divergence.odd) and divergence.odd == divergence.sides[0]
 
 
 def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
-    """The absent rank stands in another communication call, one that the recorder does not see."""
+    """The absent rank stands in another communication call, one that the recorder does not see. Where its dump leaves out what
+    is done, it may be in this very call: blocked inside the enqueue it reads as done.
+    """
     stacks = [live_stack(r, incident) for r in divergence.odd]
-    return bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
+    communicating = bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
+    here = {user_frames(c.stack)[:1] for c in divergence.cohorts if c.op}
+    same_place = any(s is not None and user_frames(s.stack)[:1] in here for s in stacks)
+    vague = any(incident.timeline.traces[r].is_partial for r in divergence.odd)
+    return communicating and not (vague and (same_place or () in here))
 
 
 def _tell(divergence: Divergence, incident: Incident) -> str:

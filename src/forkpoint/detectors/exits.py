@@ -30,7 +30,7 @@ class Exit:
     signal: str | None
     """`SIGKILL`; None where it ended by itself, with a code."""
     is_first: bool
-    """The first failure that this launcher saw. Each node's agent has one of its own."""
+    """The first failure that this launcher saw, or it was told to stop itself. Each node's agent has one of its own."""
     said: str
     """The last line of its traceback, where the launcher was given it."""
     event: LogEvent
@@ -49,7 +49,7 @@ class Exit:
 def find_exits(incident: Incident) -> dict[int, Exit]:
     """By rank. Of several words on one rank that which calls it the first failure."""
     found: dict[int, Exit] = {}
-    for end in (*_agents_tables(incident), *_slurm_tasks(incident)):
+    for end in (*_agents_tables(incident), *_slurm_tasks(incident), *_stopped_nodes(incident)):
         if end.rank not in found or end.is_first:
             found[end.rank] = end
     return found
@@ -57,16 +57,13 @@ def find_exits(incident: Incident) -> dict[int, Exit]:
 
 def find_finished(incident: Incident) -> frozenset[int]:
     """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
-    told = find_exits(incident).keys()
-    rest = frozenset(incident.timeline.world) - told
-    by_agent = any(e.kind is LogKind.AGENT_FAILURE and e.detail("root") for e in incident.capture.events)
-    return rest if by_agent and told and len(told) > len(rest) and _is_one_node(incident) else frozenset()
-
-
-def _is_one_node(incident: Incident) -> bool:
-    """One agent's table tells of all ranks that are told of: their numbers on the node are their ranks."""
     rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
-    return all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
+    told = {e.rank for e in rows if e.rank is not None}
+    first_node = all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
+    if not first_node:
+        return frozenset()
+    # Workers of a node are numbered without holes: who is missing below the highest was there, and did not fail.
+    return frozenset(rank for rank in range(max(told, default=0)) if rank not in told)
 
 
 def _agents_tables(incident: Incident) -> Iterator[Exit]:
@@ -92,6 +89,18 @@ def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
         for task in tasks:
             yield Exit(task, signal, first and len(tasks) == 1, "", event)
         first = False
+
+
+def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
+    """Ranks of a node whose agent was told to stop, where others were not: a scheduler or a person took the node away."""
+    for event in incident.capture.events:
+        number = event.detail("name") or event.detail("signal") if event.pattern == "agent-stopped" else None
+        signal = _SIGNALS.get(f"-{number}") if number else None
+        ranks = {rank for file, rank in incident.capture.logs if file == event.file and rank is not None}
+        if signal in (None, "SIGINT") or not ranks or ranks >= set(incident.timeline.world):
+            continue
+        for rank in sorted(ranks):
+            yield Exit(rank, signal, is_first=True, said="", event=event)
 
 
 def _numbers(tasks: str) -> Iterator[int]:

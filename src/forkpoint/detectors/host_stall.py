@@ -2,8 +2,8 @@
 
 What it looks like
     Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
-    Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. A dump without stacks while the
-    others have them, or "Could not acquire GIL", means that its main thread holds the GIL.
+    Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
+    means that its main thread holds the GIL.
 
 Why it happens
     Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
@@ -182,15 +182,7 @@ def _action(stacks: list[LiveStack], *, held: bool) -> Action:
 
 
 def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
-    """The dump's second attempt is made without stacks when the first cannot get the GIL."""
-    proof = [
-        cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD, LogKind.DUMP_FAILED)[:2]
-    ]
-    traces = incident.timeline.traces
-    if any(t.has_stacks for r, t in traces.items() if r not in ranks):
-        bare = [t for r in ranks[:3] if (t := traces.get(r)) and t.entries and not t.has_stacks]
-        proof += [
-            Evidence(t.file, t.rank, "entries", "no stacks, unlike its peers: its main thread held the GIL")
-            for t in bare
-        ]
-    return proof
+    """Words of the process itself. A dump without stacks, or one that timed out, is no proof: a rank that is blocked inside
+    the enqueue of a call leaves such ones, too.
+    """
+    return [cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD)[:2]]

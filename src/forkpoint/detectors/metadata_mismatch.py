@@ -26,7 +26,8 @@ from dataclasses import replace
 
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
-from forkpoint.detectors.refusal import Refused, find_refusal
+from forkpoint.detectors.fingerprints import find_call_mismatch
+from forkpoint.detectors.refusal import Refused, find_refusal, find_refusal_at_one_place
 from forkpoint.detectors.same_call import issuing, may_be_reordered, same_call_site, same_op
 from forkpoint.detectors.unrecorded import find_two_roots
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind
@@ -44,7 +45,10 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(refusal.divergence, f"does not fit together: {refusal.told}", refusal.confidence, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
-    if divergence is None or divergence.shift is not None:
+    if divergence is None:
+        yield from _by_words(incident)
+        return
+    if divergence.shift is not None:
         return
     if _misfits(divergence, incident):
         called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
@@ -64,6 +68,19 @@ def find(incident: Incident) -> Iterator[Finding]:
         )
 
 
+def _by_words(incident: Incident) -> Iterator[Finding]:
+    """Where nothing was recorded, and ranks themselves say what they brought."""
+    mismatch = find_call_mismatch(incident)
+    if mismatch is not None and not mismatch.is_other_path:
+        told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:4])
+        finding = _finding(mismatch.divergence, f"does not fit together: {told}", LIKELY, incident)
+        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif places := find_refusal_at_one_place(incident):
+        says = f"does not fit together: {places.told}, and all ranks that say where they were are at this call"
+        finding = _finding(places.divergence, says, LIKELY, incident)
+        yield replace(finding, evidence=places.evidence)
+
+
 def _finding(divergence: Divergence, says: str, confidence: float, incident: Incident) -> Finding:
     op = issuing(divergence)[0].op
     place = next((p for c in divergence.cohorts if (p := user_place(c.stack))), None)
@@ -72,13 +89,17 @@ def _finding(divergence: Divergence, says: str, confidence: float, incident: Inc
         cause=Cause.METADATA_MISMATCH,
         suspects=tuple(sorted(divergence.odd)),
         confidence=confidence,
-        summary=f"{op} at {describe_slot(divergence)}{f' ({place})' if place else ''} {says}",
+        summary=f"{op}{_at(divergence)}{f' ({place})' if place else ''} {says}",
         action=Action.FIX_CODE,
         evidence=cite_divergence(divergence, incident),
         divergence=divergence,
         probes=(Probe("print rank, shape and dtype of the tensor right before this call on every rank"),),
         fixes=(Fix("make sizes and dtype equal before the call: exchange the sizes and pad, or pass the splits"),),
     )
+
+
+def _at(divergence: Divergence) -> str:
+    return f" at {describe_slot(divergence)}" if divergence.seq is not None else ""
 
 
 def _misfits(divergence: Divergence, incident: Incident) -> bool:

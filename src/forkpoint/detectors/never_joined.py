@@ -30,7 +30,7 @@ from forkpoint.detectors.stalls import is_communicating, is_making_group
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 from forkpoint.model.world import ProcessGroup
@@ -131,10 +131,12 @@ def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
     """Ranks that do not speak of any failure, if their number is just what the logs say is missing."""
-    spoke = {e.rank for e in incident.capture.events if e.kind in FAILURES}
+    spoke = {e.rank for e in incident.capture.events if e.is_failure}
     counts = [m for e in events if (m := _JOINED.search(e.text))]
     world = range(_size(events, incident)) if counts else incident.timeline.world
     silent = tuple(r for r in world if r not in spoke)
+    if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
+        return ()  # what it would have said is cut off
     expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
     return silent if len(silent) == expected else ()
 

@@ -57,7 +57,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 def _is_inversion(divergence: Divergence, incident: Incident) -> bool:
     left = divergence.left_order or find_handling(divergence, incident)
-    return not left and _past_is_known(divergence, incident)
+    return not left and (divergence.is_permuted or _past_is_known(divergence, incident))
 
 
 def _past_is_known(divergence: Divergence, incident: Incident) -> bool:

@@ -50,7 +50,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         return  # it may never have been there
     missing = missing_from(divergence, incident)
     lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
-    if not lost or 2 * len(lost) >= len(incident.timeline.world):
+    if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _share_an_agent(lost)):
         return
     ranks = tuple(d.rank for d in lost)
     divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
@@ -73,6 +73,11 @@ def find(incident: Incident) -> Iterator[Finding]:
     )
 
 
+def _share_an_agent(lost: list[Departed]) -> bool:
+    """All were ended with the agent of their node."""
+    return len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
+
+
 def _tell(lost: Departed) -> str:
     own = f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
     if lost.fault:
@@ -81,7 +86,9 @@ def _tell(lost: Departed) -> str:
         return f"was killed by the kernel of {lost.kill.host} for memory"
     if lost.asked:
         return "is gone or stopped: it left no dump and did not answer, as the others did, when asked for its stack,"
-    if lost.exit and lost.event is lost.exit.event:
+    if lost.exit and lost.event and lost.event is lost.exit.event:
+        if lost.event.pattern == "agent-stopped":
+            return f"were taken away: the agent of their node was told to stop ({lost.exit.signal})"
         return f"was ended by {lost.exit.signal}, the first failure that its launcher saw,"
     return f"was lost ({lost.event.text})" if lost.event else f"left no dump, and {_SILENT}"
 

@@ -19,21 +19,29 @@ from forkpoint.cohorts import cohorts_at
 from forkpoint.detectors.cite import cite_event, cite_stack
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.gloo_messages import may_send, message_lengths
-from forkpoint.detectors.stalls import is_communicating
+from forkpoint.detectors.stalls import is_waiting_for_ranks
+from forkpoint.detectors.standings import Standing, find_standings
 from forkpoint.diverge.vote import odd_ranks
 from forkpoint.ingest.live_stacks.shapes import find_last_call
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
-from forkpoint.model.frames import bare_name, in_side_thread, is_python, place_of, user_frames, user_place
+from forkpoint.model.frames import bare_name, in_side_thread, place_of, user_frames, user_place
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Signature, Stack
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.tokens import SIZES_FREE
 from forkpoint.model.verdict import Evidence
+from forkpoint.model.world import ProcessGroup
 
 _BY_GLOO = "gloo-sizes-differ"
+_COLLECTIVES = frozenset({
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
+    *("all_to_all_single", "broadcast", "gather", "scatter", "reduce", "all_gather_object", "broadcast_object_list"),
+})  # fmt: skip
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+_LEAST_STANDINGS = 3
+"""Ranks that must say where they were: two may be the only ones of many that were there."""
 _C10D = "/torch/distributed/distributed_c10d.py"
 _KINDS = {"all_reduce": "reduce", "all_gather": "gather", "_all_gather_base": "gather", "broadcast": "broadcast"}
 """What the names of the functions that issue them contain."""
@@ -130,6 +138,45 @@ def find_refusal(incident: Incident) -> Refusal | None:
     return _in_collective(event, stack, own[0], calls[own[0].group], incident)
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedAtPlace:
+    """A size that a library refused, while all ranks that say where they were are at one call."""
+
+    event: LogEvent
+    standings: tuple[Standing, ...]
+
+    @property
+    def told(self) -> str:
+        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it waited for {self.event.detail('expected')}"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return (cite_event(self.event), *(one.evidence for one in self.standings[:4]))
+
+    @property
+    def divergence(self) -> Divergence:
+        ranks = tuple(one.rank for one in self.standings)
+        op = next(bare_name(f) for f in find_last_call(self.standings[0].stack) if place_of(f).endswith(_C10D))
+        group = ProcessGroup("0", "default_pg", ranks, declared=False)
+        cohort = Cohort(ranks, Role.WAITING, op, stack=self.standings[0].stack)
+        return Divergence(PartingKind.METADATA, group, None, None, None, None, (cohort,), (), (ranks,))
+
+
+def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
+    """Where nothing was recorded. Most ranks must say where they were; a launcher stops the others before they can."""
+    refused = [e for e in refused_sizes(incident) if e.rank is not None and e.detail("sent")]
+    standings = find_standings(incident)
+    recorded = any(trace.entries for trace in incident.timeline.traces.values())
+    if not refused or recorded or refused[0].rank not in standings:
+        return None
+    places = {one.place for one in standings.values()}
+    most = len(standings) >= _LEAST_STANDINGS and 2 * len(standings) > len(incident.timeline.world)
+    calls = all(_names(one.stack) & _COLLECTIVES for one in standings.values())
+    if len(places) != 1 or () in places or not most or not calls:
+        return None
+    return RefusedAtPlace(refused[0], tuple(standings[rank] for rank in sorted(standings)))
+
+
 def _refused_and_stood(incident: Incident) -> tuple[LogEvent, LiveStack] | None:
     """The only rank that refused, and where it stood when it was aborted: its stacks come after the line that says so."""
     events = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER and e.pattern == _BY_GLOO]
@@ -182,7 +229,7 @@ def _read_threads(sent: int, expected: int, calls: tuple[_Call, ...]) -> _Readin
 
 
 def _read_places(stack: Stack, sent: int, expected: int, calls: tuple[_Call, ...]) -> _Reading | None:
-    if not _waits(stack) or not _lines(stack):
+    if not is_waiting_for_ranks(stack) or not _lines(stack):
         return None  # in no blocking call: the message may be of a recv that was begun before
     fitting = [c for c in calls if sent in c.lengths]
     if any(not c.lines for c in fitting) or not _is_of_kind(stack, fitting):
@@ -250,11 +297,6 @@ def _has_free(seq: int, group: GroupTimeline, incident: Incident) -> bool:
 
 def _is_same_free(call: _Call, stack: LiveStack) -> bool:
     return call.signature.op in SIZES_FREE and bool(call.lines) and call.lines == _lines(stack.stack)
-
-
-def _waits(stack: Stack) -> bool:
-    """In a collective, or in a backward pass from which C++ issues them."""
-    return is_communicating(stack) or next((bare_name(f) for f in stack if is_python(f)), "") == "_engine_run_backward"
 
 
 def _is_of_kind(stack: Stack, calls: list[_Call]) -> bool:

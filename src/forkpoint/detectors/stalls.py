@@ -4,7 +4,7 @@ import re
 
 from forkpoint.ingest.live_stacks.known_calls import Shape
 from forkpoint.ingest.live_stacks.shapes import find_shape
-from forkpoint.model.frames import is_standard
+from forkpoint.model.frames import bare_name, is_python, is_standard
 from forkpoint.model.op import Stack
 
 _STALL_SHAPES = (
@@ -24,6 +24,11 @@ _STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|c
 def is_communicating(stack: Stack) -> bool:
     """It waits for others, it does not stall by itself."""
     return find_shape(stack) in (Shape.COLLECTIVE, Shape.COMM_INIT, Shape.DESTROY)
+
+
+def is_waiting_for_ranks(stack: Stack) -> bool:
+    """In a communication call, or in a backward pass, from which C++ makes them."""
+    return is_communicating(stack) or next((bare_name(f) for f in stack if is_python(f)), "") == "_engine_run_backward"
 
 
 def is_making_group(stack: Stack) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.cohorts import channel_cohorts, cohorts_at
-from forkpoint.diverge.cycles import is_one_thread, left_order, never_issued, odd_by_habit
+from forkpoint.diverge.cycles import is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
 from forkpoint.diverge.history import next_group
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
@@ -190,7 +190,9 @@ def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Diver
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
     first = _first_of(missed, waits) if missed else waits.first([r for r in cycle if r not in odd] or cycle)
     found = _at_wait(first, PartingKind.CYCLE, waits, timeline)
-    return replace(found, odd=odd, cycle=cycle, left_order=skipped or left_order(cycle, odd, waits, timeline))
+    permuted = is_permuted(cycle, waits, timeline)
+    left = not permuted and (skipped or left_order(cycle, odd, waits, timeline))
+    return replace(found, odd=odd, cycle=cycle, left_order=left, is_permuted=permuted)
 
 
 def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[tuple[int, ...], Leaving | None]:
@@ -212,13 +214,14 @@ def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bo
 def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
     """Told by the wait of this rank."""
     wait = waits[rank]
-    free = tuple(r for r in wait.held.absent if r not in waits)
+    free = tuple(r for r in wait.held.absent if r not in waits and r in timeline.positions)
     if wait.position.channel is not None:
         return _at_message(wait, kind, free, timeline)
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    unknown = len(wait.held.unknown) + _unseen(group, timeline)
+    hidden = tuple(r for r in wait.held.absent if r not in timeline.positions)  # it is not here, and nobody knows where
+    unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return Divergence(
@@ -232,7 +235,7 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
         odd=odd,
         sides=(present, free) if free else (present,),
         shift=shift,
-        unknown=wait.held.unknown,
+        unknown=(*wait.held.unknown, *hidden),
     )
 
 

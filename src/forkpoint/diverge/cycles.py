@@ -1,5 +1,6 @@
 """A ring of waits: who in it left the usual order, and did it skip an op or issue it in another place?"""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,13 +14,38 @@ from forkpoint.model.frames import in_two_threads
 from forkpoint.model.timeline import Timeline
 
 
+def is_permuted(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """Every rank of the ring has issued all that the others in it wait in, and after that, on all of them, the same call of
+    a group of another kind. A rank that had skipped a call would come to that one before it came round to the skipped one
+    again.
+    """
+    inside = _inside(cycle, waits)
+    if any(waits[r].held.absent or waits[r].held.unknown for r in inside):
+        return False
+    ring = {_slot(waits[r]) for r in inside}
+    after = [_issued_after(r, ring, timeline) for r in cycle]
+    return bool(set[object].intersection(*after))
+
+
 def odd_by_habit(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """Those few that broke their own habit; else the smaller side."""
+    """Those few that broke their own habit; else those that issued two calls in another order than most who made both; else
+    the smaller side.
+    """
     inside = _inside(cycle, waits)
     broke = _broke_habit(inside, waits, timeline)
     if broke:
         return broke if 2 * len(broke) < len(inside) else ()
+    if is_permuted(cycle, waits, timeline) and (odd := _odd_in_order(inside, waits, timeline)):
+        return odd
     return _smaller_side(inside, waits, timeline)
+
+
+def _issued_after(rank: int, ring: set[tuple[object, ...]], timeline: Timeline) -> set[object]:
+    """Pending calls of the rank after those of the ring that it has issued, in groups that its replicas have too."""
+    pending = timeline.positions[rank]
+    last = max((p.op.record_id for p in pending if (p.group, p.channel, p.op.seq) in ring), default=-1)
+    after = [p for p in pending if p.op.record_id > last and not p.channel]
+    return {(p.group.desc, len(p.group.ranks), p.op.seq, p.op.signatures) for p in after}
 
 
 def is_one_thread(cycle: tuple[int, ...], waits: Waits) -> bool:
@@ -59,6 +85,19 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timel
         kept = all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
         return kept or began_again(cycle, waits, timeline)
     return all(_left_order(rank, waits[rank], timeline) for rank in broke)
+
+
+def _odd_in_order(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """Of the ranks that issued both calls of a ring of two: the few that were first to the other one."""
+    slots = {_slot(waits[rank]) for rank in inside}
+    groups = [timeline.of_group(waits[rank].position.group) for rank in inside if not waits[rank].position.channel]
+    both = [rank for rank in inside if all(rank in group.group.ranks for group in groups)]
+    if len(slots) != 2 or len(groups) != len(inside):
+        return ()
+    first = Counter(_slot(waits[rank]) for rank in both)
+    usual, times = first.most_common(1)[0]
+    odd = tuple(rank for rank in both if _slot(waits[rank]) != usual)
+    return odd if times > len(odd) else ()
 
 
 def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:

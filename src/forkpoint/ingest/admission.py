@@ -19,6 +19,7 @@ import numpy as np
 from forkpoint.model.capture import SetAside
 from forkpoint.model.op_names import SYNCHRONISING
 from forkpoint.model.trace import Ints, Tables, Tokens
+from forkpoint.packed.records import GUESSED_WORLD
 from forkpoint.packed.trace import PackedTrace
 from forkpoint.packed.traces import PackedTraces
 
@@ -110,7 +111,7 @@ class _Admission:
 
     def keep_one_world(self) -> None:
         column = self.kept.heads["world"]
-        stated = column != 0
+        stated = (column != 0) & ((self.kept.heads["flags"] & GUESSED_WORLD) == 0)
         if not stated.any():
             return
         main = _most_common(column[stated], self.kept.heads["last_ns"][stated])

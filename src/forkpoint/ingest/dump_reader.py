@@ -57,6 +57,8 @@ class DumpReader:
         for group in columns.header.groups:
             if group.ranks:  # the compiled reader tells them all, to have the rank claimed by them
                 self._tables.members_key(group.ranks)
+        if columns.header.unnamed:
+            self._tables.members_key(columns.header.unnamed)
         claim = claim_rank(columns, path, self._names)
         if claim.rank is None:
             return claim, b""

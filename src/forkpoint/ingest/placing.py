@@ -20,18 +20,24 @@ def keep_one_attempt(
     """Of files under `attempt_0`, `attempt_1`, ...: those of the first that failed, or of the one asked for. What failed
     later failed after it. Files that name no attempt are of any.
     """
-    attempts = sorted({label for text in texts if (label := attempt_of(text.file))})
+    labels = {attempt_of(text.file) for text in texts}
+    attempts = sorted(one for one in labels if not any(_is_part(one, other) for other in labels - {one}))
     if len(attempts) < 2 or choice.everything:
         return texts, ()
     failed = {attempt_of(text.file) for text in texts if any(event.is_failure for event in text.events)}
     judged = next((label for label in attempts if label in failed), attempts[0])
     if choice.attempt is not None:
         judged = attempts[min(choice.attempt, len(attempts) - 1)]
-    others = [t for t in texts if attempt_of(t.file) not in ((), judged) and t.file not in choice.use]
+    others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
     why = f"and attempt {judged[-1]} is judged (--attempt)"
     aside = tuple(SetAside(t.file, None, f"of attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
     left_out = {text.file for text in others}
     return [text for text in texts if text.file not in left_out], aside
+
+
+def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
+    """A folder of the first holds that of the second: what a launcher logs for all its restarts."""
+    return inner[: len(outer)] == outer
 
 
 def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "list[TextReading]":

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 from forkpoint.ingest.admission import ADMIT_BY_PROOF, Choice
 from forkpoint.ingest.files import SNIFF, Continued
 from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
-from forkpoint.ingest.live_stacks.threads import RankStacks
+from forkpoint.ingest.live_stacks.threads import RankStacks, ThreadKind
 from forkpoint.ingest.logs import read_log
 from forkpoint.ingest.machine.kernel import looks_like_kernel_log, read_kernel_log
 from forkpoint.ingest.machine.places import SAYS_PLACE, agree, locate, read_places
@@ -20,10 +20,13 @@ from forkpoint.ingest.placing import believe_places, keep_one_attempt
 from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states, with_members
 from forkpoint.ingest.value_records import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
+from forkpoint.model.frames import user_frames
 from forkpoint.model.log import LogEvent
 from forkpoint.model.values import Values
 from forkpoint.model.world import Place
 
+_OTHER_THREADS = 32
+"""Of a rank that are kept: those that run its own code are few."""
 IN_MEMORY = 1 << 24
 """Text beyond this is read only as a log, as a stream."""
 _OWN = re.compile(
@@ -144,10 +147,18 @@ def _is_own_report(head: str) -> bool:
 
 def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
     standing = [stacks for stacks in found if stacks.main]
-    reading.stacks += [LiveStack(s.rank, name, s.line, s.stack) for s in standing if s.rank is not None]
+    reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
     if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
         problem = f"nothing says which rank the stack at line {unnamed[0]} is of; put the rank in its name (rank_3.txt)"
         reading.problems.append(Problem(name, problem))
+
+
+def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
+    helper, main = stacks.helper, stacks.main
+    assert main is not None  # the caller has looked
+    named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or "another thread"
+    others = [(t.name or "", t.stack) for t in stacks.threads if t.kind is ThreadKind.OTHER and user_frames(t.stack)]
+    return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]))
 
 
 def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:

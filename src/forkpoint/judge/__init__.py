@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
+from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
 from forkpoint.detectors.refusal import find_refusal
 from forkpoint.judge.from_logs import speak_from_logs
 from forkpoint.judge.from_values import speak_from_values
@@ -17,7 +18,7 @@ from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Symptom, Verdict
 from forkpoint.moments import find_moments
 from forkpoint.recorder_settings import how_to_record
-from forkpoint.symptom import find_symptom, is_finishing, is_pending
+from forkpoint.symptom import find_symptom, has_ops, is_finishing, is_pending
 
 HEALTHY = 0.9
 """All ranks agree as far as their dumps go back; what the recorder does not see stays unseen."""
@@ -103,7 +104,7 @@ def _healthy(incident: Incident) -> Verdict:
 def _abstain(incident: Incident) -> Verdict:
     divergence = incident.divergence
     said = speak_from_logs(incident) if divergence is None else None
-    if recorder_was_off(incident) and said is None:
+    if recorder_was_off(incident) and said is None and not incident.capture.stacks:
         summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
         return _inconclusive(incident, summary, how_to_record(incident))
     if said is not None:
@@ -115,12 +116,32 @@ def _abstain(incident: Incident) -> Verdict:
     if refused and (divergence is None or {e.rank for e in refused} & set(divergence.unknown)):
         return _refused(refused, incident)
     if divergence is None:
-        seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
-        return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))
+        return _nothing_parts(incident)
     if divergence.how is PartingKind.METADATA:
         verdict = _inconclusive(incident, _undecided_call(divergence), _wanted(incident))
         return replace(verdict, suspects=tuple(sorted(divergence.odd)), action=Action.FIX_CODE)
     return _inconclusive(incident, _undecided(divergence, incident), _wanted(incident))
+
+
+def _nothing_parts(incident: Incident) -> Verdict:
+    parted = None if has_ops(incident) else find_parted_stacks(incident)
+    if parted is not None:
+        return _parted(parted, incident)
+    seen = "the dumps that are there agree" if incident.timeline.traces else "no dump was given"
+    return _inconclusive(incident, f"{seen}{_missing(incident)}; that does not decide", _wanted(incident))
+
+
+def _parted(parted: PartedStacks, incident: Incident) -> Verdict:
+    summary = (
+        f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: it took "
+        "another branch, or brought another size to a call that the others have finished"
+    )
+    verdict = _inconclusive(incident, summary, _wanted(incident))
+    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
+    finding = Finding("undecided", Cause.INCONCLUSIVE, parted.odd, 0.0, verdict.summary, Action.FIX_CODE, cited)
+    return replace(
+        verdict, action=Action.FIX_CODE, suspects=parted.odd, findings=(finding,), divergence=parted.divergence
+    )
 
 
 def _refused(events: list[LogEvent], incident: Incident) -> Verdict:

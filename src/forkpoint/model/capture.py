@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveStack:
-    """Where a rank's main thread was while the job hung."""
+    """Where a rank was while the job hung."""
 
     rank: int
     file: str
     line: int
     stack: Stack
+    """Its main thread's; where that waits for another thread, with that thread's frames inside it."""
+    thread: str | None = None
+    """The name of that other thread."""
+    seen: int = 1
+    """How often the file shows it so."""
+    others: tuple[tuple[str, Stack], ...] = ()
+    """Its other threads that run code of the program, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ class Divergence:
     """Ranks that wait for each other in a ring."""
     left_order: bool = False
     """The ring came about because a rank skipped or replaced an op, not because it issued the same ops otherwise."""
+    is_permuted: bool = False
+    """Of a ring: every rank in it has issued all that the others in it wait in. Only the order differs."""
     unknown: tuple[int, ...] = ()
     """Members, and ranks that may be members, whose part in this slot the evidence does not show."""
 

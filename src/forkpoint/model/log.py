@@ -46,6 +46,10 @@ class LogKind(StrEnum):
     """A connection broke or was refused, mostly because the peer is gone."""
     SIZES_DIFFER = "sizes-differ"
     """Two ranks brought different sizes to one operation."""
+    CALLS_DIFFER = "calls-differ"
+    """Ranks compared their calls before they made them (DETAIL), and they differ."""
+    BARRIER_MISSED = "barrier-missed"
+    """Ranks that did not come to a monitored barrier in time, as rank 0 names them."""
     STORE = "store"
     RENDEZVOUS = "rendezvous"
     MISCONFIGURED = "misconfigured"
@@ -76,6 +80,8 @@ class LogKind(StrEnum):
     """Where a thread was."""
     STOOD_STILL = "stood-still"
     """A watch saw that no rank issued or finished a call for a while."""
+    NOTICE = "notice"
+    """The program says that it left something out: a batch, a step, the rest of an epoch."""
     REPEATED = "repeated"
     """Ray left out lines like this one."""
 
@@ -88,6 +94,7 @@ QUIET = frozenset({
     LogKind.NCCL_CALL,
     LogKind.SETTINGS,
     LogKind.STACK,
+    LogKind.NOTICE,
     LogKind.REPEATED,
 })  # fmt: skip
 """Kinds that can fill a log: fewer of each are kept."""
@@ -109,6 +116,8 @@ FAILURES = frozenset({
     LogKind.LOADER_DIED,
     LogKind.NETWORK,
     LogKind.SIZES_DIFFER,
+    LogKind.CALLS_DIFFER,
+    LogKind.BARRIER_MISSED,
     LogKind.RENDEZVOUS,
     LogKind.NODE_FAILED,
     LogKind.GPU_FAULT,

@@ -232,6 +232,11 @@ class RankTrace(Protocol):
         ...
 
     @property
+    def world_is_guess(self) -> bool:
+        """It is the group made last, which may be another one (gloo)."""
+        ...
+
+    @property
     def groups(self) -> Sequence[GroupTrace]: ...
     @property
     def channels(self) -> Sequence[ChannelTrace]: ...
@@ -306,6 +311,7 @@ class ReadTrace:
     entries: int
     cut: str | None
     world: tuple[int, ...] | None
+    world_is_guess: bool
     groups: tuple[ReadGroup, ...]
     channels: tuple[ChannelTrace, ...]
     from_start: bool

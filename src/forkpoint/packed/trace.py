@@ -11,7 +11,18 @@ from forkpoint.model.op import Op, OpState
 from forkpoint.model.trace import ChannelTrace, Ints, Tokens, Volumes, find_created
 from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
-from forkpoint.packed.records import CHANNEL, FROM_START, GROUP, HAS_STACKS, HEAD, OWN_OP, PARTIAL, PAUSE, TIMED
+from forkpoint.packed.records import (
+    CHANNEL,
+    FROM_START,
+    GROUP,
+    GUESSED_WORLD,
+    HAS_STACKS,
+    HEAD,
+    OWN_OP,
+    PARTIAL,
+    PAUSE,
+    TIMED,
+)
 from forkpoint.packed.tables import SharedTables
 
 _KEY, _NUMBER, _COUNT = U64.unpack_from, I64.unpack_from, U32.unpack_from
@@ -243,6 +254,10 @@ class PackedTrace:
     def world(self) -> tuple[int, ...] | None:
         key = self.world_key
         return self.tables.members(key) if key else None
+
+    @property
+    def world_is_guess(self) -> bool:
+        return bool(self.head[72] & GUESSED_WORLD)
 
     @property
     def first_ns(self) -> int:

@@ -43,6 +43,8 @@ class DumpHeader:
     """Only re-written dumps say their rank."""
     cut: str | None
     """Why the entries end early (the file was cut); None for a whole file."""
+    unnamed: tuple[int, ...] | None = None
+    """Members of the group that was made last, where groups have no names (gloo registers them before they have one)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
         status=_read_status(top.get("pg_status")),
         rank=_rank(top.get("rank")),
         cut=_describe_cut(reader, end),
+        unnamed=_read_unnamed(top.get("pg_config"), reader.table),
     )
     return reader.table.columns(header)
 
@@ -89,6 +90,11 @@ def _read_groups(config: object, table: Table) -> tuple[GroupConfig, ...]:
         # gloo registers its groups before they have a name: the ranks under '' are those of any of them.
         groups.append(GroupConfig(str(name), desc, _ranks(value.get("ranks"), table) if name != "" else None))
     return tuple(groups)
+
+
+def _read_unnamed(config: object, table: Table) -> tuple[int, ...] | None:
+    group = config.get("") if isinstance(config, dict) else None
+    return _ranks(group.get("ranks"), table) if isinstance(group, dict) and group.get("name") == "" else None
 
 
 def _ranks(value: object, table: Table) -> tuple[int, ...] | None:

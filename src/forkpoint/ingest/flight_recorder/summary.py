@@ -69,7 +69,8 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: SharedTables) 
         entries=len(columns.group),
         cut=columns.header.cut
         or ("holds only some of its entries, without the state of messages" if stateless else None),
-        world=_world(columns),
+        world=_world(columns) or _guess_world(columns),
+        world_is_guess=_world(columns) is None and _guess_world(columns) is not None,
         groups=groups,
         channels=() if stateless else _channels(dump, messages, groups),
         from_start=bool(columns.record_id.size and columns.record_id[0] == 0),
@@ -103,6 +104,14 @@ def _world(columns: DumpColumns) -> tuple[int, ...] | None:
     """Only the default group says it, and only once it was used: a communicator is made on first use."""
     default = (g.ranks for g in columns.header.groups if g.desc == "default_pg" or g.name == "0")
     return next(default, None)
+
+
+def _guess_world(columns: DumpColumns) -> tuple[int, ...] | None:
+    """With gloo, whose groups have no names: the group made last, where the first is the only one in use. Another may have
+    been made and never used.
+    """
+    only_first = all(pg_id == 0 for pg_id in columns.header.status) and not columns.pg_id.any()
+    return columns.header.unnamed if only_first else None
 
 
 def _row_stack_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:

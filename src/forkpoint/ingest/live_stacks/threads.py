@@ -1,12 +1,14 @@
 """What every reader of live stacks gives: threads with frames, and which of a rank's threads counts."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from forkpoint.ingest.live_stacks.shapes import Shape, find_shape
 from forkpoint.ingest.text import clean
-from forkpoint.model.frames import bare_name, is_library, is_python, place_of
+from forkpoint.model.frames import bare_name, is_library, is_python, is_user_code, place_of
 from forkpoint.model.op import Frame, Stack
 
 MAX_THREADS = 4096
@@ -40,6 +42,10 @@ class Thread:
     state: str | None
     """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None where the format does not say."""
     holds_gil: bool
+    asked: bool = False
+    """It wrote the stacks: what it does is no work of the program."""
+    seen: int = 1
+    """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,32 @@ class RankStacks:
         return self.main.line if self.main else 0
 
     @property
-    def stack(self) -> Stack:
-        """Where the rank stands: main's frames and, where main waits in `backward` for autograd's thread, that thread's
-        frames inside them. Empty without a main thread.
+    def helper(self) -> Thread | None:
+        """The thread for which main waits: autograd's in `backward`; or, where main waits for a lock, a future or a queue, the
+        only other thread that does something else than wait likewise.
         """
         main = self.main.stack if self.main else ()
-        helpers = [t.stack for t in self.threads if t.kind is ThreadKind.AUTOGRAD and has_python(t.stack)]
-        waits = len(helpers) == 1 and next((bare_name(f) for f in main if is_python(f)), "") == "_engine_run_backward"
-        return helpers[0] + main if waits else main
+        if next((bare_name(f) for f in main if is_python(f)), "") == "_engine_run_backward":
+            found = [t for t in self.threads if t.kind is ThreadKind.AUTOGRAD and has_python(t.stack)]
+        elif main and find_shape(main) is Shape.LOCK:
+            found = [t for t in self.threads if t.kind is ThreadKind.OTHER and _is_busy(t)]
+        else:
+            found = []
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def stack(self) -> Stack:
+        """Where the rank stands: main's frames and, where main waits for a thread, that thread's frames inside them. Empty
+        without a main thread.
+        """
+        main, helper = self.main, self.helper
+        return ((helper.stack if helper else ()) + main.stack) if main else ()
+
+
+def _is_busy(thread: Thread) -> bool:
+    """It runs code of the program, and neither waits for work nor only keeps a library going."""
+    own = any(map(is_user_code, thread.stack)) and not thread.asked
+    return own and find_shape(thread.stack) not in (Shape.LOCK, Shape.SLEEP)
 
 
 @dataclass(slots=True)
@@ -107,7 +131,7 @@ class Draft:
         if not kind:
             shown = self.asked if self.truncated else ends_in_program(stack)
             kind = ThreadKind.MAIN if not self.child and (shown or self.name == "MainThread") else ThreadKind.OTHER
-        return Thread(self.name, kind, stack, self.line, self.state, self.holds_gil)
+        return Thread(self.name, kind, stack, self.line, self.state, self.holds_gil, self.asked)
 
 
 def read_number(digits: str) -> int:
@@ -126,7 +150,14 @@ def latest_dump(drafts: Sequence[Draft]) -> list[Thread]:
         seen.add(draft.ident)
         dumps[-1].append(draft)
     finished = [[draft.finish() for draft in dump] for dump in dumps]
-    return next((d for d in reversed(finished) if any(t.kind is ThreadKind.MAIN for t in d)), finished[-1])
+    chosen = next((d for d in reversed(finished) if any(t.kind is ThreadKind.MAIN for t in d)), finished[-1])
+    shown = Counter(
+        (draft.ident, t.stack)
+        for dump, d in zip(dumps, finished, strict=True)
+        for draft, t in zip(dump, d, strict=True)
+    )
+    idents = [draft.ident for draft in dumps[finished.index(chosen)]]
+    return [replace(t, seen=shown[ident, t.stack]) for ident, t in zip(idents, chosen, strict=True)]
 
 
 _NAMES = (

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from forkpoint.ingest.logs.patterns import match_line
 from forkpoint.ingest.text import clean
+from forkpoint.model.frames import is_user_code
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame
 
@@ -102,6 +103,9 @@ class TracebackBlock:
         self._ended: LogEvent | None = None
         self._tail = Tail()
         self._chain = chain
+        self._code = ""
+        """The line that the innermost frame of the user's code shows."""
+        self._is_user = False
         self.done = False
         self.then: str | None = None
         """The block that its exception opens."""
@@ -120,8 +124,10 @@ class TracebackBlock:
         frame = _FRAME.match(message)
         if frame:
             self._frames.append(Frame(clean(frame["name"] or "<module>"), clean(frame["path"]), int(frame["at"])))
+            self._is_user = is_user_code(self._frames[-1])
         elif message[:1].isspace() or not message:
-            pass
+            if self._is_user and any(c.isalpha() for c in message):  # marks under a line are no code
+                self._code, self._is_user = clean(message), False
         elif not self._end(message):
             self._noise += 1
             self.done = self._noise > _NOISE_AT_MOST
@@ -136,7 +142,8 @@ class TracebackBlock:
                 return
             event = replace(self._event, text="a traceback that is cut", stack=tuple(reversed(self._frames)))
         chain = (("chain", self._chain),) if self._chain else ()
-        yield replace(event, details=(*event.details, *self._tail.details, *chain))
+        code = (("code", self._code),) if self._code else ()
+        yield replace(event, details=(*event.details, *self._tail.details, *chain, *code))
 
     def _take_after(self, message: str) -> bool:
         chain = _CHAINS.get(message.strip())

@@ -6,22 +6,33 @@ between: who is called silent was searched for in all of it.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import BinaryIO
 
-from forkpoint.ingest.logs.prefixes import find_time, parse_line
+from forkpoint.ingest.logs.prefixes import Line, find_time, parse_line
 from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
 from forkpoint.ingest.text import clean
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
+_CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{1,2}(\d{1,7})\b")
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
 _EVERY = 64
 _LOOKED_AT = 200
 _TRIES = 20
 _MANY = 64
+_WORKERS_AT_MOST = 1024
 _TIME_LINES = 200
 _LAST = 3
+_NOTICED = 1 << 16
+"""Bytes at the end of a log that are searched for what a program says of itself: what led to a hang stands near it."""
+_LEAVES_OUT = re.compile(
+    rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
+    rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt|\bplateau"
+)
+_NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
+"""`number of skipped iterations: 0`"""
 
 
 class Heard:
@@ -35,6 +46,8 @@ class Heard:
         self.roles = False
         """`[rankN]:` stood before another one: there it numbers local workers."""
         self._local_ranks: set[int] = set()
+        self._offsets: dict[int, set[int]] = {}
+        """By local worker: how far the rank that it called itself is from its number on the node."""
         self.first_time: str | None = None
         self.last_time: str | None = None
         self._labelled = False
@@ -70,9 +83,19 @@ class Heard:
         return self._labelled and not self.contradicted
 
     @property
+    def local_ranks(self) -> frozenset[int]:
+        return frozenset(self._local_ranks)
+
+    @property
     def of_many(self) -> bool:
         """Several local workers spoke: it is a node's log, whatever rank its name has."""
         return len(self._local_ranks) > 1
+
+    @property
+    def node_offset(self) -> int | None:
+        """What to add to local numbers to have ranks: where two workers or more call themselves so, and none otherwise."""
+        found = set[int].intersection(*self._offsets.values()) if len(self._offsets) > 1 else set[int]()
+        return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
 
     def finish(self, stream: BinaryIO, world: int) -> None:
         """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
@@ -90,13 +113,23 @@ class Heard:
         told = [line for line in split_lines(self._last or b"\n")[-_TIME_LINES:] if line.strip()]
         return tuple(clean(line[:_HEAD].decode("utf-8", "replace")) for line in told[-_LAST:])
 
+    def notices(self) -> Iterator[tuple[int, Line]]:
+        """Lines near the end in which a program says that it left something out, and how many lines follow each."""
+        end = self._last[-_NOTICED:]
+        if not _LEAVES_OUT.search(end):
+            return
+        lines = split_lines(end)
+        for place, raw in enumerate(lines):
+            if _LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw):
+                yield len(lines) - 1 - place, parse_line(raw[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2])
+
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """What prefixes of one line say about each other."""
         if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
             self.contradicted = True
         if role is not None and role != line_rank:
             self.roles = True
-        if local is not None and not self.of_many:
+        if local is not None and len(self._local_ranks) < _WORKERS_AT_MOST:
             self._local_ranks.add(local)
 
     def _look_at_beginning(self, chunk: bytes) -> None:
@@ -107,6 +140,9 @@ class Heard:
             speaker = line.speaker
             self.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
             labelled += speaker.task is not None
+            named = _CALLS_ITSELF.search(line.message) if speaker.local_rank is not None else None
+            if named is not None and speaker.local_rank is not None:
+                self._offsets.setdefault(speaker.local_rank, set()).add(int(named[1]) - speaker.local_rank)
             self.first_time = self.first_time or line.time
         self._labelled = labelled * 2 > len(lines)
 

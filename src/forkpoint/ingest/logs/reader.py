@@ -111,6 +111,9 @@ class Reader:
         heard = self._heard
         for speaker in list(self._open):
             self._close(speaker)
+        for after, line in heard.notices():
+            base = base_event(line, self._file, max(1, lines - after), self._rank)
+            self._keeper.add(Kept(replace(base, kind=LogKind.NOTICE), _is_sure(line)))
         kept = self._keeper.kept()
         events = tuple(_settled(each, heard, self._rank) for each in kept)
         return LogReading(
@@ -133,6 +136,8 @@ class Reader:
         ranks = own | told | (set() if heard.roles else heard.ranks)
         if heard.tasks_are_ranks:
             ranks |= heard.tasks
+        if heard.node_offset is not None:
+            ranks |= {local + heard.node_offset for local in heard.local_ranks}
         return frozenset(rank for rank in ranks if rank is not None)
 
     def _problems(self, cut: str | None) -> list[Problem]:
@@ -304,6 +309,9 @@ def _settled(kept: Kept, heard: Heard, rank: int | None) -> LogEvent:
         return replace(event, rank=None)
     if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
         return replace(event, rank=speaker.task)
+    offset = heard.node_offset
+    if event.rank is None and speaker.local_rank is not None and offset is not None and not _of_host(event):
+        return replace(event, rank=speaker.local_rank + offset)
     return event
 
 
