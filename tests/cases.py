@@ -19,6 +19,7 @@ class Case:
     """Acceptable answers; an empty one means that naming nobody is right."""
     seqs: tuple[int, ...]
     """Acceptable fork points; empty where the evidence cannot show it."""
+    symptoms: tuple[str, ...]
     world: int
     layout: str
     backend: str
@@ -46,6 +47,7 @@ def _load(folder: Path) -> Case:
         causes=tuple(causes),
         suspects=tuple(tuple(sorted(answer)) for answer in truth["suspects"]) or ((),),
         seqs=tuple(truth.get("seq", [])),
+        symptoms=tuple(truth["symptom"] if isinstance(truth["symptom"], list) else [truth["symptom"]]),
         world=facts["world"],
         layout=facts["layout"],
         backend=facts["backend"],

@@ -65,6 +65,12 @@ def _stood_still(incident: Incident) -> bool:
     return any(e.kind is LogKind.STOOD_STILL for e in incident.capture.events)
 
 
+def stands_still(incident: Incident) -> bool:
+    """Every main thread waits for another thread, or was seen twice at the same place, or a watch saw nothing move."""
+    held = {s.rank for s in incident.capture.stacks if s.thread or s.seen > 1}
+    return _stood_still(incident) or (bool(held) and held >= set(incident.timeline.world))
+
+
 def is_finishing(divergence: Divergence) -> bool:
     """Some members are done with a slot that no one finishes alone: all have issued it, it was caught in flight."""
     waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and divergence.channel is None

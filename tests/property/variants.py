@@ -126,6 +126,8 @@ def _rewrite(data: bytes, how: tuple[str, ...], began: int, rng: random.Random) 
 
 def _early(dump: Dump, began: int, rng: random.Random) -> Dump:
     """Taken when the job hung, but up to a timeout before the watchdog would have done it."""
+    if any(e.get("time_discovered_started_ns") for e in dump["entries"]):
+        return dump  # when a start was noticed does not tell when it was
     timeout_ms = max((e.get("timeout_ms") or 0 for e in dump["entries"]), default=0)
     when = began + int(rng.random() * timeout_ms * 1_000_000)
     kept = [_as_of(e, when) for e in dump["entries"] if e["time_created_ns"] <= when]
@@ -137,8 +139,7 @@ def _as_of(entry: Entry, when: int) -> Entry:
     done = entry.get("time_discovered_completed_ns")
     if not done or done <= when:
         return entry
-    state = "started" if entry.get("time_discovered_started_ns") else "scheduled"
-    return {**entry, "time_discovered_completed_ns": None, "state": state, "retired": False}
+    return {**entry, "time_discovered_completed_ns": None, "state": "scheduled", "retired": False}
 
 
 def _status_of(dump: Dump, entries: list[Entry]) -> Dump:

@@ -33,10 +33,6 @@ _CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRem
 _SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 _OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
-_ENDED_WELL = re.compile(
-    r"\b(?:finished|finishing|complete(?:d)?|done|exiting|shut(?:ting)? down|bye|stopping early|end of (?:training|data))\b",
-    re.IGNORECASE,
-)
 _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
     *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.CALLS_DIFFER),
@@ -198,8 +194,8 @@ class _Sources:
     def _is_cut(self, event: LogEvent) -> bool:
         """Its text is where the log was cut: how it goes on may say that a peer was to blame."""
         capture = self._incident.capture
-        last = capture.log_ends.get(event.file, ("",))[-1]
-        return event.file in capture.cut_logs and last.endswith(event.text[-_CUT_TEXT:])
+        end = capture.log_ends.get(event.file)
+        return event.file in capture.cut_logs and end is not None and end.lines[-1].endswith(event.text[-_CUT_TEXT:])
 
     def _blames_peers(self, rank: int) -> bool:
         return any(blames_peers(event) for event in self._incident.said.get(rank, ()))
@@ -226,7 +222,7 @@ class _Sources:
         """Its log is whole, and does not say that the program was done."""
         capture = self._incident.capture
         own = [file for file, owner in capture.logs if owner == rank]
-        done = any(_ENDED_WELL.search(line) for file in own for line in capture.log_ends.get(file, ()))
+        done = any(end.done for file in own if (end := capture.log_ends.get(file)))
         whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
         return whole and not done and rank not in self._finished
 

@@ -34,6 +34,7 @@ from forkpoint.detectors.cite import (
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, cut_off, find_departed, missing_from
 from forkpoint.detectors.fingerprints import find_call_mismatch
+from forkpoint.detectors.group_names import find_group_mismatch
 from forkpoint.detectors.handling import Handling, find_handling
 from forkpoint.detectors.notices import find_lone_notice
 from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
@@ -73,6 +74,13 @@ def find(incident: Incident) -> Iterator[Finding]:
         told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:3])
         finding = _finding(mismatch.divergence, mismatch.odd, f"ranks make different calls: {told}", LIKELY, incident)
         yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif divergence is None and (groups := find_group_mismatch(incident)):
+        finding = _finding(None, groups.odd, groups.told, LIKELY, incident)
+        yield replace(
+            finding,
+            evidence=groups.evidence,
+            fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
+        )
     elif (parted := _parted_for_sure(incident)) is not None:
         told = (
             f"{name_ranks(parted.odd)} left the path of the others at {parted.place}: all ranks wait in communication"

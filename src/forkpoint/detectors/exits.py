@@ -19,6 +19,7 @@ _SLURM = {
 _STOPPING = frozenset({"SIGTERM", "SIGINT", "SIGKILL"})
 """What a launcher sends to the siblings of a process that failed."""
 _FROM_ITSELF = frozenset({"SIGABRT"})
+_NOT_KNOWN = "To enable traceback see"
 _TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
@@ -58,6 +59,8 @@ def find_exits(incident: Incident) -> dict[int, Exit]:
 def find_finished(incident: Incident) -> frozenset[int]:
     """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
     rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
+    if sum(e.pattern == "agent-saw-failure" for e in incident.capture.events) > 1:
+        return frozenset()  # they are of another attempt
     told = {e.rank for e in rows if e.rank is not None}
     first_node = all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
     if not first_node:
@@ -67,11 +70,30 @@ def find_finished(incident: Incident) -> frozenset[int]:
 
 
 def _agents_tables(incident: Incident) -> Iterator[Exit]:
-    for event in incident.capture.events:
-        code = event.detail("code")
-        if event.kind is LogKind.AGENT_FAILURE and event.rank is not None and code:
-            signal = event.detail("signal") or _SIGNALS.get(code)
-            yield Exit(event.rank, signal, event.detail("root") == "yes", event.detail("what") or "", event)
+    """An agent that restarts its workers tells of each attempt's first failure in a line, and of the last attempt in a table."""
+    for file in dict.fromkeys(e.file for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE):
+        told = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.file == file]
+        rows = [e for e in told if e.rank is not None and e.detail("code")]
+        lines = [e for e in told if e.pattern == "agent-saw-failure"]
+        if len(lines) > 1 and incident.capture.attempt < len(lines) - 1:
+            yield from _exit_of_line(lines[incident.capture.attempt], rows)
+        else:
+            yield from (_exit_of_row(e) for e in rows)
+
+
+def _exit_of_row(event: LogEvent) -> Exit:
+    assert event.rank is not None  # the caller has looked
+    signal = event.detail("signal") or _SIGNALS.get(event.detail("code") or "")
+    said = event.detail("what") or ""
+    return Exit(event.rank, signal, event.detail("root") == "yes", "" if _NOT_KNOWN in said else said, event)
+
+
+def _exit_of_line(event: LogEvent, rows: list[LogEvent]) -> Iterator[Exit]:
+    """A line has the worker's number on its node alone; rows of another attempt show whether those are ranks."""
+    local = event.speaker.local_rank
+    are_ranks = bool(rows) and all(row.detail("local_rank") == str(row.rank) for row in rows)
+    if local is not None and are_ranks:
+        yield Exit(local, _SIGNALS.get(event.detail("code") or ""), is_first=True, said="", event=event)
 
 
 def _slurm_tasks(incident: Incident) -> Iterator[Exit]:

@@ -18,6 +18,7 @@ Fix
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.detectors.cite import (
     cite_divergence,
@@ -31,10 +32,16 @@ from forkpoint.detectors.cite import (
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import cut_off, is_connecting, missing_from
-from forkpoint.detectors.stalls import is_at_work, is_communicating, is_in_storage, is_stalling, waits_for_gpu
+from forkpoint.detectors.stalls import (
+    is_at_work,
+    is_communicating,
+    is_in_storage,
+    is_waiting_for_ranks,
+    waits_for_gpu,
+)
 from forkpoint.detectors.unrecorded import may_differ_unseen
+from forkpoint.detectors.waited_for import came_later, find_missed, were_alive
 from forkpoint.diverge.replicas import Replicas
-from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.frames import in_side_thread
@@ -42,18 +49,20 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.timeline import Gap
-from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
-from forkpoint.symptom import find_symptom, hang_is_shown
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe, Symptom
+from forkpoint.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 
 NAME = "host-stall"
 
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    if not hang_is_shown(incident):
+    only_stacks = not has_ops(incident) and find_symptom(incident) is Symptom.SILENT_HANG
+    if not (hang_is_shown(incident) or stands_still(incident) or only_stacks):
         return
     if divergence is None:
         yield from _by_stacks_alone(incident)
+        yield from _by_words(incident)
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
         told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
@@ -130,16 +139,36 @@ def _is_quiet(rank: int, incident: Incident) -> bool:
 
 
 def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
-    """Nothing was recorded: most ranks stand in one communication call, and what holds the few others is plain."""
-    recorded = any(t.entries or t.cut for t in incident.timeline.traces.values())
-    clusters = cluster(incident.capture.stacks)
-    odd = odd_ones(clusters)
-    unseen = len(incident.timeline.world) - sum(len(c.ranks) for c in clusters)
-    if recorded or is_connecting(incident) or not odd or len(clusters[0].ranks) <= len(odd) + unseen:
+    """No recorded call is pending: every rank is seen, some wait for others, and what holds the few that do not is plain."""
+    stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
+    held = [s for s in stacks.values() if is_at_work(s.stack)]
+    waiting = [s for s in stacks.values() if is_waiting_for_ranks(s.stack)]
+    missing = len(set(incident.timeline.world) - stacks.keys())
+    if (
+        not held
+        or len(held) + len(waiting) < len(stacks)
+        or len(waiting) <= len(held) + missing
+        or is_connecting(incident)
+    ):
         return
-    stacks = [s for s in incident.capture.stacks if s.rank in odd]
-    if is_communicating(clusters[0].stack) and all(is_stalling(s.stack) for s in stacks):
-        yield _finding(odd, stacks, incident)
+    if has_ops(incident) and not stands_still(incident):
+        return  # a job that goes on may be seen so, too
+    yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _by_words(incident: Incident) -> Iterator[Finding]:
+    """Rank 0 names those that did not come to a barrier; they lived until their launcher stopped them, and never came."""
+    ranks, told = find_missed(incident)
+    alive = were_alive(ranks, incident)
+    if not alive or came_later(ranks, incident) or 2 * len(ranks) >= len(incident.timeline.world):
+        return
+    waited = f"the others waited {told[0].detail('ms')} ms there"
+    finding = _finding(ranks, [], incident)
+    yield replace(
+        finding,
+        summary=f"{name_ranks(ranks)} did not come to a barrier and did not fail either: {waited}",
+        evidence=(*(cite_event(e) for e in told[:2]), *alive[:2]),
+    )
 
 
 def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> Finding:

@@ -26,10 +26,11 @@ from dataclasses import replace
 
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
+from forkpoint.detectors.dissent import Dissent, find_dissent
 from forkpoint.detectors.fingerprints import find_call_mismatch
-from forkpoint.detectors.refusal import Refused, find_refusal, find_refusal_at_one_place
+from forkpoint.detectors.refusal import Refused, find_refusal, find_refusal_at_one_place, refused_sizes
 from forkpoint.detectors.same_call import issuing, may_be_reordered, same_call_site, same_op
-from forkpoint.detectors.unrecorded import find_two_roots
+from forkpoint.detectors.unrecorded import find_two_roots, may_differ_unseen
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
@@ -45,8 +46,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(refusal.divergence, f"does not fit together: {refusal.told}", refusal.confidence, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
-    if divergence is None:
+    if divergence is None or _says_nothing(divergence):
         yield from _by_words(incident)
+    if divergence is None:
         return
     if divergence.shift is not None:
         return
@@ -54,6 +56,12 @@ def find(incident: Incident) -> Iterator[Finding]:
         called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
         completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
         yield _finding(divergence, f"does not fit together: {called}{completed}", STRONG, incident)
+    elif (dissent := _dissent_on_root(divergence, incident)) is not None:
+        named = replace(divergence, odd=(dissent.rank,))
+        what = "was cut otherwise on one rank" if _is_all_to_all(divergence) else "had more than one root"
+        says = f'or a call before it {what}: rank {dissent.rank} printed "{dissent.line}", the others "{dissent.usual}"'
+        finding = _finding(named, says, LIKELY, incident)
+        yield replace(finding, evidence=(*dissent.evidence, *finding.evidence))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
         senders = name_ranks(sorted(e.rank for e in told if e.rank is not None))
         says = f"has more than one root: {senders} wait to send, and no member is left that waits to receive"
@@ -68,6 +76,25 @@ def find(incident: Incident) -> Iterator[Finding]:
         )
 
 
+def _dissent_on_root(divergence: Divergence, incident: Incident) -> Dissent | None:
+    """All who are seen wait in one call, no sizes differ, and one rank alone printed another number than the others: it worked
+    out something alone that all must agree on. Roots are not recorded.
+    """
+    waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and len(divergence.sides) == 1
+    may = waiting and (refused_sizes(incident) or may_differ_unseen(divergence, incident))
+    return find_dissent(incident) if may else None
+
+
+def _is_all_to_all(divergence: Divergence) -> bool:
+    return any(c.op and c.op.startswith("all_to_all") for c in divergence.cohorts)
+
+
+def _says_nothing(divergence: Divergence) -> bool:
+    """Somebody waits, and of all others the dumps do not show where they were: they are older."""
+    others = set(divergence.group.ranks) - set(divergence.sides[0])
+    return divergence.how is PartingKind.ABSENCE and not divergence.odd and others <= set(divergence.unknown)
+
+
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Where nothing was recorded, and ranks themselves say what they brought."""
     mismatch = find_call_mismatch(incident)
@@ -75,7 +102,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:4])
         finding = _finding(mismatch.divergence, f"does not fit together: {told}", LIKELY, incident)
         yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
-    elif places := find_refusal_at_one_place(incident):
+    elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
         says = f"does not fit together: {places.told}, and all ranks that say where they were are at this call"
         finding = _finding(places.divergence, says, LIKELY, incident)
         yield replace(finding, evidence=places.evidence)

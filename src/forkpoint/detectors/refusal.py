@@ -39,6 +39,7 @@ _COLLECTIVES = frozenset({
     *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
     *("all_to_all_single", "broadcast", "gather", "scatter", "reduce", "all_gather_object", "broadcast_object_list"),
 })  # fmt: skip
+_ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single"})
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _LEAST_STANDINGS = 3
 """Ranks that must say where they were: two may be the only ones of many that were there."""
@@ -163,16 +164,19 @@ class RefusedAtPlace:
 
 
 def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
-    """Where nothing was recorded. Most ranks must say where they were; a launcher stops the others before they can."""
+    """Where no dump shows it. Most ranks must say where they were; a launcher stops the others before they can."""
     refused = [e for e in refused_sizes(incident) if e.rank is not None and e.detail("sent")]
     standings = find_standings(incident)
-    recorded = any(trace.entries for trace in incident.timeline.traces.values())
-    if not refused or recorded or refused[0].rank not in standings:
+    if not refused:
         return None
     places = {one.place for one in standings.values()}
     most = len(standings) >= _LEAST_STANDINGS and 2 * len(standings) > len(incident.timeline.world)
     calls = all(_names(one.stack) & _COLLECTIVES for one in standings.values())
     if len(places) != 1 or () in places or not most or not calls:
+        return None
+    # gloo pairs calls of one kind only, and of these only an all_to_all has sizes of its own for every pair.
+    known = refused[0].rank in standings or all(_names(one.stack) & _ALL_TO_ALL for one in standings.values())
+    if not known:
         return None
     return RefusedAtPlace(refused[0], tuple(standings[rank] for rank in sorted(standings)))
 

@@ -13,22 +13,20 @@ Fix
     Raise the group's timeout above the longest honest wait, or take the slow work out of the step.
 """
 
-import re
 from collections.abc import Iterator
 
 from forkpoint.clocks import find_clocks
-from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot, events_of
+from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.lateness import late_ranks
+from forkpoint.detectors.waited_for import came_later, find_missed, find_worked_on
 from forkpoint.model.divergence import PartingKind
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.stragglers import find_arrivals
 
 NAME = "straggler"
-_NUMBER = re.compile(r"\d{1,7}")
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -56,22 +54,31 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
-    """Rank 0 says who did not come to a monitored barrier in time, and they say that they came to it."""
-    told = [e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0]
-    ranks = tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")}))
-    came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
-    if not ranks or {e.rank for e in came} != set(ranks) or 2 * len(ranks) >= len(incident.timeline.world):
+    """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
+    if worked := find_worked_on(incident):
+        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
+        yield _told((worked.rank,), f"{told} and gave up after {worked.timeout_ms / 1000:g} s", worked.evidence)
         return
-    yield Finding(
+    ranks, told_by = find_missed(incident)
+    came = came_later(ranks, incident)
+    if ranks and came and 2 * len(ranks) < len(incident.timeline.world):
+        told = f"{name_ranks(ranks)} came to a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
+        yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])))
+
+
+def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
         detector=NAME,
         cause=Cause.STRAGGLER,
         suspects=ranks,
         confidence=LIKELY,
-        summary=f"{name_ranks(ranks)} came to a barrier only after the others had waited {told[0].detail('ms')} ms and given up",
+        summary=summary,
         action=Action.RAISE_TIMEOUT,
-        evidence=(*(cite_event(e) for e in told[:2]), *(cite_event(e) for e in came[:2])),
-        probes=(Probe("time the work before this barrier on the late rank"),),
-        fixes=(Fix("raise the timeout above the longest honest wait, or shorten the work before the barrier"),),
+        evidence=evidence,
+        probes=(Probe("time the work before this call on the late rank"),),
+        fixes=(
+            Fix("spread the work over all ranks or shorten it; else raise the timeout above the longest honest wait"),
+        ),
     )
 
 

@@ -18,13 +18,16 @@ SNIFF = 65536
 GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
 SUMMARY = b"\x89FPS\r\n\x1a\n"
 """A summary file (summary_file.py). The bytes after the name are changed by whatever would damage it as text."""
+_CACHE = ".cache"
+_DUMP_NAME = "trace_rank"
 _TAR_AT = 257
 _URL = re.compile(r"[a-z][a-z0-9+.:-]{0,60}://")
 
 
 def find_files(paths: Sequence[str]) -> list[str]:
-    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, nor are the pipes
-    that torch puts beside its dumps: nobody writes to them any more, so reading would not end.
+    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, except dumps in the
+    folders where torch puts them by default (`.cache/torch`); nor are the pipes that torch puts beside its dumps: nobody
+    writes to them any more, so reading would not end.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -79,9 +82,10 @@ def is_tar(head: bytes) -> bool:
 def _walk(folder: str) -> Iterator[tuple[str, str]]:
     """Files with where they really lie, which is worked out once per folder: there may be 100,000 in it."""
     for here, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        folders[:] = sorted(f for f in folders if not f.startswith(".") or f == _CACHE)
         real = os.path.realpath(here)
-        for file in sorted(f for f in files if not f.startswith(".")):
+        hidden = f"/{_CACHE}/" in f"{here}/"
+        for file in sorted(f for f in files if not f.startswith(".") and (not hidden or _DUMP_NAME in f)):
             path = os.path.join(here, file)
             if os.path.isfile(path):
                 yield os.path.realpath(path) if os.path.islink(path) else os.path.join(real, file), path

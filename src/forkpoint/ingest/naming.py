@@ -105,11 +105,12 @@ class FileNames:
 
     def placed(self, path: str) -> int | None:
         """A number that differs between files of one form, or a folder of its own (torchrun's local ranks)."""
-        numbers, varying, has_others = self._numbers(path)
+        numbers, varying, _ = self._numbers(path)
         if self.spelled(path) is not None:
             return None
         own = [n for n in numbers if n.depth == 0 and n.ends_name and n.word not in _NOT_RANKS and n.place in varying]
-        whole = [n for n in numbers if n.is_whole and n.depth in (1, 2) and (n.place in varying or not has_others)]
+        torchrun = len(parts := path.split("/")) > 2 and parts[-3].startswith("attempt_")
+        whole = [n for n in numbers if n.is_whole and n.depth == 1 and (n.place in varying or torchrun)]
         found = own[-1:] or whole[-1:]
         return found[0].value if found else None
 

@@ -21,7 +21,7 @@ from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, rea
 from forkpoint.ingest.value_records import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.frames import user_frames
-from forkpoint.model.log import LogEvent
+from forkpoint.model.log import NO_ENDING, Ending, LogEvent
 from forkpoint.model.values import Values
 from forkpoint.model.world import Place
 
@@ -45,7 +45,7 @@ class TextReading:
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     is_cut: bool = False
     """It is a log that ends within a line."""
-    last_lines: tuple[str, ...] = ()
+    ending: Ending = NO_ENDING
     """Of a log."""
     placed: int | None = None
     """The rank that only the place of the file suggests; what it says is told as that rank's until others contradict."""
@@ -82,12 +82,13 @@ def with_texts(
         values=values,
         problems=(*capture.problems, *left_out),
         set_aside=(*capture.set_aside, *set_aside),
+        attempt=choice.attempt or 0,
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(stack for text in texts for stack in text.stacks),
         logs=logs,
         cut_logs=frozenset(text.file for text in texts if text.is_cut),
-        log_ends={text.file: text.last_lines for text in texts if text.last_lines},
+        log_ends={text.file: text.ending for text in texts if text.ending.lines},
         unanswered=_unanswered(empty, texts),
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
@@ -188,7 +189,7 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.misplaced = reading.placed is not None and bool(log.speakers - {reading.placed})
     reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
     reading.events += log.events
-    reading.last_lines = log.last_lines
+    reading.ending = log.ending
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
     if SAYS_PLACE in text:  # to look at each line takes longer than all the rest

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from forkpoint.coverage import recorder_was_off, summarise_coverage
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
+from forkpoint.detectors.confidence import LIKELY
+from forkpoint.detectors.interruptions import all_ended_in_order, all_were_interrupted, find_failures
 from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
 from forkpoint.detectors.refusal import find_refusal
 from forkpoint.judge.from_logs import speak_from_logs
@@ -18,7 +20,7 @@ from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Symptom, Verdict
 from forkpoint.moments import find_moments
 from forkpoint.recorder_settings import how_to_record
-from forkpoint.symptom import find_symptom, has_ops, is_finishing, is_pending
+from forkpoint.symptom import find_symptom, has_ops, is_finishing, is_pending, stands_still
 
 HEALTHY = 0.9
 """All ranks agree as far as their dumps go back; what the recorder does not see stays unseen."""
@@ -43,6 +45,8 @@ def _decide(ranked: tuple[Finding, ...], incident: Incident) -> Verdict:
         return replace(_inconclusive(incident, values.summary, values.next), findings=(values,))
     if _is_healthy(incident):
         return _healthy(incident)
+    if told := _well_by_logs(incident):
+        return replace(_healthy(incident), summary=told, confidence=LIKELY)
     return _stand_on((values,), incident) if values is not None else _abstain(incident)
 
 
@@ -82,9 +86,20 @@ def _is_healthy(incident: Incident) -> bool:
         and all(t.entries and not t.cut for t in traces)
     )
     failed_unseen = any(t.comm_lib == "gloo" for t in traces) and not incident.heard >= set(timeline.world)
-    silent = not failed_unseen and not any(e.is_failure for e in incident.capture.events)
+    silent = not failed_unseen and not find_failures(incident) and not stands_still(incident)
     agreed = all(is_finishing(d) for d in incident.divergences)
     return bool(traces) and whole and silent and agreed
+
+
+def _well_by_logs(incident: Incident) -> str | None:
+    """What logs alone show of a job that did not fail; None: they do not show it."""
+    if incident.timeline.traces or find_failures(incident) or stands_still(incident):
+        return None
+    if all_ended_in_order(incident):
+        return "Every rank that is heard says that it was done, and no failure is told after that."
+    if all_were_interrupted(incident):
+        return "A person interrupted the job: every rank was at the same place, and no failure is told before."
+    return None
 
 
 def _healthy(incident: Incident) -> Verdict:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forkpoint.model.log import LogEvent
+from forkpoint.model.log import Ending, LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.trace import Tables
 from forkpoint.model.values import NO_VALUES, Values
@@ -94,11 +94,13 @@ class Capture:
     """Log files read, with the rank each belongs to."""
     cut_logs: frozenset[str] = frozenset()
     """Those that end within a line: they were copied while they grew, or cut. What they do not say tells nothing."""
-    log_ends: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The last lines of each log, as printed."""
+    log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])
+    """How each log ends, by file."""
     remarks: tuple[Remark, ...] = ()
     places: tuple[Place, ...] = ()
     steps: tuple[StepCount, ...] = ()
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
+    attempt: int = 0
+    """Of a job that was restarted, the attempt that is judged."""

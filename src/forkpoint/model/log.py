@@ -208,3 +208,17 @@ class LogEvent:
 
     def detail(self, name: str) -> str | None:
         return next((value for key, value in self.details if key == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a log ends."""
+
+    lines: tuple[str, ...] = ()
+    own_time: str | None = None
+    """The last time that the program itself printed."""
+    done: int | None = None
+    """The line that says that the program is done, near the end."""
+
+
+NO_ENDING = Ending()

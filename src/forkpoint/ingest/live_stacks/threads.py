@@ -90,10 +90,24 @@ class RankStacks:
         return ((helper.stack if helper else ()) + main.stack) if main else ()
 
 
+_AT_WORK = frozenset(
+    {
+        Shape.COLLECTIVE,
+        Shape.COMM_INIT,
+        Shape.FILE_IO,
+        Shape.NETWORK_IO,
+        Shape.SUBPROCESS,
+        Shape.CUDA_SYNC,
+        Shape.COMPILE,
+    }
+)
+
+
 def _is_busy(thread: Thread) -> bool:
     """It runs code of the program, and neither waits for work nor only keeps a library going."""
-    own = any(map(is_user_code, thread.stack)) and not thread.asked
-    return own and find_shape(thread.stack) not in (Shape.LOCK, Shape.SLEEP)
+    shape = find_shape(thread.stack)
+    works = shape is Shape.PYTHON and any(map(is_user_code, thread.stack))
+    return not thread.asked and (works or shape in _AT_WORK)
 
 
 @dataclass(slots=True)

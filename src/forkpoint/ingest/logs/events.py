@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from forkpoint.ingest.live_stacks.threads import RankStacks
 from forkpoint.model.capture import Problem
-from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class LogReading:
     last_time: str | None
     lines: int
     bytes: int
-    last_lines: tuple[str, ...] = ()
+    ending: Ending = NO_ENDING
     stacks: tuple[RankStacks, ...] = ()
     """Of threads, as programs and debuggers print them. Without a rank where nothing says whose they are."""
     left_out: tuple[LeftOut, ...] = ()

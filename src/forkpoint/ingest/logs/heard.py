@@ -12,6 +12,7 @@ from typing import BinaryIO
 from forkpoint.ingest.logs.prefixes import Line, find_time, parse_line
 from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
 from forkpoint.ingest.text import clean
+from forkpoint.model.log import Ending
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
@@ -24,12 +25,27 @@ _TRIES = 20
 _MANY = 64
 _WORKERS_AT_MOST = 1024
 _TIME_LINES = 200
-_LAST = 3
+_LAST = 40
+"""Lines at the end of a log that are kept."""
+_SHOWN = 200
+_OF_TORCH = re.compile(r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) ")
+"""Lines of torch's and NCCL's own threads: they do not show that the program goes on."""
+_OF_A_STACK = re.compile(
+    r"(?:\[rank\d{1,7}\]:)? *(?:frame #|#\d|File \"|Exception raised|Traceback|\^|Thread 0x|Current thread)"
+)
+_ENDED_WELL = re.compile(
+    r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
+    r"\b(?:finished|completed?|done|over|ended)\b"
+    r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
+    r"|(?:^|[:|\]] ?)(?:done|finished|bye|exiting|all done)[.!]?$",
+    re.IGNORECASE,
+)
+"""Of the program, not of one of its steps."""
 _NOTICED = 1 << 16
 """Bytes at the end of a log that are searched for what a program says of itself: what led to a hang stands near it."""
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
-    rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt|\bplateau"
+    rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
 )
 _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
 """`number of skipped iterations: 0`"""
@@ -108,10 +124,17 @@ class Heard:
             if not self._own or not self.ranks <= self._own:
                 self._look_for_missing(stream, world)
 
-    def last_lines(self) -> tuple[str, ...]:
-        """The last few in which something stands."""
-        told = [line for line in split_lines(self._last or b"\n")[-_TIME_LINES:] if line.strip()]
-        return tuple(clean(line[:_HEAD].decode("utf-8", "replace")) for line in told[-_LAST:])
+    def ending(self, lines: int) -> Ending:
+        """`lines`: of the whole log."""
+        raw = split_lines(self._last or b"\n")[-_TIME_LINES:]
+        texts = [clean(line[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2], _SHOWN) for line in raw]
+        own = [text for text in texts if not (_OF_TORCH.search(text) or _OF_A_STACK.match(text))]
+        done = [at for at, text in enumerate(texts) if _ENDED_WELL.search(text) and not _OF_TORCH.search(text)]
+        return Ending(
+            lines=tuple([text for text in own if text][-_LAST:]),
+            own_time=next((time for text in reversed(own) if (time := find_time(text))), None),
+            done=lines - len(texts) + done[-1] + 1 if done else None,
+        )
 
     def notices(self) -> Iterator[tuple[int, Line]]:
         """Lines near the end in which a program says that it left something out, and how many lines follow each."""

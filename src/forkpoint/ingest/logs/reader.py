@@ -112,6 +112,8 @@ class Reader:
         for speaker in list(self._open):
             self._close(speaker)
         for after, line in heard.notices():
+            if line.from_c10 or line.message[:1].isspace() or match_line(line.message) is not None:
+                continue  # it says something else, or is a line of code
             base = base_event(line, self._file, max(1, lines - after), self._rank)
             self._keeper.add(Kept(replace(base, kind=LogKind.NOTICE), _is_sure(line)))
         kept = self._keeper.kept()
@@ -124,7 +126,7 @@ class Reader:
             last_time=heard.last_time,
             lines=lines,
             bytes=size,
-            last_lines=heard.last_lines(),
+            ending=heard.ending(lines),
             left_out=tuple(self._keeper.left_out()),
             problems=tuple(self._problems(cut)),
         )

@@ -18,7 +18,7 @@ _ACROSS_HOSTS = re.compile(rf"(?P<host>{_HOST}): (?=\[[ \d+]{{0,9}}\.?\d|\[[A-Z]
 _LAYERS = tuple(
     re.compile(layer)
     for layer in (
-        r"\[ {0,9}(?P<when>\d{1,9})\.\d{1,9}\]",
+        r"\[ {0,9}(?P<when>\d{1,9})\.\d{6}\]",
         r"\[ {0,9}\+\d{1,9}\.\d{1,9}\]",
         r"\[(?P<when>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]",
         r"\[(?P<when>[A-Z][a-z]{2}[ \d]\d \d\d:\d\d)\]",

@@ -1,0 +1,81 @@
+"""Ranks for which all others waited, by what logs say alone: who kept working meanwhile, and who did not come to a barrier."""
+
+import re
+from dataclasses import dataclass
+
+from forkpoint.detectors.cite import cite_event, events_of
+from forkpoint.detectors.dissent import own_logs
+from forkpoint.detectors.exits import find_exits
+from forkpoint.ingest.stamps import read_stamp
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.verdict import Evidence
+
+_NUMBER = re.compile(r"\d{1,7}")
+_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
+_NEAR = 1_800_000_000.0
+"""Some second, to find a year that is not printed: all times here are of one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedOn:
+    """A rank whose program went on printing while all others waited, until they gave up."""
+
+    rank: int
+    seconds: int
+    """How much later than those of all others its last line is."""
+    timeout_ms: int
+    evidence: tuple[Evidence, ...]
+
+
+def find_worked_on(incident: Incident) -> WorkedOn | None:
+    """Nothing of it speaks of a failure, and every other rank ran into a timeout."""
+    world, capture = set(incident.timeline.world), incident.capture
+    gave_up = {e.rank: e for e in capture.events if e.kind in _TIMEOUTS and e.rank is not None}
+    rest = world - gave_up.keys()
+    failed = {e.rank for e in capture.events if e.is_failure}
+    if len(rest) != 1 or len(gave_up) < 2 or rest & failed or incident.timeline.unseen > 1:
+        return None
+    (rank,) = rest
+    own, others = _last_second(rank, incident), [_last_second(r, incident) for r in gave_up]
+    timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
+    if own is None or not timeout_ms or any(second is None for second in others):
+        return None
+    later = own - max(second for second in others if second is not None)
+    if later * 2000 < timeout_ms:
+        return None
+    file = own_logs(incident)[rank]
+    cited = Evidence(file, rank, "end", capture.log_ends[file].lines[-1])
+    return WorkedOn(rank, later, timeout_ms, (cited, *(cite_event(e) for e in list(gave_up.values())[:3])))
+
+
+def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
+    """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
+    told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)
+    return tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")})), told
+
+
+def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ...]:
+    """Their own words that they came to a barrier after all; empty unless all of them say so."""
+    came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
+    return tuple(came) if {e.rank for e in came} == set(ranks) else ()
+
+
+def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
+    """Their launcher's word that it had to stop them, and none of their own of a failure; empty unless so for all."""
+    exits = find_exits(incident)
+    failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
+    stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
+    return tuple(cite_event(end.event) for end in stopped) if len(stopped) == len(ranks) else ()
+
+
+def _timeout_ms(event: LogEvent) -> int:
+    return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
+
+
+def _last_second(rank: int, incident: Incident) -> int | None:
+    """Of the last line that the program itself printed and dated, in a log of its own."""
+    file = own_logs(incident).get(rank)
+    ending = incident.capture.log_ends[file] if file else None
+    stamp = read_stamp(ending.own_time) if ending and ending.own_time else None
+    return stamp.seconds(_NEAR) if stamp else None
