@@ -130,6 +130,7 @@ def _flat_trace(rank: int, group: ReadGroup, world: tuple[int, ...], entries: in
         has_stacks=True,
         timed=False,
         is_partial=False,
+        has_counters=False,
         recent_records=none,
         recent_groups=none,
         recent_matches=no_tokens,

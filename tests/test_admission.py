@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import forkpoint
+from forkpoint.ingest import Choice
 from forkpoint.model.verdict import Cause
 from small_jobs import STEP_NS, SmallJob
 
@@ -151,3 +152,56 @@ def test_a_dump_of_another_library_is_left_out(tmp_path: Path) -> None:
 
     assert [t.rank for t in capture.traces] == [0, 1, 2, 3]
     assert "a dump of gloo: the others are of nccl" in capture.set_aside[0].why
+
+
+def _shifted(job: SmallJob, ns: int) -> SmallJob:
+    for entries in job.entries.values():
+        for entry in entries:
+            entry["time_created_ns"] += ns
+            if entry["time_discovered_completed_ns"]:
+                entry["time_discovered_completed_ns"] += ns
+    return job
+
+
+def test_sequence_numbers_that_begin_again_are_another_run(tmp_path: Path) -> None:
+    """Within the timeout: clocks alone would not part them."""
+    _write(tmp_path / "first", _healthy(), range(4))
+    _write(tmp_path / "second", _shifted(_healthy(), 15_000_000_000), [0, 1])
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert [t.file.split("/")[-2] for t in capture.traces] == ["first"] * 4
+    assert all("sequence numbers begin again" in one.why for one in capture.set_aside)
+
+
+def test_numbers_that_go_on_are_the_same_run(tmp_path: Path) -> None:
+    job = _healthy()
+    later = SmallJob(4)
+    later.entries = {rank: entries[-1:] for rank, entries in job.entries.items()}
+    _write(tmp_path, job, [0, 1, 2])
+    _write(tmp_path, later, [3])
+
+    assert forkpoint.read([str(tmp_path)]).set_aside == ()
+
+
+def test_the_first_of_two_runs_is_judged_unless_another_is_asked_for(tmp_path: Path) -> None:
+    _write(tmp_path / "a", _healthy(), range(4))
+    _write(tmp_path / "b", _shifted(_healthy(), HOUR), range(4))
+
+    first = forkpoint.read([str(tmp_path)])
+    second = forkpoint.read([str(tmp_path)], choice=Choice(attempt=1))
+
+    assert {t.file.split("/")[-2] for t in first.traces} == {"a"}
+    assert {t.file.split("/")[-2] for t in second.traces} == {"b"}
+
+
+def test_a_file_that_was_set_aside_can_be_used_anyway(tmp_path: Path) -> None:
+    _write(tmp_path, _healthy(start=HOUR), [0, 1, 2])
+    _write(tmp_path, _healthy(), [3])
+    wanted = str(tmp_path / "nccl_trace_rank_3")
+
+    used = forkpoint.read([str(tmp_path), wanted], choice=Choice(frozenset({wanted})))
+    everything = forkpoint.read([str(tmp_path)], choice=Choice(everything=True))
+
+    assert [t.rank for t in used.traces] == [0, 1, 2, 3]
+    assert [t.rank for t in everything.traces] == [0, 1, 2, 3]

@@ -321,7 +321,7 @@ fn put_recent(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables
     put_u32(out, recent.len() as u32);
     let is_partial = facts.has_holes || !(from_start || facts.has_done);
     let is_guess = stated_world(dump, tables).is_none() && guessed_world(dump).is_some();
-    let flags = [from_start, facts.has_stacks, facts.is_timed, is_partial, is_guess];
+    let flags = [from_start, facts.has_stacks, facts.is_timed, is_partial, is_guess, !dump.status.is_empty()];
     put_u8(out, flags.iter().zip(0..).fold(0, |all, (&flag, bit)| all | u8::from(flag) << bit));
     put_u8(out, threads);
     put_i64(out, recent.first().map_or(0, |row| row.record_id));

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.model.divergence import Cohort, Divergence, Role
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import Frame, Stack
@@ -30,7 +30,8 @@ def _held(incident: Incident, verdict: Verdict) -> Iterator[Site]:
 def _parting(divergence: Divergence | None, suspects: tuple[int, ...]) -> Iterator[Site]:
     """The first frames, from outside, in which the stacks of cohorts differ; where they do not, the innermost."""
     cohorts = divergence.cohorts if divergence else ()
-    framed = [(i, c) for i, c in enumerate(cohorts) if user_frames(c.stack)]
+    # The stack of a rank that is behind is that of its last finished call: it is no longer there.
+    framed = [(i, c) for i, c in enumerate(cohorts) if user_frames(c.stack) and c.role is not Role.BEHIND]
     framed.sort(key=lambda item: (set(item[1].ranks).isdisjoint(suspects), item[0]))
     shared = _shared([c for _, c in framed])
     for place, cohort in framed:

@@ -1,6 +1,7 @@
 """How much of the job the evidence shows, in words."""
 
 from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Coverage
 
@@ -30,8 +31,24 @@ def summarise_coverage(incident: Incident) -> Coverage:
 
 
 def recorder_was_off(incident: Incident) -> bool:
+    """No dump has entries, nor the counters that only a recorder which is on keeps, and ranks had called something."""
     traces = incident.timeline.traces
-    return bool(traces) and not any(t.entries for t in traces.values())
+    empty = bool(traces) and not any(t.entries or t.has_counters for t in traces.values())
+    return empty and has_called(incident)
+
+
+def has_called(incident: Incident) -> bool:
+    """A log or a stack shows that ranks communicated: without any of it they may not have come so far."""
+    events = incident.capture.events
+    return bool(incident.capture.stacks) or any(
+        e.work or e.kind is LogKind.RECORDER_OFF or e.is_failure for e in events
+    )
+
+
+def without_dumps(incident: Incident) -> tuple[int, ...]:
+    """Ranks of which no dump was given. One that was set aside was given."""
+    given = {one.rank for one in incident.capture.set_aside} | incident.timeline.traces.keys()
+    return tuple(r for r in incident.timeline.world if r not in given)
 
 
 def _unstated(incident: Incident) -> list[str]:
@@ -41,7 +58,7 @@ def _unstated(incident: Incident) -> list[str]:
 
 
 def _missing(incident: Incident) -> list[str]:
-    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
+    absent = without_dumps(incident)
     return [f"no dump of {name_ranks(absent)}"] if absent and incident.timeline.traces else []
 
 
@@ -53,10 +70,12 @@ def _values(incident: Incident) -> list[str]:
 
 
 def _blind(incident: Incident) -> list[str]:
-    early = tuple(sorted(r for r in incident.timeline.blind if not incident.timeline.traces[r].cut))
-    return (
-        [f"the dump of {name_ranks(early)} was taken before its peers': where it stood is not known"] if early else []
-    )
+    traces = incident.timeline.traces
+    hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
+    vague = tuple(r for r in hidden if traces[r].is_partial)
+    early = tuple(r for r in hidden if not traces[r].is_partial)
+    said = [(early, "was taken before its peers'"), (vague, "leaves out what is done")]
+    return [f"the dump of {name_ranks(ranks)} {why}: where it stood is not known" for ranks, why in said if ranks]
 
 
 def _stackless(incident: Incident) -> list[str]:
@@ -66,8 +85,18 @@ def _stackless(incident: Incident) -> list[str]:
 
 
 def _empty(incident: Incident) -> list[str]:
-    empty = tuple(sorted(r for r, t in incident.timeline.traces.items() if not t.entries))
-    return [f"no entries in the dump of {name_ranks(empty)}: the recorder was off there"] if empty else []
+    """What an empty dump means depends on what else it holds: counters are kept only by a recorder that is on."""
+    traces = incident.timeline.traces
+    empty = [(r, t) for r, t in sorted(traces.items()) if not t.entries]
+    counted = tuple(r for r, t in empty if t.has_counters)
+    others = tuple(r for r, t in empty if not t.has_counters)
+    why = (
+        "the recorder was off there"
+        if recorder_was_off(incident)
+        else "it had called nothing yet, or its recorder was off"
+    )
+    said = [(counted, "its counters tell how far it came"), (others, why)]
+    return [f"no entries in the dump of {name_ranks(ranks)}: {what}" for ranks, what in said if ranks]
 
 
 def _problems(incident: Incident) -> list[str]:

@@ -102,7 +102,8 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
         return 0
     dumped = {trace.rank for trace in capture.traces if trace.entries}
     heard = {rank for _, rank in capture.logs}
-    return 1 if dumped >= set(world) or heard >= set(world) else UNBOUNDED
+    seen = {stack.rank for stack in capture.stacks}
+    return 1 if any(ranks >= set(world) for ranks in (dumped, heard, seen)) else UNBOUNDED
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:

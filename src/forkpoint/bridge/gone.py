@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from forkpoint.bridge.around import decision_fork, place_fork
 from forkpoint.bridge.fork import ForkKind
 from forkpoint.bridge.sides import raised_by
-from forkpoint.bridge.tree import enclosing
+from forkpoint.bridge.tree import enclosing, way_of
 from forkpoint.bridge.walk import Walk
 from forkpoint.bridge.weighed import Weighed
 from forkpoint.bridge.why import NOT_SHOWN
@@ -34,7 +34,8 @@ def find_raised(incident: Incident, verdict: Verdict, walk: Walk) -> Iterator[We
         if fork is not None:
             yield Weighed(fork, weight)
         for node in enclosing(place):
-            branch, differs = decision_fork(node, place.function, walk.analysis, f"{who} went in here", cohort)
+            told = f"{who} {way_of(node, place.line)}"
+            branch, differs = decision_fork(node, place.function, walk.analysis, told, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(branch, differs * weight)
         weight *= _UP

@@ -6,7 +6,7 @@ from forkpoint.bridge.around import decision_fork, place_fork
 from forkpoint.bridge.fork import ForkKind
 from forkpoint.bridge.places import Chain, Place
 from forkpoint.bridge.sides import live_of, raised_by
-from forkpoint.bridge.tree import callees_between, deciding, enclosing
+from forkpoint.bridge.tree import callees_between, deciding, enclosing, way_of
 from forkpoint.bridge.walk import Walk
 from forkpoint.bridge.weighed import Weighed
 from forkpoint.bridge.why import NOT_SHOWN
@@ -44,7 +44,7 @@ def _above(chain: Chain, who: str, cohort: int | None, walk: Walk) -> Iterator[W
     """Decisions around the frames that can differ by rank, the innermost first."""
     for depth, place in enumerate(reversed(chain)):
         for node in enclosing(place):
-            told = f"{who} went in here, others did not"
+            told = f"{who} {way_of(node, place.line)}, others did not"
             fork, differs = decision_fork(node, place.function, walk.analysis, told, cohort)
             if differs > NOT_SHOWN:
                 yield Weighed(fork, differs * _ABOVE * _DEEPER**depth)

@@ -41,6 +41,13 @@ def _in_body(node: Deciding, line: int) -> bool:
     return any(b and b[0].lineno <= line <= (b[-1].end_lineno or 0) for b in blocks)
 
 
+def way_of(node: Deciding, line: int) -> str:
+    """What a rank did at a branch or loop in whose body a line stands: `went in here`, or `took the `else` here`."""
+    other = node.orelse if not isinstance(node, ast.IfExp) else ()
+    in_else = bool(other) and other[0].lineno <= line <= (other[-1].end_lineno or 0)
+    return "took the `else` here" if in_else else "went in here"
+
+
 def callees_between(
     lines: range, function: Function, analysis: Analysis, depth: int
 ) -> Iterator[tuple[Function, ast.Call, int]]:

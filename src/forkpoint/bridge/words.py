@@ -2,6 +2,7 @@
 
 import ast
 
+from forkpoint.bridge.flow import Choice
 from forkpoint.bridge.fork import ForkKind
 from forkpoint.bridge.part import Parting
 from forkpoint.bridge.sides import Sides
@@ -30,10 +31,17 @@ def describe(kind: ForkKind, parting: Parting, reasons: Reasons, step: Step | No
             way = leaving(parting.odd.block) if parting.odd else None
             happened = f"by {condition} {odd} took the `{way}`, and {usual} went on to {call}"
         case _:
-            more = parting.odd is not None and bool(parting.odd.block)
-            happened = f"by {condition} {odd} {'went in here' if more else 'passed this by'}, and {usual} did not"
+            happened = f"by {condition} {odd} {_way(parting.odd)}, and {usual} did not"
     earlier = "in an earlier round " if parting.slip else ""
     return f"{earlier}{happened}{because(reasons)}"
+
+
+def _way(choice: Choice | None) -> str:
+    """What a side did at a branch: into its body, into its `else`, or past it."""
+    if choice is None or not choice.block:
+        return "passed this by"
+    other = getattr(choice.node, "orelse", ())
+    return "took the `else` here" if other and choice.block[0] is other[0] else "went in here"
 
 
 def tell_condition(test: ast.expr | None, function: Function) -> str:

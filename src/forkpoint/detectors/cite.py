@@ -81,6 +81,9 @@ def _cite_rank(rank: int, cohort: Cohort, divergence: Divergence, incident: Inci
     if trace is None:
         return None
     op = _op_of(rank, divergence, incident)
+    if op is None and cohort.op is not None:  # it is one of those that are not kept whole
+        done = f"{cohort.op} seq {divergence.first_visible_seq}: {cohort.state or 'issued'}"
+        return Evidence(trace.file, rank, "entries", done)
     if op is None or cohort.role in (Role.BEHIND, Role.ELSEWHERE, Role.SILENT):
         return Evidence(trace.file, rank, "last entries", f"rank {rank} {cohort.where or 'has no op here'}")
     place = user_place(op.stack)

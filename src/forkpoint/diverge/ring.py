@@ -10,7 +10,7 @@ slot, below zero: however many wait for however many, that is one node between t
 
 
 def find_cycle(waits: Waits) -> tuple[int, ...]:
-    """Ranks that wait for each other in a ring; empty without one.
+    """Ranks that wait for each other in a ring, each for the next; empty without one.
 
     From a rank the way leads to all whom it holds up. What was looked at once is not looked at again.
     """
@@ -23,6 +23,7 @@ def find_cycle(waits: Waits) -> tuple[int, ...]:
     for start in _starts(waits):
         ring = [node for node in _ring_from(start, holds_up, waits, seen) if node >= 0]
         if ring:
+            ring.reverse()  # who is held up comes after who holds it up
             first = ring.index(min(ring))
             return (*ring[first:], *ring[:first])
     return ()

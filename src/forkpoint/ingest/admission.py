@@ -237,21 +237,16 @@ def _choose_run(runs: list[Ints], traces: PackedTraces, attempt: int | None) -> 
 
 
 def _other_run(at: int, main: Ints, traces: PackedTraces) -> str:
-    first, last = traces.heads["first_ns"], traces.heads["last_ns"]
-    begin, end = int(first[main].min()), int(last[main].max())
-    labels = {attempt_of(traces[int(one)].file) for one in main[:1]}
-    own = attempt_of(traces[at].file)
-    if own and own not in labels:
+    own, judged = attempt_of(traces[at].file), attempt_of(traces[int(main[0])].file)
+    if own and own != judged:
         return f"of attempt {own[-1]}, and another is judged (--attempt)"
-    gap = (begin - int(last[at])) if last[at] < begin else int(first[at]) - end
-    when = "before" if last[at] < begin else "after"
-    if gap > 0:
-        return (
-            f"of another run: its entries end {_seconds(gap)} {when} those that are judged"
-            if when == "before"
-            else (f"of another run: its entries begin {_seconds(gap)} after those that are judged")
-        )
-    return "of another run: its sequence numbers begin again after others had finished them"
+    first, last = traces.heads["first_ns"], traces.heads["last_ns"]
+    before = int(first[main].min()) - int(last[at])
+    after = int(first[at]) - int(last[main].max())
+    if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
+        return "of another run: its sequence numbers begin again after others had finished them"
+    which = "end {} before" if before > 0 else "begin {} after"
+    return f"of another run: its entries {which.format(_seconds(max(before, after)))} those that are judged"
 
 
 def _seconds(ns: int) -> str:

@@ -4,13 +4,13 @@ which evidence would.
 
 from dataclasses import replace
 
-from forkpoint.coverage import recorder_was_off, summarise_coverage
+from forkpoint.coverage import recorder_was_off, summarise_coverage, without_dumps
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
 from forkpoint.detectors.confidence import LIKELY
 from forkpoint.detectors.interruptions import all_ended_in_order, all_were_interrupted, find_failures
 from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
 from forkpoint.detectors.refusal import find_refusal
-from forkpoint.judge.from_logs import speak_from_logs
+from forkpoint.judge.from_logs import speak_from_logs, written_dumps
 from forkpoint.judge.from_values import speak_from_values
 from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -198,23 +198,26 @@ def _undecided(divergence: Divergence, incident: Incident) -> str:
         if waiting
         else describe_slot(divergence)
     )
-    silent = tuple(r for r in divergence.unknown if r not in incident.timeline.traces)
+    silent = tuple(r for r in divergence.unknown if r in without_dumps(incident))
     rest = (
-        f"; {name_ranks(silent)} left no dump, and nothing says why" if silent else "; the evidence does not show why"
+        f"; no dump of {name_ranks(silent)} was given, and nothing says why"
+        if silent
+        else "; the evidence does not show why"
     )
     return who + rest
 
 
 def _missing(incident: Incident) -> str:
-    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
-    return f", {name_ranks(absent)} left none" if absent and incident.timeline.traces else ""
+    absent = without_dumps(incident)
+    return f", none of {name_ranks(absent)} was given" if absent and incident.timeline.traces else ""
 
 
 def _wanted(incident: Incident) -> tuple[str, ...]:
     """What would decide, as commands with this job's ranks in them."""
-    absent = tuple(r for r in incident.timeline.world if r not in incident.timeline.traces)
-    wanted: list[str] = []
-    if absent:
+    absent = without_dumps(incident)
+    written = written_dumps(incident)
+    wanted = [*(f"fetch {path}: rank {rank}'s log says that it wrote its dump there" for rank, path in written)]
+    if absent and not written:
         wanted.append(
             f"the dumps of {name_ranks(absent)} (beside the others: forkpoint diagnose DIR), or the end of their logs"
         )
@@ -222,7 +225,7 @@ def _wanted(incident: Incident) -> tuple[str, ...]:
         wanted.append("the logs of all ranks: forkpoint diagnose DUMPS LOGS")
     if is_pending(incident) and not incident.capture.stacks:
         wanted.append("py-spy dump --pid PID on every rank while it hangs")
-    return tuple(wanted)
+    return tuple(wanted) or ("py-spy dump --pid PID on every rank, twice, ten seconds apart, while it hangs",)
 
 
 def _inconclusive(incident: Incident, summary: str, wanted: tuple[str, ...]) -> Verdict:

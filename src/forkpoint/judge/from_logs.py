@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from forkpoint.coverage import without_dumps
 from forkpoint.judge.failures_in_logs import state_failures, told_failures, wanted_after_failures
 from forkpoint.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
 from forkpoint.model.incident import Incident
@@ -14,6 +15,7 @@ LATE = 2
 _DEFAULTS_MS = (600_000, 1_800_000)
 """Of NCCL groups since torch 2.2, and before it."""
 _CITED = 8
+_FETCHED = 4
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)$")
 
 
@@ -52,6 +54,13 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
     return tuple(few) if len(waiting) > len(few) + len(unheard) + incident.timeline.unseen else ()
 
 
+def written_dumps(incident: Incident) -> tuple[tuple[int, str], ...]:
+    """Ranks whose logs say where they wrote their dumps, of those of which none was given."""
+    absent = without_dumps(incident)
+    told = {e.rank: path for e in incident.capture.events if e.kind is LogKind.DUMPED and (path := e.detail("path"))}
+    return tuple((rank, path.rstrip(".")) for rank, path in sorted(told.items()) if rank in absent)
+
+
 def state_logs(view: LogView, incident: Incident) -> str:
     said = [
         _state_waiting(view),
@@ -87,8 +96,9 @@ def state_unnamed(events: tuple[LogEvent, ...]) -> str:
 
 def wanted_after_logs(incident: Incident, work: Work | None) -> tuple[str, ...]:
     """What the logs themselves ask for first."""
-    wanted: list[str] = []
-    if any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
+    written = written_dumps(incident)
+    wanted = [f"fetch {path}: rank {rank}'s log says that it wrote its dump there" for rank, path in written[:_FETCHED]]
+    if not written and any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
         wanted.append(
             "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
             "   # the log says that nothing was recorded"

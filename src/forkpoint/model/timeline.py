@@ -158,8 +158,8 @@ UNBOUNDED = 1_000_000_000
 class Timeline:
     world: tuple[int, ...]
     unseen: int
-    """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has
-    a log, since the last one may have left nothing; UNBOUNDED otherwise."""
+    """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has a
+    dump, a log or a stack, since the last one may have left nothing; UNBOUNDED otherwise."""
     traces: Mapping[int, RankTrace]
     groups: tuple[GroupTimeline, ...]
     channels: Channels

@@ -272,6 +272,11 @@ class RankTrace(Protocol):
         ...
 
     @property
+    def has_counters(self) -> bool:
+        """It has `pg_status`, which only a recorder that is on keeps."""
+        ...
+
+    @property
     def recent_records(self) -> Ints:
         """record_id of the last calls over all groups and channels, oldest first: neighbours."""
         ...
@@ -321,6 +326,7 @@ class ReadTrace:
     has_stacks: bool
     timed: bool
     is_partial: bool
+    has_counters: bool
     recent_records: Ints
     recent_groups: Ints
     recent_matches: Tokens

@@ -32,7 +32,7 @@ GROUP = struct.Struct("<4Qqq2I")
 CHANNEL = struct.Struct("<IqqQI")
 OWN_OP = struct.Struct("<4qB")
 PAUSE = struct.Struct("<qq")
-FROM_START, HAS_STACKS, TIMED, PARTIAL, GUESSED_WORLD = 1, 2, 4, 8, 16
+FROM_START, HAS_STACKS, TIMED, PARTIAL, GUESSED_WORLD, COUNTED = 1, 2, 4, 8, 16, 32
 MAX_THREADS = 254
 """Names of threads that a record can hold: trainers have a handful. Those of a file that has more are not kept."""
 
@@ -59,7 +59,8 @@ def pack(trace: ReadTrace, tables: SharedTables) -> bytes:
         | HAS_STACKS * trace.has_stacks
         | TIMED * trace.timed
         | PARTIAL * trace.is_partial
-        | GUESSED_WORLD * trace.world_is_guess,
+        | GUESSED_WORLD * trace.world_is_guess
+        | COUNTED * trace.has_counters,
         len(packer.threads),
         int(trace.recent_records[0]) if trace.recent_records.size else 0,
         tables.recent_key(recent) if trace.recent_records.size else NO_KEY,

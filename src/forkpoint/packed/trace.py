@@ -13,6 +13,7 @@ from forkpoint.packed.entries import RecentCalls, TrackShape, no_recent_calls
 from forkpoint.packed.layout import I64, NOTHING, U32, U64, Reader
 from forkpoint.packed.records import (
     CHANNEL,
+    COUNTED,
     FROM_START,
     GROUP,
     GUESSED_WORLD,
@@ -286,6 +287,10 @@ class PackedTrace:
     @property
     def is_partial(self) -> bool:
         return bool(self.head[72] & PARTIAL)
+
+    @property
+    def has_counters(self) -> bool:
+        return bool(self.head[72] & COUNTED)
 
     @property
     def groups(self) -> Sequence[PackedGroup]:

@@ -80,6 +80,7 @@ def summarise(columns: DumpColumns, rank: int, file: str, tables: SharedTables) 
         has_stacks=bool((columns.stack != NO_FRAMES).any()),
         timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
         is_partial=has_holes or _has_no_past(columns, dump.state),
+        has_counters=bool(columns.header.status),
         recent_records=columns.record_id[recent].copy(),
         recent_groups=columns.group[recent].copy(),
         recent_matches=matches,

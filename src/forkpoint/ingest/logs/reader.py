@@ -307,13 +307,13 @@ def _settled(kept: Kept, heard: Heard, rank: int | None) -> LogEvent:
     speaker = event.speaker
     if heard.roles and not kept.sure and speaker.rank is not None and event.rank == speaker.rank:
         return replace(event, rank=None, speaker=replace(speaker, rank=None, local_rank=speaker.rank))
+    offset = heard.node_offset
+    if event.rank in (None, rank) and speaker.local_rank is not None and offset is not None and not _of_host(event):
+        return replace(event, rank=speaker.local_rank + offset)
     if heard.of_many and speaker.local_rank is not None and speaker.rank is None and event.rank == rank:
         return replace(event, rank=None)
     if event.rank is None and speaker.task is not None and heard.tasks_are_ranks and not _of_host(event):
         return replace(event, rank=speaker.task)
-    offset = heard.node_offset
-    if event.rank is None and speaker.local_rank is not None and offset is not None and not _of_host(event):
-        return replace(event, rank=speaker.local_rank + offset)
     return event
 
 

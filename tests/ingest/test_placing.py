@@ -1,0 +1,96 @@
+"""Logs whose place alone suggests whose they are, and those of several attempts."""
+
+from pathlib import Path
+
+import forkpoint
+from forkpoint.ingest import Choice
+from forkpoint.model.capture import Capture
+
+CLOSED = (
+    "[rank{rank}]: Traceback (most recent call last):\n"
+    '[rank{rank}]:   File "/train/train.py", line 40, in step\n'
+    "[rank{rank}]:     dist.all_reduce(x)\n"
+    "[rank{rank}]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:2233\n"
+)
+
+
+def read(folder: Path, files: dict[str, str], choice: Choice | None = None) -> Capture:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return forkpoint.read([str(folder)], choice=choice) if choice else forkpoint.read([str(folder)])
+
+
+def ranks(capture: Capture) -> list[int | None]:
+    return sorted({rank for _, rank in capture.logs}, key=lambda rank: -1 if rank is None else rank)
+
+
+def test_torchrun_s_folders_are_ranks_of_a_job_on_one_node(tmp_path: Path) -> None:
+    capture = read(tmp_path, {f"run/attempt_0/{rank}/stdout.log": f"step {rank}\n" for rank in range(4)})
+
+    assert ranks(capture) == [0, 1, 2, 3]
+
+
+def test_local_ranks_of_two_nodes_are_nobody_s(tmp_path: Path) -> None:
+    names = [f"{node}/run/attempt_0/{rank}/stdout.log" for node in ("a", "b") for rank in range(2)]
+
+    assert ranks(read(tmp_path, dict.fromkeys(names, "step\n"))) == [None]
+
+
+def test_a_line_that_names_another_rank_takes_the_place_of_all_such_files_back(tmp_path: Path) -> None:
+    files = {f"run/attempt_0/{rank}/stderr.log": "step\n" for rank in range(3)}
+    files["run/attempt_0/3/stderr.log"] = CLOSED.format(rank=11)
+
+    capture = read(tmp_path, files)
+
+    assert ranks(capture) == [None, 11]
+    assert {e.rank for e in capture.events} == {11}
+
+
+def test_workers_that_say_their_ranks_give_those_of_their_node(tmp_path: Path) -> None:
+    lines = [
+        "[default0]:rank 4 on cpu-2\n",
+        "[default1]:rank 5 on cpu-2\n",
+        "[default1]:CUDA error: device-side assert\n",
+    ]
+
+    capture = read(tmp_path, {"console.log": "".join(lines)})
+
+    assert ranks(capture) == [4, 5]
+    assert [e.rank for e in capture.events] == [5]
+
+
+def test_the_first_attempt_that_failed_is_judged_and_the_rest_is_listed(tmp_path: Path) -> None:
+    files = {f"run/attempt_{attempt}/0/stderr.log": CLOSED.format(rank=0) for attempt in (1, 2)}
+    files["run/attempt_0/0/stderr.log"] = "step 1\n"
+
+    capture = read(tmp_path, files)
+    chosen = read(tmp_path, files, Choice(attempt=2))
+
+    assert [one.why for one in capture.set_aside] == [
+        "of attempt 0, and attempt 1 is judged (--attempt)",
+        "of attempt 2, and attempt 1 is judged (--attempt)",
+    ]
+    assert {e.file for e in chosen.events} == {str(tmp_path / "run/attempt_2/0/stderr.log")}
+
+
+def test_a_retry_s_folder_and_torchrun_s_inside_it_are_one_attempt(tmp_path: Path) -> None:
+    capture = read(
+        tmp_path,
+        {
+            "attempt_0/vm/logs/stderr.log": "step\n",
+            "attempt_0/vm/logs/run/attempt_0/1/stderr.log": CLOSED.format(rank=1),
+        },
+    )
+
+    assert capture.set_aside == ()
+
+
+def test_dumps_in_the_folder_where_torch_puts_them_are_found_and_other_hidden_files_are_not(tmp_path: Path) -> None:
+    from forkpoint.ingest.files import find_files  # noqa: PLC0415
+
+    for name in (".cache/torch/comm_lib_trace_rank_0", ".cache/pip/wheel", ".git/HEAD", ".hidden"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+
+    assert find_files([str(tmp_path)]) == [str(tmp_path / ".cache/torch/comm_lib_trace_rank_0")]

@@ -1,0 +1,234 @@
+"""Sentences about evidence, each tried on evidence where it would be false: it must not be printed there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import forkpoint
+from forkpoint.model.log import LogEvent, LogKind, Work
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.json_report import render_json
+from ingest.encode import encode
+from small_jobs import STEP_NS, SmallJob
+
+SECOND = 10**9
+
+
+def said(verdict: Verdict) -> str:
+    """All that a report can print."""
+    return render_json(verdict)
+
+
+def written(folder: Path, job: SmallJob, ranks: range | tuple[int, ...], **buffer: int) -> Verdict:
+    for rank in ranks:
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank, **buffer))
+    return forkpoint.diagnose(forkpoint.read([str(folder)]))
+
+
+def hung(world: int = 4, waiting: tuple[int, ...] = (0, 1, 2)) -> SmallJob:
+    job = SmallJob(world)
+    for _ in range(9):
+        job.op()
+    job.op(waiting, done=False)
+    return job
+
+
+def status(enqueued: int, completed: int) -> dict[str, dict[str, int]]:
+    counters = {
+        "last_enqueued_collective": enqueued,
+        "last_started_collective": -1,
+        "last_completed_collective": completed,
+    }
+    return {"0": counters}
+
+
+def without_entries(job: SmallJob, counters: dict[str, dict[str, int]]) -> bytes:
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(job.world)))}}
+    top = {"version": "2.10", "pg_config": config, "comm_lib_version": "2.28.9", "pg_status": counters}
+    return encode({**top, "entries": []})
+
+
+def test_a_rank_whose_counters_count_did_not_have_its_recorder_off(tmp_path: Path) -> None:
+    job = hung()
+    (tmp_path / "nccl_trace_rank_3").write_bytes(without_entries(job, status(9, 9)))
+
+    verdict = written(tmp_path, job, range(3))
+
+    assert "recorder was off" not in said(verdict)
+    assert "last enqueued seq 9, by its counters" in said(verdict)
+
+
+def test_a_rank_that_may_have_called_nothing_yet_is_not_said_to_have_its_recorder_off(tmp_path: Path) -> None:
+    job = hung()
+    (tmp_path / "nccl_trace_rank_3").write_bytes(without_entries(job, {}))
+
+    notes = written(tmp_path, job, range(3)).coverage.notes
+
+    assert any("it had called nothing yet, or its recorder was off" in note for note in notes)
+
+
+def test_a_recorder_whose_dump_was_written_is_not_to_be_switched_on() -> None:
+    work = Work("ALLREDUCE", 10, 4, 4, 20_000, 20_010)
+    events = (
+        LogEvent(LogKind.WATCHDOG_TIMEOUT, "rank_0.log", 4, 0, "Watchdog caught ...", seq=10, work=work),
+        LogEvent(LogKind.RECORDER_OFF, "rank_0.log", 5, 0, "potentially because FlightRecorder is disabled"),
+        LogEvent(
+            LogKind.DUMPED, "rank_0.log", 6, 0, "Finished writing", details=(("path", "/dumps/nccl_trace_rank_0"),)
+        ),
+    )
+    capture = SmallJob(2).capture((), events=events, logs=(("rank_0.log", 0), ("rank_1.log", 1)))
+
+    wanted = forkpoint.diagnose(capture).next
+
+    assert not any("export TORCH_FR_BUFFER_SIZE" in step for step in wanted)
+    assert wanted[0].startswith("fetch /dumps/nccl_trace_rank_0")
+
+
+def test_a_dump_that_was_set_aside_is_not_called_missing(tmp_path: Path) -> None:
+    job = hung()
+    for entry in job.entries[3]:  # a day before
+        entry["time_created_ns"] -= 86_400 * SECOND
+        entry["time_discovered_completed_ns"] -= 86_400 * SECOND
+
+    verdict = written(tmp_path, job, range(4))
+
+    assert [one.rank for one in verdict.coverage.set_aside] == [3]
+    assert "no dump of rank 3" not in said(verdict)
+    assert "the dumps of rank 3" not in said(verdict)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"later": 300_000_000}, id="dumped a third of a second later"),
+        pytest.param({"active": True}, id="active entries only"),
+        pytest.param({"buffer": 2}, id="a ring that wrapped sooner"),
+        pytest.param({"later": 10 * SECOND}, id="half a timeout later"),
+    ],
+)
+def test_a_dump_whose_entries_lie_beside_those_of_others_is_used(tmp_path: Path, change: dict[str, int]) -> None:
+    job = hung(waiting=(0, 1, 2))
+    for entry in job.entries[2]:
+        entry["time_created_ns"] += change.get("later", 0)
+    if change.get("active"):
+        job.entries[2] = [entry for entry in job.entries[2] if not entry["retired"]]
+    if "buffer" in change:
+        job.entries[2] = job.entries[2][-change["buffer"] :]
+
+    verdict = written(tmp_path, job, range(4))
+
+    assert verdict.coverage.set_aside == ()
+    assert verdict.coverage.dumps == 4
+
+
+def test_an_op_that_is_done_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """Rank 3 brings another size to seq 4, which completes; the ops after it are what dumps keep whole."""
+    job = SmallJob(4)
+    for seq in range(1, 12):
+        for rank in range(4):
+            job.op([rank], size=9 if (rank, seq) == (3, 4) else 4)
+            job.now -= STEP_NS
+        job.now += STEP_NS
+
+    verdict = written(tmp_path, job, range(4))
+
+    assert verdict.divergence is not None
+    assert verdict.divergence.first_visible_seq == 4
+    assert "has no op here" not in said(verdict)
+    assert any("all_reduce seq 4: completed" in e.says for e in verdict.evidence)
+
+
+def test_the_arrows_of_a_ring_point_from_who_waits_to_whom_it_waits_for(tmp_path: Path) -> None:
+    """0 waits in {0, 1} for 1, which waits in {1, 2} for 2, which waits in {2, 0} for 0."""
+    groups = {"1": ("a", (0, 1)), "2": ("b", (1, 2)), "3": ("c", (0, 2))}
+    job = SmallJob(3, groups=groups)
+    for _ in range(3):
+        for group in groups:
+            job.op(group=group)
+    for rank, group in ((0, "1"), (1, "2"), (2, "3")):
+        job.op([rank], group=group, done=False)
+
+    verdict = written(tmp_path, job, range(3))
+
+    assert verdict.divergence is not None
+    assert verdict.divergence.cycle == (0, 1, 2)
+
+
+def test_where_a_rank_was_is_not_the_line_of_its_last_finished_call(tmp_path: Path) -> None:
+    job = hung(waiting=(0, 1, 2))
+
+    verdict = written(tmp_path, job, range(4))
+
+    assert verdict.suspects == (3,)
+    assert not any(
+        site.cohort is not None and 3 in verdict.divergence.cohorts[site.cohort].ranks for site in verdict.sites
+    )  # type: ignore[union-attr]
+
+
+def test_a_dump_that_leaves_out_what_is_done_was_not_taken_before_its_peers(tmp_path: Path) -> None:
+    job = SmallJob(4)
+    for _ in range(9):
+        job.op()
+    job.op((0, 1, 2), done=False)
+    job.send(3, 2)
+    job.entries[3] = [{**job.entries[3][-1], "state": "scheduled", "retired": False}]
+    job.entries[3][0]["record_id"] = 40
+
+    assert "taken before its peers" not in said(written(tmp_path, job, range(4)))
+
+
+def test_missing_stacks_alone_are_no_held_gil(tmp_path: Path) -> None:
+    job = hung()
+    for entry in job.entries[3]:
+        del entry["frames"]
+
+    assert "GIL" not in said(written(tmp_path, job, range(4)))
+
+
+def test_a_rank_that_had_issued_calls_by_its_counters_did_not_issue_nothing(tmp_path: Path) -> None:
+    job = hung()
+    (tmp_path / "nccl_trace_rank_3").write_bytes(without_entries(job, status(9, 9)))
+
+    assert "issued nothing in this group" not in said(written(tmp_path, job, range(3)))
+
+
+SOURCE = """\
+import torch.distributed as dist
+
+
+def main(rank, model, held_out):
+    loss = train(model)
+    if loss > held_out[rank]:
+        dist.all_reduce(loss)
+    else:
+        dist.broadcast(loss, 0)
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("odd", "way"), [(7, "went in here"), (9, "took the `else` here")])
+def test_a_side_that_took_the_else_did_not_go_in(tmp_path: Path, odd: int, way: str) -> None:
+    (tmp_path / "train.py").write_text(SOURCE)
+    job = SmallJob(4)
+    calls = {7: "all_reduce", 9: "broadcast"}
+    for rank in range(4):
+        line = odd if rank == 3 else 16 - odd
+        job.op([rank], name=calls[line], line=line, done=False)
+        job.entries[rank][-1]["frames"] = [
+            {"name": "all_reduce", "filename": "/x/site-packages/torch/distributed/distributed_c10d.py", "line": 1},
+            {"name": "main", "filename": str(tmp_path / "train.py"), "line": line},
+            {"name": "<module>", "filename": str(tmp_path / "train.py"), "line": 12},
+        ]
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    for rank in range(4):
+        (dumps / f"rank_{rank}").write_bytes(job.dump(rank))
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(dumps)]), source=[str(tmp_path / "train.py")])
+    shutil.rmtree(dumps)
+
+    assert verdict.suspects == (3,)
+    assert f"rank 3 {way}" in (verdict.sites[0].why or "")

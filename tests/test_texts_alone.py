@@ -1,0 +1,190 @@
+"""What logs, tracebacks and stacks decide where nothing was recorded, and what they do not."""
+
+from pathlib import Path
+
+import pytest
+
+from forkpoint.model.verdict import Cause
+from texts import CLOSED, MAIN, REFUSED, TIMED_OUT, diagnose, logs, raised, stack, torchrun_table
+
+EVAL = ("/job/evaluate.py", 12, "evaluate")
+AT = "2026-11-16 02:39:{:02d},600 r{} step {}\n"
+
+
+def stacks(places: dict[int, str]) -> dict[str, str]:
+    return {f"stacks_rank_{rank}.txt": text for rank, text in places.items()}
+
+
+def test_sizes_refused_at_one_call_do_not_fit(tmp_path: Path) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 1, 2)} | {3: REFUSED + stack(MAIN)}
+
+    assert diagnose(tmp_path, logs(said)).cause is Cause.METADATA_MISMATCH
+
+
+def test_sizes_refused_while_ranks_are_at_different_calls_are_not_decided(tmp_path: Path) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 1, 2)} | {3: REFUSED + stack(EVAL)}
+
+    assert diagnose(tmp_path, logs(said)).cause is Cause.INCONCLUSIVE
+
+
+def test_the_only_rank_that_says_it_dropped_a_batch_took_another_path(tmp_path: Path) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 2, 3)} | {
+        1: "rank 1 step 37: non-finite loss nan, batch dropped\n" + REFUSED
+    }
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (1,))
+
+
+def test_a_batch_that_two_ranks_dropped_tells_nobody_apart(tmp_path: Path) -> None:
+    dropped = "non-finite loss nan, batch dropped\n"
+    said = {r: dropped + raised(r, CLOSED) for r in (0, 2)} | {3: raised(3, CLOSED), 1: dropped + REFUSED}
+
+    assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+def test_a_rank_that_went_on_printing_while_all_others_waited_was_late(tmp_path: Path) -> None:
+    working = "".join(AT.format(second, 0, second) for second in range(10, 40))
+    said = {r: AT.format(10, r, 1) + raised(r, TIMED_OUT) for r in (1, 2, 3)} | {0: working}
+
+    verdict = diagnose(tmp_path, {f"log_rank_{r}.txt": text for r, text in said.items()})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.STRAGGLER, (0,))
+
+
+def test_a_rank_that_stopped_printing_with_the_others_is_not_said_to_be_late(tmp_path: Path) -> None:
+    said = {r: AT.format(10, r, 1) + raised(r, TIMED_OUT) for r in (1, 2, 3)} | {0: AT.format(11, 0, 1)}
+
+    assert diagnose(tmp_path, {f"log_rank_{r}.txt": text for r, text in said.items()}).suspects == ()
+
+
+MISSED = "[rank0]: RuntimeError: [Rank 0]: Ranks 3 failed to pass monitoredBarrier in 20000 ms\n"
+REACHED = "RuntimeError: Rank {0} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."
+
+
+@pytest.mark.parametrize(
+    ("own", "cause", "suspects"),
+    [
+        pytest.param("", Cause.HOST_STALL, (3,), id="it lived until the launcher stopped it, and never came"),
+        pytest.param(raised(3, REACHED.format(3)), Cause.STRAGGLER, (3,), id="it came when the others had given up"),
+    ],
+)
+def test_who_missed_a_barrier_is_named_by_rank_0(
+    tmp_path: Path, own: str, cause: Cause, suspects: tuple[int, ...]
+) -> None:
+    said = {
+        0: '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/job/train.py", line 9, in main\n' + MISSED
+    }
+    said |= {r: raised(r, REACHED.format(r)) for r in (1, 2)} | {3: own}
+    console = torchrun_table((0, 1), (1, -15), (2, -15), (3, -15))
+
+    verdict = diagnose(tmp_path, {**logs(said), "console.log": console})
+
+    assert (verdict.cause, verdict.suspects) == (cause, suspects)
+
+
+PRINT = "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running collective: {}, but Rank {} is running collective: {}.Collectives differ in the following aspects: \t x"
+CALL = "CollectiveFingerPrint(SequenceNumber=7, OpType={}, TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=x)"
+
+
+@pytest.mark.parametrize(
+    ("odd", "cause"), [(("ALLREDUCE", 6), Cause.METADATA_MISMATCH), (("BROADCAST", 4), Cause.DIVERGENT_PATH)]
+)
+def test_calls_that_ranks_compared_before_they_made_them_name_the_odd_one(
+    tmp_path: Path, odd: tuple[str, int], cause: Cause
+) -> None:
+    usual, other = CALL.format("ALLREDUCE", 4), CALL.format(*odd)
+    said = {r: raised(r, PRINT.format(r, usual, 2, other)) for r in (0, 1, 3)} | {
+        2: raised(2, PRINT.format(2, other, 0, usual))
+    }
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (cause, (2,))
+
+
+def test_two_sides_of_equal_size_accuse_nobody(tmp_path: Path) -> None:
+    one, other = CALL.format("ALLREDUCE", 4), CALL.format("ALLREDUCE", 6)
+    said = {r: raised(r, PRINT.format(r, one, 2, other)) for r in (0, 1)}
+    said |= {r: raised(r, PRINT.format(r, other, 0, one)) for r in (2, 3)}
+
+    assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+def test_stacks_that_part_name_who_left_the_path_of_the_others(tmp_path: Path) -> None:
+    verdict = diagnose(tmp_path, stacks({0: stack(), 1: stack(), 2: stack(EVAL, call="barrier"), 3: stack()}))
+
+    assert verdict.suspects == (2,)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(stack(EVAL, call="recv"), id="a message: its sender may be who left"),
+        pytest.param(stack(("/job/tensor_parallel.py", 3, "reduce")), id="a call of a part of the job"),
+        pytest.param(stack(EVAL).rsplit("\n", 2)[0] + "\n", id="a stack whose outer end is cut"),
+    ],
+)
+def test_stacks_that_part_for_other_reasons_name_nobody(tmp_path: Path, odd: str) -> None:
+    assert diagnose(tmp_path, stacks({0: stack(), 1: stack(), 2: odd, 3: stack()})).suspects == ()
+
+
+def test_a_rank_whose_writer_is_held_by_storage_while_all_main_threads_wait_is_named(tmp_path: Path) -> None:
+    main = stack(call=None).replace(
+        '  File "/job/train.py", line 40 in main',
+        '  File "/usr/lib/python3.11/threading.py", line 320 in wait\n'
+        '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 451 in result\n'
+        '  File "/job/train.py", line 40 in main',
+    )
+    pool = '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 58 in run\n  File "/usr/lib/python3.11/threading.py", line 1010 in run\n'
+    gather = f'Thread 0x1 (most recent call first):\n  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 9 in gather_object\n{pool}\n'
+    held = f'Thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/pathlib.py", line 1015 in open\n  File "/job/save.py", line 3 in write\n{pool}\n'
+
+    verdict = diagnose(tmp_path, stacks({r: (held if r == 2 else gather) + main for r in range(4)}))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (2,))
+
+
+MADE = "[I1116 03:11:01.959692207 ProcessGroupNCCL.cpp:988] [PG ID {0} PG GUID {0} Rank 0] ProcessGroupNCCL initialization options: size: {1}, global rank: {2}, TIMEOUT(ms): 15000, USE_HIGH_PRIORITY_STREAM: 0, SPLIT_FROM: 0, SPLIT_COLOR: -2, PG Name: {0}\n"
+
+
+def test_groups_that_were_not_made_alike_are_another_path(tmp_path: Path) -> None:
+    said = {r: MADE.format(0, 4, r) + MADE.format(1, 2 if r < 2 else 4, r) for r in range(4)}
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, ())
+
+
+def test_groups_of_equal_names_and_sizes_are_made_alike(tmp_path: Path) -> None:
+    said = {r: MADE.format(0, 4, r) + MADE.format(1 + r // 2, 2, r) for r in range(4)}
+
+    assert diagnose(tmp_path, logs(said)).cause is Cause.INCONCLUSIVE
+
+
+def test_a_job_that_a_person_interrupted_while_all_were_at_one_place_is_healthy(tmp_path: Path) -> None:
+    assert diagnose(tmp_path, logs({r: raised(r, "KeyboardInterrupt") for r in range(4)})).cause is Cause.HEALTHY
+
+
+def test_a_job_that_was_interrupted_while_one_rank_was_elsewhere_is_not_called_healthy(tmp_path: Path) -> None:
+    said = {r: raised(r, "KeyboardInterrupt", *([EVAL] if r == 2 else [])) for r in range(4)}
+
+    assert diagnose(tmp_path, logs(said)).cause is Cause.INCONCLUSIVE
+
+
+RETRY = 'ERROR attempt 3 of 6 failed: Connection reset by peer\nTraceback (most recent call last):\n  File "/job/s3.py", line 3, in get\nStoreTimeout: GET part-58: timed out\n'
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"),
+    [
+        pytest.param("rank {}: training complete\n", Cause.HEALTHY, id="the program is done"),
+        pytest.param("rank {} step 80 done\n", Cause.INCONCLUSIVE, id="a step is done"),
+        pytest.param("rank {} step 80\n", Cause.INCONCLUSIVE, id="nothing is said to be done"),
+    ],
+)
+def test_errors_after_which_every_rank_says_that_it_is_done_were_handled(
+    tmp_path: Path, last: str, cause: Cause
+) -> None:
+    assert diagnose(tmp_path, logs({r: RETRY + last.format(r) for r in range(4)})).cause is cause

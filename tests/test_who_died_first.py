@@ -1,0 +1,121 @@
+"""Of processes that ended, which went before anyone complained: consequences are no causes."""
+
+from pathlib import Path
+
+import pytest
+
+from forkpoint.model.verdict import Action, Cause
+from texts import CLOSED, MAIN, REFUSED, diagnose, logs, raised, stack, torchrun_table
+
+STEP = "step 7\n"
+
+
+def test_ranks_that_the_launcher_stopped_are_not_lost(tmp_path: Path) -> None:
+    """One rank got another size and was aborted; the launcher ended the others, of which one had not said anything yet."""
+    said = {0: raised(0, CLOSED), 1: "", 2: raised(2, CLOSED), 3: REFUSED + stack(MAIN)}
+    console = torchrun_table((3, -6), (0, -15), (1, -15), (2, -15), stopped=(0, 1, 2))
+
+    verdict = diagnose(tmp_path, {**logs(said), "console.log": console})
+
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.METADATA_MISMATCH, (), Action.FIX_CODE)
+
+
+def test_an_abort_after_a_watchdog_timeout_is_no_cause(tmp_path: Path) -> None:
+    timeout = (
+        "[rank{0}]:[E1116 02:03:37.123456789 ProcessGroupNCCL.cpp:689] [Rank {0}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=14, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=20000) ran for 20010 milliseconds before "
+        "timing out.\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "  what():  [PG ID 0 PG GUID 0(default_pg) Rank {0}] Process group watchdog thread terminated with exception\n"
+    )
+
+    verdict = diagnose(tmp_path, logs({rank: timeout.format(rank) for rank in (0, 1)}))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.INCONCLUSIVE, ())
+
+
+def test_an_abort_whose_log_was_cut_at_the_front_is_no_cause(tmp_path: Path) -> None:
+    aborted = "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+
+    assert diagnose(tmp_path, logs({0: STEP, 1: STEP, 2: aborted, 3: STEP})).suspects == ()
+
+
+def test_a_rank_that_was_killed_first_is_lost_by_its_launcher_s_word(tmp_path: Path) -> None:
+    console = torchrun_table((2, -9), (0, -15), (1, -15), (3, -15), stopped=(0, 1, 3))
+
+    verdict = diagnose(tmp_path, {**logs(dict.fromkeys(range(4), "")), "console.log": console})
+
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (2,), Action.REPLACE_OR_RETRY)
+
+
+def test_a_crash_is_looked_into_before_it_is_tried_again(tmp_path: Path) -> None:
+    console = torchrun_table((2, -11), (0, -15), (1, -15), (3, -15), stopped=(0, 1, 3))
+
+    verdict = diagnose(tmp_path, {**logs(dict.fromkeys(range(4), "")), "console.log": console})
+
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (2,), Action.INVESTIGATE)
+
+
+def test_a_first_failure_without_a_reason_accuses_nobody(tmp_path: Path) -> None:
+    console = torchrun_table((0, 1), (1, -15), (2, -15), (3, -15), stopped=(1, 2, 3))
+
+    assert diagnose(tmp_path, {"console.log": console}).suspects == ()
+
+
+def test_an_error_before_the_abort_is_its_cause(tmp_path: Path) -> None:
+    own = raised(2, "ValueError: bad sample 71", code="raise ValueError(...)").replace("distributed_c10d.py", "x.py")
+    said = {r: raised(r, CLOSED) for r in (0, 1, 3)} | {2: own + "terminate called without an active exception\n"}
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_an_exception_after_which_a_rank_lived_on_was_handled(tmp_path: Path) -> None:
+    handled = 'Traceback (most recent call last):\n  File "/job/data.py", line 3, in get\nValueError: bad sample 71\n'
+    dumped = (
+        "[rank2]:[E1116 02:03:37.123456789 ProcessGroupNCCL.cpp:1628] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
+        "ProcessGroupNCCL preparing to dump debug info. Include stack trace: 1, only active collectives: 0\n"
+    )
+
+    assert diagnose(tmp_path, logs({0: STEP, 1: STEP, 2: handled + dumped, 3: STEP})).suspects == ()
+
+
+def test_the_word_of_a_log_that_ends_in_the_middle_of_a_line_is_not_final(tmp_path: Path) -> None:
+    cut = raised(2, CLOSED)[:-60]
+    said = {0: raised(0, CLOSED), 1: raised(1, CLOSED), 3: raised(3, CLOSED)}
+
+    verdict = diagnose(tmp_path, {**logs(said), "log_rank_2.txt": cut})
+
+    assert verdict.suspects == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"), [("step 8\n", Cause.RANK_LOST), ("training finished\n", Cause.INCONCLUSIVE)]
+)
+def test_the_only_rank_that_did_not_mention_a_closed_connection_went_first(
+    tmp_path: Path, last: str, cause: Cause
+) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 1, 3)} | {2: last}
+
+    assert diagnose(tmp_path, logs(said)).cause is cause
+
+
+def test_a_node_whose_agent_was_told_to_stop_was_taken_away(tmp_path: Path) -> None:
+    told = "W1116 02:07:38.114000 6817 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+    lost = "".join(f"[default{local}]:rank {4 + local} on cpu-2\n" for local in range(4)) + told
+    other = "".join(f"[default{rank}]:rank {rank} on cpu-1\n" for rank in range(4)) + "".join(
+        raised(r, CLOSED) for r in range(4)
+    )
+
+    verdict = diagnose(tmp_path, {"console_a.log": other, "console_b.log": lost})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (4, 5, 6, 7))
+
+
+def test_the_first_attempt_s_failure_goes_before_the_table_of_the_last(tmp_path: Path) -> None:
+    line = "E1116 02:03:3{}.548000 6072 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) local_rank: {} (pid: 6081) of binary: python\n"
+    table = torchrun_table((0, 1), (1, -15), (2, -15), (3, -15))
+
+    verdict = diagnose(tmp_path, {"console.log": line.format(1, -9, 2) + line.format(7, 1, 0) + table})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
