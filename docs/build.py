@@ -206,6 +206,7 @@ def render_scored() -> str:
         [
             _SCORED_HEAD,
             f"## In numbers\n\n{_numbers(scores)}",
+            f"## Less and damaged evidence\n\n{_swept()}",
             f"## Truth against verdict\n\n{_confusion(scores)}",
             f"## Every case\n\n{_cases(scores)}",
         ]
@@ -235,6 +236,24 @@ def _numbers(scores: Sequence[Score]) -> str:
         ("first site: right", f"{sites.count('right')} of {len(sites)}"),
     ]
     return _table(("", "cases"), rows)
+
+
+_SWEPT = """\
+`make sweep` makes variants of every case: files lost, cut, renamed and shuffled, dumps taken earlier than others, trimmed
+to active entries, emptied, clocks shifted. Less evidence may weaken a verdict. It must not name another cause or an
+innocent rank: the sweep fails then.
+
+{table}
+*Vanished*: every trace of the fault is gone from what is left (for example the only rank at fault, from gloo dumps that do
+not say how many ranks there were), and the rest is healthy. Last sweep: {variants} variants, seed {seed}.
+"""
+
+
+def _swept() -> str:
+    """What the last `make sweep` counted; docs/swept.json is written by it."""
+    figures = json.loads((DOCS / "swept.json").read_text())
+    table = _table(("outcome", "variants"), figures["counts"].items())
+    return _SWEPT.format(table=table, variants=figures["variants"], seed=figures["seed"])
 
 
 def _confusion(scores: Sequence[Score]) -> str:

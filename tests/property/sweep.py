@@ -1,6 +1,7 @@
 """Thousands of damaged captures of every case: how many verdicts stay right, weaken, or turn wrong. `make sweep`."""
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Cause, Verdict
 from property.variants import Damage, write_variant
 
-OUTCOMES = ("right", "right cause, nobody named", "inconclusive", "unreadable", "other cause", "innocent", "crash")
+WRONG = ("other cause", "innocent", "crash")
+OUTCOMES = ("right", "right cause, nobody named", "inconclusive", "unreadable", "vanished", *WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +88,21 @@ def main() -> None:
     parser.add_argument("--variants", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", nargs="*", help="numbers; all without it")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="the figures as JSON, for docs/scored.md")
     options = parser.parse_args()
     cases = tuple(c for c in load_cases() if not options.cases or c.number in options.cases)
     counts: Counter[str] = Counter()
     for done, outcome in enumerate(sweep(cases, options.variants, options.seed), 1):
         counts[outcome.what] += 1
-        if outcome.what in ("other cause", "innocent", "crash"):
+        if outcome.what in WRONG:
             print(f"{outcome.what}: case {outcome.case} seed {outcome.seed}: {outcome.said}\n    {outcome.damage}")
         if done % 100 == 0:
             print(f"\r{done} of {options.variants}", end="", file=sys.stderr)
     print(*(f"{what}: {count}" for what, count in counts.most_common()), sep="\n")
-    sys.exit(bool(counts["other cause"] + counts["innocent"] + counts["crash"]))
+    if options.write:
+        figures = {"variants": options.variants, "seed": options.seed, "counts": {o: counts[o] for o in OUTCOMES}}
+        options.write.write_text(json.dumps(figures, indent=1) + "\n")
+    sys.exit(any(counts[what] for what in WRONG))
 
 
 if __name__ == "__main__":

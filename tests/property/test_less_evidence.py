@@ -11,6 +11,7 @@ import forkpoint
 from cases import Case, load_cases
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Cause
+from property.sweep import WRONG, try_variant
 
 ALL = load_cases()
 TEXTS = (".txt", ".jsonl")
@@ -90,3 +91,10 @@ def _write(path: Path, data: bytes) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return str(path)
+
+
+def test_a_damaged_variant_of_every_case_names_no_other_cause_and_no_innocent_rank() -> None:
+    """One of each; `make sweep` tries thousands."""
+    wrong = [outcome for case in ALL if (outcome := try_variant(case, seed=3)).what in WRONG]
+
+    assert not wrong

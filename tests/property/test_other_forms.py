@@ -93,6 +93,8 @@ def test_one_kind_of_evidence_alone_never_turns_the_verdict_wrong(case: Case, ki
     except UnreadableInput:
         verdict = None
 
+    # The logs of a job that ran to its end do not tell that it computed something wrong.
+    ran_on = {Cause.HEALTHY} if kind == "log_rank_*" and "no-hang" in case.symptoms else set[Cause]()
     if verdict is not None:
         assert set(verdict.suspects) <= case.guilty, verdict.summary
-        assert verdict.cause in (*case.causes, Cause.INCONCLUSIVE), verdict.summary
+        assert verdict.cause in {*case.causes, Cause.INCONCLUSIVE} | ran_on, verdict.summary

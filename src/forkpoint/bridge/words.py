@@ -40,8 +40,9 @@ def _way(choice: Choice | None) -> str:
     """What a side did at a branch: into its body, into its `else`, or past it."""
     if choice is None or not choice.block:
         return "passed this by"
-    other = getattr(choice.node, "orelse", ())
-    return "took the `else` here" if other and choice.block[0] is other[0] else "went in here"
+    other: object = getattr(choice.node, "orelse", None)
+    in_else = isinstance(other, list) and bool(other) and choice.block[0] is other[0]
+    return "took the `else` here" if in_else else "went in here"
 
 
 def tell_condition(test: ast.expr | None, function: Function) -> str:

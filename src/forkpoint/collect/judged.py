@@ -25,7 +25,7 @@ def judged(files: Sequence[Copied], root: Path, local: frozenset[str]) -> tuple[
     if capture is None:
         return tuple(_with_damage(file, root) if file.kind is FileKind.DUMP else file for file in grown)
     begin, used = _begin(capture), {trace.file: trace for trace in capture.traces}
-    said = {problem.file: problem.text for problem in reversed(capture.problems)}
+    said = {one.file: one.why for one in capture.set_aside}
     return tuple(
         _with_capture(file, root, used, said) if file.kind is FileKind.DUMP else _with_age(file, begin)
         for file in grown

@@ -29,7 +29,9 @@ def all_were_interrupted(incident: Incident) -> bool:
 
 
 def all_ended_in_order(incident: Incident) -> bool:
-    """Every rank that is heard says that it was done, or that its process group was taken down."""
+    """Who started the job saw it succeed; or every rank that is heard says that it was done, or took its groups down."""
+    if any(e.kind is LogKind.FINISHED for e in incident.capture.events):
+        return True
     ends, logs = incident.capture.log_ends, incident.capture.logs
     done = {rank for file, rank in logs if file in ends and ends[file].done is not None}
     done |= {e.rank for e in incident.capture.events if e.kind is LogKind.LEFT}

@@ -55,12 +55,13 @@ def find(incident: Incident) -> Iterator[Finding]:
     ranks = tuple(d.rank for d in lost)
     divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
     where = f" while others wait at {describe_slot(divergence)}" if divergence else ""
+    told = _tell(lost[0])
     yield Finding(
         detector=NAME,
         cause=Cause.RANK_LOST,
         suspects=ranks,
         confidence=min(_confidence(d, incident) for d in lost),
-        summary=f"{name_ranks(ranks)} {_tell(lost[0])}{where}",
+        summary=f"{name_ranks(ranks)} {told}{where}" if where else f"{name_ranks(ranks)} {told.rstrip(',')}",
         action=_action(lost),
         evidence=(
             *(e for d in lost[:4] for e in _cite(d, incident)),

@@ -52,7 +52,11 @@ def read_rank_states(text: str, name: str) -> RankStates:
     top = pairs(raw, MAX_RANKS)
     size = whole(top.get("world_size"))
     return RankStates(
-        events=(*_stall(top, name), *(e for state in _items(top, "ranks") for e in _events(state, name))),
+        events=(
+            *_stall(top, name),
+            *_end(top, name),
+            *(e for state in _items(top, "ranks") for e in _events(state, name)),
+        ),
         groups=tuple(
             (_text(g.get("name")), tuple(sorted(wholes(g.get("ranks"), MAX_RANKS)))) for g in _items(top, "groups")
         ),
@@ -88,6 +92,12 @@ def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
     if top.get("stalled") is not True or not isinstance(still, int | float):
         return ()
     return (LogEvent(LogKind.STOOD_STILL, name, 1, None, f"nothing has moved on any rank for {still:.0f} s"),)
+
+
+def _end(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:
+    if whole(top.get("exit_code")) != 0:
+        return ()
+    return (LogEvent(LogKind.FINISHED, name, 1, None, "the command that ran the job ended with exit code 0"),)
 
 
 def _events(state: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:

@@ -10,7 +10,7 @@ from forkpoint.detectors.confidence import LIKELY
 from forkpoint.detectors.interruptions import all_ended_in_order, all_were_interrupted, find_failures
 from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
 from forkpoint.detectors.refusal import find_refusal
-from forkpoint.judge.from_logs import speak_from_logs, written_dumps
+from forkpoint.judge.from_logs import fetch_written, speak_from_logs
 from forkpoint.judge.from_values import speak_from_values
 from forkpoint.judge.known import known_hints
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -96,7 +96,7 @@ def _well_by_logs(incident: Incident) -> str | None:
     if incident.timeline.traces or find_failures(incident) or stands_still(incident):
         return None
     if all_ended_in_order(incident):
-        return "Every rank that is heard says that it was done, and no failure is told after that."
+        return "The job ended in order, and no failure is told after that."
     if all_were_interrupted(incident):
         return "A person interrupted the job: every rank was at the same place, and no failure is told before."
     return None
@@ -215,9 +215,8 @@ def _missing(incident: Incident) -> str:
 def _wanted(incident: Incident) -> tuple[str, ...]:
     """What would decide, as commands with this job's ranks in them."""
     absent = without_dumps(incident)
-    written = written_dumps(incident)
-    wanted = [*(f"fetch {path}: rank {rank}'s log says that it wrote its dump there" for rank, path in written)]
-    if absent and not written:
+    wanted = [*fetch_written(incident)]
+    if absent and not wanted:
         wanted.append(
             f"the dumps of {name_ranks(absent)} (beside the others: forkpoint diagnose DIR), or the end of their logs"
         )

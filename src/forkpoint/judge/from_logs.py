@@ -54,11 +54,13 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
     return tuple(few) if len(waiting) > len(few) + len(unheard) + incident.timeline.unseen else ()
 
 
-def written_dumps(incident: Incident) -> tuple[tuple[int, str], ...]:
-    """Ranks whose logs say where they wrote their dumps, of those of which none was given."""
+def fetch_written(incident: Incident) -> tuple[str, ...]:
+    """The dumps that logs say were written, of ranks of which none was given: a step, or nothing."""
     absent = without_dumps(incident)
     told = {e.rank: path for e in incident.capture.events if e.kind is LogKind.DUMPED and (path := e.detail("path"))}
-    return tuple((rank, path.rstrip(".")) for rank, path in sorted(told.items()) if rank in absent)
+    written = [f"{path.rstrip('.')} (rank {rank})" for rank, path in sorted(told.items()) if rank in absent]
+    more = f" and {len(written) - _FETCHED} more" if len(written) > _FETCHED else ""
+    return (f"fetch {', '.join(written[:_FETCHED])}{more}: logs say that the dumps lie there",) if written else ()
 
 
 def state_logs(view: LogView, incident: Incident) -> str:
@@ -96,9 +98,8 @@ def state_unnamed(events: tuple[LogEvent, ...]) -> str:
 
 def wanted_after_logs(incident: Incident, work: Work | None) -> tuple[str, ...]:
     """What the logs themselves ask for first."""
-    written = written_dumps(incident)
-    wanted = [f"fetch {path}: rank {rank}'s log says that it wrote its dump there" for rank, path in written[:_FETCHED]]
-    if not written and any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
+    wanted = [*fetch_written(incident)]
+    if not wanted and any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
         wanted.append(
             "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
             "   # the log says that nothing was recorded"

@@ -71,6 +71,8 @@ class LogKind(StrEnum):
     """Taking down its process groups began."""
     LEFT = "left"
     """Its process group was taken down in order: the program ended."""
+    FINISHED = "finished"
+    """Whoever started the job saw it end with exit code 0."""
     STALLED = "stalled"
     """An observer of the live job saw nothing move for longer than it was told to wait."""
     GPU_FAULT = "gpu-fault"

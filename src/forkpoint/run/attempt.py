@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forkpoint.errors import UsageError
+from forkpoint.model.ranks_file import render_ranks
 from forkpoint.run.decision import Decision
 from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
 from forkpoint.run.folders import ANYWHERE, DUMP_PREFIX, Place, make_place, node_name, remove_place
@@ -22,6 +23,8 @@ from forkpoint.run.torch_release import find_torch
 
 ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
 
+_ENDED = "ranks.json"
+"""Beside the logs of each node: how the command ended there."""
 _LEFT_GRACE_S = 5.0
 """For processes that the job itself left behind."""
 
@@ -60,6 +63,8 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: Settin
     finally:  # somebody may lose patience with us
         left = tuple(sorted(end_processes(start.run, min(settings.grace_s, _LEFT_GRACE_S))))
     job.finish_copies()
+    told = render_ranks(None, None, stalled=False, exit_code=ended.code)
+    (place.node / _ENDED).write_text(told, encoding="utf-8")
     if is_success:
         kept = settings.keep or not remove_place(place)
         return Attempt(number, place.attempt, ended, Decision(0, "it succeeded"), left=left, kept=kept)
