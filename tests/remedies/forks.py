@@ -43,7 +43,7 @@ def offered_at(folder: Path, kind: ForkKind, *lines: int, file: str = "train.py"
 
 
 def _step(node: ast.AST, function: Function, analysis: Analysis) -> Step | None:
-    for branch in analysis.ways.branches(function):
+    for branch in analysis.branches.of(function):
         if branch.node is node:
             inside = [step for arm in branch.arms for step in arm.steps]
             outside = [step for arm in branch.arms for way in sorted(arm.may_leave) for step in skipped(branch, way)]

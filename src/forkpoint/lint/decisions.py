@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
-from forkpoint.source.branches import Arm, Branch, Step, skipped
+from forkpoint.source.branches import Arm, Branch, Step, guards, skipped
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import last_word
 from forkpoint.source.value import Reasons, strength_of
 from forkpoint.source.words import is_rank_word
 
@@ -51,7 +52,7 @@ def unequal_branches(analysis: Analysis) -> tuple[Unequal, ...]:
 def _all_unequal(analysis: Analysis) -> Iterator[Unequal]:
     called_on_some = _called_on_some(analysis)
     for function in analysis.communicating():
-        branches = list(analysis.ways.branches(function))
+        branches = list(analysis.branches.of(function))
         paired = set[ast.AST]() if function in called_on_some else _pairs(branches)
         for branch in branches:
             if branch.node in paired:
@@ -83,7 +84,7 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
 
 
 def _is_guarded(call: ast.Call, function: Function, analysis: Analysis) -> bool:
-    for test in analysis.ways.guards(call, function):
+    for test in guards(call, function):
         reasons = analysis.differences.test(test, function).reasons
         if any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons):
             return True
@@ -173,18 +174,12 @@ def _side(test: ast.expr) -> bool | None:
         case ast.UnaryOp(op=ast.Not()):
             inner = _side(test.operand)
             return None if inner is None else not inner
-        case ast.Compare(ops=[ast.Eq() | ast.In()]) if _is_rank(test.left):
+        case ast.Compare(ops=[ast.Eq() | ast.In()]) if is_rank_word(last_word(test.left)):
             return True
-        case ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.Gt()]) if _is_rank(test.left):
+        case ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.Gt()]) if is_rank_word(last_word(test.left)):
             return False
         case ast.BoolOp():
             sides = {s for v in test.values if (s := _side(v)) is not None}
             return sides.pop() if len(sides) == 1 else None
         case _:
-            return True if _is_rank(test) else None
-
-
-def _is_rank(expr: ast.expr) -> bool:
-    inner = expr.func if isinstance(expr, ast.Call) else expr
-    name = inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else ""
-    return is_rank_word(name)
+            return True if is_rank_word(last_word(test)) else None

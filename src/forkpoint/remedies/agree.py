@@ -4,11 +4,12 @@ import ast
 from dataclasses import dataclass
 
 from forkpoint.bridge.fork import Fork
-from forkpoint.remedies.place import free_name, names_set_in
+from forkpoint.remedies.place import free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import AGREE
 from forkpoint.remedies.torch_names import torch_names
 from forkpoint.source.code import Module
+from forkpoint.source.syntax import names_set_in
 
 _SAYS = {
     "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),

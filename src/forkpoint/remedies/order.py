@@ -3,11 +3,10 @@
 import ast
 
 from forkpoint.bridge.fork import Fork, ForkKind
-from forkpoint.remedies.place import ancestors
 from forkpoint.remedies.together import made_of
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word
 
 
 def unordered_loop(fork: Fork, analysis: Analysis) -> ast.For | None:

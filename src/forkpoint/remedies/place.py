@@ -2,42 +2,10 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 from forkpoint.remedies.edit import Edit, end_of, insertion
-from forkpoint.source.code import Function, Module
-
-_BLOCKS = ("body", "orelse", "finalbody")
-_MAX_TEXT = 80
-
-
-@lru_cache(maxsize=64)
-def _parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
-    """Kept for the functions that are looked at now: each is asked about dozens of times."""
-    return {child: node for node in ast.walk(root) for child in ast.iter_child_nodes(node)}
-
-
-def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """(what stands around, what of it holds the node), innermost first."""
-    above = _parents(function.node)
-    while node in above:
-        yield above[node], node
-        node = above[node]
-
-
-def statement_of(node: ast.AST, function: Function) -> ast.stmt | None:
-    """The statement that holds an expression; a statement is its own."""
-    if isinstance(node, ast.stmt):
-        return node
-    return next((outer for outer, _ in ancestors(node, function) if isinstance(outer, ast.stmt)), None)
-
-
-def block_of(statement: ast.stmt, function: Function) -> list[ast.stmt]:
-    """The statements among which it stands."""
-    around = next((outer for outer, _ in ancestors(statement, function)), function.node)
-    blocks = (getattr(around, name, []) for name in _BLOCKS)
-    return next((b for b in blocks if isinstance(b, list) and statement in b), [])
+from forkpoint.source.code import Module
 
 
 def indent_of(node: ast.stmt | ast.expr, module: Module) -> str | None:
@@ -83,30 +51,8 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
-
-
 def free_name(name: str, module: Module) -> str:
     """One that the module does not use yet."""
     while re.search(rf"\b{name}\b", module.text):
         name += "_"
     return name
-
-
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Without those of functions and classes defined in it."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield child
-            yield from own_nodes(child)
-
-
-def names_in(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def names_set_in(nodes: Sequence[ast.stmt]) -> set[str]:
-    return {
-        n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
-    }

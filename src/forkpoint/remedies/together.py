@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from forkpoint.bridge.fork import Fork
-from forkpoint.remedies.place import ancestors
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Strength
-from forkpoint.source.branches import Branch, leaving, skipped
+from forkpoint.source.branches import Branch, skipped
 from forkpoint.source.code import Class, Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.flow import exit_of
+from forkpoint.source.syntax import ancestors, last_word
 from forkpoint.source.value import Reasons, strength_of
 from forkpoint.source.words import is_rank_word
 
@@ -70,7 +70,7 @@ def is_paired(fork: Fork, analysis: Analysis) -> bool:
         branch.node is not fork.node
         and asks_for_rank(branch.test, fork.function, analysis)
         and any(step.key == key for arm in branch.arms for step in arm.steps)
-        for branch in analysis.ways.branches(fork.function)
+        for branch in analysis.branches.of(fork.function)
     )
 
 
@@ -117,7 +117,7 @@ def parted_before(
     return next(
         (
             branch
-            for branch in analysis.ways.branches(function)
+            for branch in analysis.branches.of(function)
             if branch.node.lineno < line
             and branch.node not in around
             and _parts(branch)
@@ -129,14 +129,14 @@ def parted_before(
 
 def is_about_order(node: ast.AST, function: Function, analysis: Analysis) -> bool:
     """All arms of the branch make the same calls, in another order."""
-    branch = next((b for b in analysis.ways.branches(function) if b.node is node), None)
+    branch = analysis.branches.at(node, function)
     keys = [[step.key for step in arm.steps] for arm in branch.arms] if branch else [[]]
     return bool(keys[0]) and all(sorted(k) == sorted(keys[0]) for k in keys) and any(k != keys[0] for k in keys)
 
 
 def matters(fork: Fork, analysis: Analysis) -> bool:
     """Some communication depends on the branch: it stands in an arm, or an arm leaves before it."""
-    branch = next((b for b in analysis.ways.branches(fork.function) if b.node is fork.node), None)
+    branch = analysis.branches.at(fork.node, fork.function)
     if fork.step is not None or branch is None:
         return fork.step is not None
     return any(arm.steps or any(skipped(branch, way) for way in arm.may_leave) for arm in branch.arms)
@@ -144,7 +144,7 @@ def matters(fork: Fork, analysis: Analysis) -> bool:
 
 def leaves(node: ast.If | ast.While) -> bool:
     """One of its arms ends with `return`, `continue` or `break`."""
-    return bool({leaving(node.body), leaving(node.orelse)} & {"return", "continue", "break"})
+    return bool({exit_of(node.body), exit_of(node.orelse)} & {"return", "continue", "break"})
 
 
 def _parts(branch: Branch) -> bool:

@@ -36,6 +36,13 @@ class Module:
         lines[0] = lines[0][node.col_offset :]
         return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
 
+    def function_at(self, line: int) -> "Function | None":
+        """The innermost function whose body contains the line; None beyond the end of the file."""
+        inside = [f for f in self.functions.values() if f is not self.top and f.contains(line)]
+        if inside:
+            return max(inside, key=lambda f: f.line)
+        return self.top if line <= len(self.lines) else None
+
 
 @dataclass(slots=True, eq=False)
 class Class:
@@ -87,6 +94,9 @@ class Function:
     @property
     def body(self) -> list[ast.stmt]:
         return self.node.body
+
+    def contains(self, line: int) -> bool:
+        return bool(self.body) and self.body[0].lineno <= line <= (self.body[-1].end_lineno or 0)
 
     def decorators(self) -> list[ast.expr]:
         return [] if isinstance(self.node, ast.Module) else self.node.decorator_list

@@ -8,15 +8,7 @@ from forkpoint.source.apis import Api, Origin, Source, Strength, known_apis
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
-from forkpoint.source.syntax import (
-    all_arguments,
-    bound_names,
-    is_mask,
-    is_minus_one,
-    last_word,
-    receiver_fits,
-    shortened,
-)
+from forkpoint.source.syntax import all_arguments, is_mask, is_minus_one, last_word, names_in, receiver_fits, shortened
 from forkpoint.source.value import (
     EQUAL,
     MADE_EQUAL,
@@ -216,7 +208,7 @@ class Expressions:
         kept = dict(self._scope.env)
         for generator in node.generators:
             iterated = self.value(generator.iter)
-            self._scope.env.update(dict.fromkeys(bound_names(generator.target), self.element(generator.iter, iterated)))
+            self._scope.env.update(dict.fromkeys(names_in(generator.target), self.element(generator.iter, iterated)))
             tests = [self.value(test) for test in generator.ifs]
             extent |= iterated.extent.union(*(t.reasons for t in tests))
             content.append(

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from forkpoint.source.apis import Origin, Strength
-from forkpoint.source.branches import leaving
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.exceptions import is_alike
 from forkpoint.source.expressions import Expressions
 from forkpoint.source.facts import Facts
+from forkpoint.source.flow import exit_of
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, is_property
+from forkpoint.source.syntax import argument_for, is_property, is_raised_on_all_ranks
 from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Reason, Value, decided_by, join, settle
 
 
@@ -198,10 +197,10 @@ class Walk:
         for arm in arms:
             self.env = dict(before)
             self._block(arm)
-            if leaving(arm) is None:
+            if exit_of(arm) is None:
                 ends.append(self.env)
         self.context = context
-        if decision.says_something and any(leaving(arm) == "return" for arm in arms):
+        if decision.says_something and any(exit_of(arm) == "return" for arm in arms):
             self._facts.exits = join(self._facts.exits, decision)
         # Where all other arms leave, whoever comes here took the same one.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
@@ -230,7 +229,7 @@ class Walk:
             # As if the body had run: only what a handler sets itself tells who was in it.
             self.env = {**tried, **({handler.name: UNKNOWN} if handler.name else {})}
             self._block(handler.body)
-            if leaving(handler.body) is None:
+            if exit_of(handler.body) is None:
                 ends.append(self.env)
         self.env = _merge(tried, ends, UNKNOWN) if len(ends) > 1 else tried
         self._flags(node)
@@ -239,7 +238,7 @@ class Walk:
     def _flags(self, node: ast.Try | ast.TryStar) -> None:
         """`ok = False` in a handler tells who was in it."""
         for handler in node.handlers:
-            for statement in () if is_alike(handler) else handler.body:
+            for statement in () if is_raised_on_all_ranks(handler) else handler.body:
                 if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
                     for target in statement.targets:
                         if isinstance(target, ast.Name):

@@ -15,13 +15,12 @@ from typing import Literal
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check, Claim, Status
-from forkpoint.agent.claims.decisions import Deciding, Line, deciding_at, find_line
-from forkpoint.agent.claims.reached import decides
+from forkpoint.agent.claims.decisions import Line, deciding_at, find_line
 from forkpoint.agent.claims.wording import named, number
 from forkpoint.agent.tools.answers import fact
-from forkpoint.remedies.place import ancestors
 from forkpoint.source.apis import Kind
-from forkpoint.source.syntax import last_word
+from forkpoint.source.dependence import decides
+from forkpoint.source.syntax import DecidingNode, ancestors, last_word
 
 
 class Guards(Claim):
@@ -62,12 +61,12 @@ _ANSWERS = {
 }
 
 
-def _answer(nodes: list[Deciding], calls: list[ast.Call], line: Line) -> bool | None:
+def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> bool | None:
     answers = {_quiets(n, c, line) or decides(n, c, line.function) for n in nodes for c in calls}
     return next(a for a in (True, None, False) if a in answers)
 
 
-def _quiets(node: Deciding, call: ast.Call, line: Line) -> bool:
+def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
     """`with no_sync() if more else nullcontext():` decides whether a pass in it communicates."""
     api = line.analysis.communication.api(call, line.function)
     if not isinstance(node, ast.IfExp) or api is None or api.kind is not Kind.IMPLICIT:

@@ -27,7 +27,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         if not _runs_per_item(function, analysis):
             continue
-        steps = analysis.ways.steps(function.body, function)
+        steps = analysis.branches.steps(function.body, function)
         step = next((s for s in steps if s.reach.api.kind in {Kind.COLLECTIVE, Kind.SETUP}), None)
         if step is not None:
             yield violation(

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
-from forkpoint.lint.rules.exception_swallowed import tries
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
+from forkpoint.source.syntax import tries
 from forkpoint.source.tell import name_step
 
 CODE = "collective-in-handler"
@@ -31,7 +31,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if node.finalbody:
                 places.append(("finally", node.finalbody, node.finalbody[0]))
             for word, body, at in places:
-                steps = [s for s in analysis.ways.steps(body, function) if s.reach.api.kind is not Kind.SETUP]
+                steps = [s for s in analysis.branches.steps(body, function) if s.reach.api.kind is not Kind.SETUP]
                 if steps:
                     yield violation(
                         CODE,

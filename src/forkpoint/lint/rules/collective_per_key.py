@@ -17,9 +17,8 @@ from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
-from forkpoint.source.branches import Loop
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import Loop, last_word, loops
 from forkpoint.source.tell import name_step
 
 CODE = "collective-per-key"
@@ -27,8 +26,8 @@ CODE = "collective-per-key"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = analysis.ways.steps(loop.body, function)
+        for loop in loops(function):
+            steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if s.reach.api.kind is Kind.COLLECTIVE), None)
             if step is None or not _is_over_keys(loop):
                 continue

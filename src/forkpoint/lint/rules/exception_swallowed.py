@@ -16,10 +16,9 @@ from forkpoint.lint.describe import relate, violation
 from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.branches import Step, leaving
-from forkpoint.source.code import Function
-from forkpoint.source.exceptions import is_alike
-from forkpoint.source.syntax import own_nodes
+from forkpoint.source.branches import Step
+from forkpoint.source.flow import exit_of
+from forkpoint.source.syntax import is_raised_on_all_ranks, tries
 from forkpoint.source.tell import name_step
 
 CODE = "exception-swallowed"
@@ -28,11 +27,11 @@ CODE = "exception-swallowed"
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         for node in tries(function):
-            steps = [s for s in analysis.ways.steps(node.body, function) if not _is_setup(s)]
+            steps = [s for s in analysis.branches.steps(node.body, function) if not _is_setup(s)]
             if not steps:
                 continue
             for handler in node.handlers:
-                if is_alike(handler) or _ends_rank(handler.body):
+                if is_raised_on_all_ranks(handler) or _ends_rank(handler.body):
                     continue
                 name = ast.unparse(handler.type) if handler.type is not None else "any exception"
                 yield violation(
@@ -45,17 +44,13 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 )
 
 
-def tries(function: Function) -> Iterator[ast.Try]:
-    yield from (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
-
-
 def _is_setup(step: Step) -> bool:
     return step.reach.api.kind in {"setup", "teardown"}
 
 
 def _ends_rank(body: list[ast.stmt]) -> bool:
     """It raises, exits or aborts, at least at its end."""
-    return leaving(body) == "raise" or any(isinstance(n, ast.Raise) for s in body for n in ast.walk(s))
+    return exit_of(body) == "raise" or any(isinstance(n, ast.Raise) for s in body for n in ast.walk(s))
 
 
 def _can_fail_first(node: ast.Try, steps: list[Step]) -> bool:

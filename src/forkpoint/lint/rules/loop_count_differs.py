@@ -18,6 +18,7 @@ from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
 from forkpoint.source.branches import Step
+from forkpoint.source.syntax import loops
 from forkpoint.source.tell import name_step
 from forkpoint.source.value import Reasons, strength_of
 
@@ -26,8 +27,8 @@ CODE = "loop-count-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = analysis.ways.steps(loop.body, function)
+        for loop in loops(function):
+            steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if _is_explicit(s)), None)
             if step is None:
                 continue

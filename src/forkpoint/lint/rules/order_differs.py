@@ -17,8 +17,8 @@ from forkpoint.lint.rule import Rule
 from forkpoint.lint.violation import Edit, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind, Origin, Strength
-from forkpoint.source.branches import Loop
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import Loop, loops
 from forkpoint.source.tell import name_step
 from forkpoint.source.value import strength_of
 
@@ -27,8 +27,8 @@ CODE = "order-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = [s for s in analysis.ways.steps(loop.body, function) if s.reach.api.kind is not Kind.SETUP]
+        for loop in loops(function):
+            steps = [s for s in analysis.branches.steps(loop.body, function) if s.reach.api.kind is not Kind.SETUP]
             if isinstance(loop, ast.While) or not steps:
                 continue
             extent = analysis.differences.test(loop.iter, function).extent

@@ -24,7 +24,7 @@ CODE = "raise-on-some-ranks"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for branch in analysis.ways.branches(function):
+        for branch in analysis.branches.of(function):
             step = next((s for s in branch.after if s.reach.api.kind is Kind.COLLECTIVE), None)
             raised = _raised(branch)
             if step is None or raised is None:

@@ -33,7 +33,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         return
     at, seconds = short
     for function in analysis.communicating():
-        for branch in analysis.ways.branches(function):
+        for branch in analysis.branches.of(function):
             reasons = analysis.differences.test(branch.test, function).reasons
             if not any(r.origin is Origin.RANK for r in reasons) or branch.arms[0].steps or not branch.after:
                 continue

@@ -11,10 +11,10 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement, group_at
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import asks_for_rank, come_together, is_about_order, leaves, matters
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})
 _PRESENT = frozenset(
@@ -44,7 +44,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     edits = wrapping(node.test, f"{agreed.name}(", f"{agreed.argument})")
     patch = scene.patch(module, [definitions(module, [agreed.text]), *edits])
     who = "only if all ranks do" if of_all else "if one rank does"
-    text, where = short(module.source(node.test)), scene.where(module, node)
+    text, where = shortened(module.source(node.test)), scene.where(module, node)
     title = f"Agree on `{text}` ({where}) before acting on it: all ranks take that way {who}. It costs one small all_reduce."
     return Fix(title, patch) if patch else None
 

@@ -9,11 +9,12 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import block_of, definitions, free_name, short, statement_of
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import OF_RANK_0
 from forkpoint.remedies.together import come_together
 from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.syntax import block_of, shortened, statement_of
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -28,7 +29,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     name = free_name("of_rank_0", module)
     text = OF_RANK_0.format(name=name, **torch_names(module).fields)
     patch = scene.patch(module, [definitions(module, [text]), *wrapping(made, f"{name}(", ")")])
-    title = f"Take `{short(module.source(made))}` ({scene.where(module, made)}) from rank 0 on all ranks."
+    title = f"Take `{shortened(module.source(made))}` ({scene.where(module, made)}) from rank 0 on all ranks."
     return Fix(title, patch) if patch else None
 
 

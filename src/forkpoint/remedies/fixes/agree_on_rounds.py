@@ -10,11 +10,11 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement, group_at
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, free_name, names_in, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_STEP
 from forkpoint.remedies.together import come_together
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, names_in, shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -35,7 +35,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         texts = [agreed.text, IN_STEP.format(name=name, agree=agreed.name, **options)]
         edits = wrapping(loop.iter, f"{name}(", f"{agreed.argument})")
     patch = scene.patch(module, [definitions(module, texts), *edits])
-    text, where = short(module.source(loop.iter)), scene.where(module, loop)
+    text, where = shortened(module.source(loop.iter)), scene.where(module, loop)
     how = "before the loop" if length is not None else "in each round"
     title = (
         f"Agree {how} on how often to go through `{text}` ({where}): as often as the rank with the fewest rounds. "

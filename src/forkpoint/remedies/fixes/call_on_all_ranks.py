@@ -10,13 +10,13 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import Edit, end_of, insertion, replacement
-from forkpoint.remedies.place import ancestors, free_name, indent_of, names_in, names_set_in, short
+from forkpoint.remedies.place import free_name, indent_of
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import asks_for_rank, come_together, is_paired
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Kind
 from forkpoint.source.code import Function, Module
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, names_in, names_set_in, shortened
 
 _KEPT = (
     ast.Call | ast.keyword | ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.List | ast.Dict
@@ -41,7 +41,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         return None
     edits = _edits(branch, statement, step.call, indent, module)
     patch = scene.patch(module, edits) if edits else None
-    text, where = short(module.source(step.call)), scene.where(module, step.call)
+    text, where = shortened(module.source(step.call)), scene.where(module, step.call)
     moved = "out of the branch" if _is_for_its_own_sake(statement) else "before the branch, which uses the result"
     return Fix(f"Let every rank call `{text}` ({where}), {moved}.", patch) if patch else None
 
@@ -49,7 +49,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
 def _is_safe(branch: ast.If, statement: ast.stmt, fork: Fork, analysis: Analysis) -> bool:
     step, function = fork.step, fork.function
     assert step is not None
-    alone = len(analysis.ways.steps([*branch.body, *branch.orelse], function)) == 1
+    alone = len(analysis.branches.steps([*branch.body, *branch.orelse], function)) == 1
     begins = function.module.lines[branch.lineno - 1].lstrip().startswith(b"if")
     if not (alone and begins) or step.reach.api.kind is not Kind.COLLECTIVE or step.group:
         return False

@@ -2,10 +2,9 @@
 
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.place import short
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import is_paired, matters
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 _NO_CALL = "At {where}, look at what only some ranks do here: bound it, or make it ready before the step in which the others wait."
 _PAIRED = (
@@ -34,7 +33,7 @@ _WORDS = {
 
 def offer(fork: Fork, scene: Scene) -> Fix:
     where = scene.where(fork.function.module, fork.node)
-    step = f" of {short(last_word(fork.step.call))}()" if fork.step else ""
+    step = f" of {shortened(last_word(fork.step.call))}()" if fork.step else ""
     return Fix(_words(fork, scene).format(where=where, step=step, function=f"{fork.function.short}()"))
 
 

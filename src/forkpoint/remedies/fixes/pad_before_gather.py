@@ -8,10 +8,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import replacement
-from forkpoint.remedies.place import definitions, free_name, statement_of
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import GATHER_UNEVEN
 from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.syntax import statement_of
 
 _PASSED_ON = frozenset({"group"})
 

@@ -13,13 +13,13 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, free_name, own_nodes, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import RAISE_TOGETHER
 from forkpoint.remedies.together import come_together
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Class, Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, own_nodes, shortened
 
 _DEPTH = 4
 _TAKES_TEXT = frozenset({
@@ -49,7 +49,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     texts = [agreed.text, RAISE_TOGETHER.format(name=name, agree=agreed.name)]
     edits = handed_over(call, f"{name}({error}", module)
     patch = scene.patch(module, [definitions(module, texts), *edits]) if edits else None
-    text, where = short(module.source(call)), scene.where(module, call)
+    text, where = shortened(module.source(call)), scene.where(module, call)
     title = (
         f"Raise `{error}` on all ranks if `{text}` ({where}) raises it on one: all of them skip the step, and what the "
         "others had done of it is lost."

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, free_name, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_BACKGROUND
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import ancestors, shortened
 
 _DEPTH = 4
 
@@ -32,7 +33,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     name = free_name("in_background", module)
     edits = handed_over(call, f"{name}(", module)
     patch = scene.patch(module, [definitions(module, [IN_BACKGROUND.format(name=name)]), *edits]) if edits else None
-    text, where = short(module.source(call)), scene.where(module, call)
+    text, where = shortened(module.source(call)), scene.where(module, call)
     title = (
         f"Run `{text}` ({where}) in a thread, on a copy, so that the other ranks do not wait for it. What it waits for is "
         "not cured: work that never finishes is lost."

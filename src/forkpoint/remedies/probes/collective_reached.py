@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.divergence import PartingKind, Role
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.place import ancestors, definitions, line_before, statement_of
+from forkpoint.remedies.place import definitions, line_before
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import is_paired, meet
 from forkpoint.source.apis import Kind
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, statement_of
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.CAUGHT, ForkKind.HELD})
 

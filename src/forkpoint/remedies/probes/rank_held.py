@@ -9,12 +9,12 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import WITHIN
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, shortened
 
 _DEPTH = 3
 
@@ -25,7 +25,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
         return None
     call, function = held
     module = function.module
-    where, text = scene.where(module, call), short(module.source(call))
+    where, text = scene.where(module, call), shortened(module.source(call))
     what = f"`{text}` ({where})"
     edits = handed_over(call, f"_forkpoint_within({what!r}", module)
     patch = scene.patch(module, [definitions(module, [WITHIN]), *edits]) if edits else None
@@ -34,7 +34,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
 
 
 def _held_call(node: ast.AST, function: Function, analysis: Analysis, depth: int) -> tuple[ast.Call, Function] | None:
-    """The call in which the rank is. Of a loop that polls each round is short: it is the call of its function."""
+    """The call in which the rank is. Of a loop that polls each round is shortened: it is the call of its function."""
     call = next((n for n in ast.walk(_head(node)) if isinstance(n, ast.Call)), None)
     loops = any(isinstance(outer, ast.While | ast.For) for outer, _ in ancestors(node, function))
     if call is not None and last_word(call) != "sleep" and not (loops and _polls(node, function)):

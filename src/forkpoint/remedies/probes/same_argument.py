@@ -8,11 +8,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import meet
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 _ALIKE = frozenset({
     "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "reduce", "reduce_scatter", "reduce_scatter_tensor",
@@ -28,7 +28,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     if not meet(call, fork.function, scene.analysis):
         return None
     module = fork.function.module
-    where, text = scene.where(module, call), short(module.source(passed))
+    where, text = scene.where(module, call), shortened(module.source(passed))
     what = f"`{text}` of {last_word(call)} ({where})"
     edits = wrapping(passed, f"_forkpoint_same({what!r}, ", f"{scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])

@@ -10,10 +10,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import asks_for_rank, is_paired, leaves, matters, meet, parted_before
+from forkpoint.source.syntax import shortened
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})
 
@@ -28,7 +29,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
         return None
     if not meet(node, fork.function, scene.analysis):
         return None
-    where, text = scene.where(module, node), short(module.source(decides))
+    where, text = scene.where(module, node), shortened(module.source(decides))
     what = f"`{text}` ({where})"
     edits = wrapping(decides, f"_forkpoint_same({what!r}, bool(", f"){scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])

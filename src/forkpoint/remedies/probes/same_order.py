@@ -7,10 +7,11 @@ from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
 from forkpoint.remedies.order import unordered_loop
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import meet
+from forkpoint.source.syntax import shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Probe | None:
@@ -20,7 +21,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     if not meet(loop, fork.function, scene.analysis):
         return None
     module = fork.function.module
-    where, text = scene.where(module, loop), short(module.source(loop.iter))
+    where, text = scene.where(module, loop), shortened(module.source(loop.iter))
     what = f"order of `{text}` ({where})"
     edits = wrapping(loop.iter, f"_forkpoint_same({what!r}, list(", f"){scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])
