@@ -19,7 +19,7 @@ from forkpoint.bridge.why import how_caught, how_different
 from forkpoint.model.verdict import Cause
 from forkpoint.remedies import remedies
 from forkpoint.remedies.scene import Scene
-from forkpoint.source.branches import Branch, Step, skipped
+from forkpoint.source.branches import Branch, CommStep, skipped
 from forkpoint.source.syntax import DecidingNode, ancestors
 from forkpoint.source.value import NO_REASONS
 
@@ -120,7 +120,7 @@ def _fork(node: DecidingNode, line: Line) -> Fork | None:
     return Fork(kind, function, node, test, reasons, step, None, 1.0, "named by the model")
 
 
-def _step_of_decision(node: _Forked, line: Line) -> tuple[Step | None, ForkKind]:
+def _step_of_decision(node: _Forked, line: Line) -> tuple[CommStep | None, ForkKind]:
     """The first communication that is done in more rounds, in an arm, or that an arm leaves before."""
     if isinstance(node, ast.While | ast.For | ast.AsyncFor):
         return next(iter(line.analysis.branches.steps(node.body, line.function)), None), ForkKind.LOOP
@@ -134,13 +134,13 @@ def _step_of_decision(node: _Forked, line: Line) -> tuple[Step | None, ForkKind]
     return inside, ForkKind.SKIPPED
 
 
-def _left_out(branch: Branch) -> Iterator[Step]:
+def _left_out(branch: Branch) -> Iterator[CommStep]:
     for arm in branch.arms:
         for way in sorted(arm.may_leave & _LEAVES):
             yield from skipped(branch, way)
 
 
-def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> Step | None:
+def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> CommStep | None:
     """What the handler does, or what its `try` does not come to."""
     tried = next((o for o, _ in ancestors(handler, line.function) if isinstance(o, ast.Try | ast.TryStar)), None)
     blocks = [*handler.body, *(tried.body if tried else ()), *(tried.orelse if tried else ())]

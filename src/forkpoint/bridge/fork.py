@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forkpoint.source.branches import Step
+from forkpoint.source.branches import CommStep
 from forkpoint.source.code import Function
 from forkpoint.source.value import Reasons
 
@@ -38,7 +38,7 @@ class Fork:
     """The condition or range that decides, or the argument that differs."""
     reasons: Reasons
     """Why that can differ by rank; empty if the source does not show it."""
-    step: Step | None
+    step: CommStep | None
     """The communication that only some ranks did."""
     cohort: int | None
     """Index of the cohort that it explains, in the divergence."""

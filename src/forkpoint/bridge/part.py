@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from forkpoint.bridge.places import Chain, StackMap, outermost
-from forkpoint.bridge.sides import Side, Sides
+from forkpoint.bridge.sides import ForkSide, Sides
 from forkpoint.bridge.walk import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.model.op import Stack
 from forkpoint.source.code import Function
@@ -56,7 +56,7 @@ def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
     return list(found.values())
 
 
-def _odd_chain(odd: Side, places: StackMap) -> Chain:
+def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
     chain = places.chain(odd.stack) if odd.op is not None or odd.stack else ()
     if chain or (odd.op is not None and odd.stack is not None):
         return chain
@@ -85,7 +85,7 @@ def _is_backward(called: Called) -> bool:
     return called.op == "backward"
 
 
-def _targets(side: Side, chain: Chain, region: Region, whole: State) -> list[State]:
+def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list[State]:
     if chain:
         state = region.flow.state_of(chain)
         return [state] if state in region.back or state in region.ways else []

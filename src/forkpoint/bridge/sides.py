@@ -16,7 +16,7 @@ from forkpoint.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ForkSide:
     ranks: tuple[int, ...]
     cohort: int | None
     """Its index among the divergence's cohorts."""
@@ -34,8 +34,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    usual: Side
-    odd: Side
+    usual: ForkSide
+    odd: ForkSide
     before: tuple[Stack | None, ...]
     """The calls in the slots before, where the sides still agreed; nearest first."""
     same_rank: bool = False
@@ -89,11 +89,11 @@ def _usual_cohort(divergence: Divergence, odd: int | None) -> int | None:
     return next(iter(issuing or others), None)
 
 
-def _side(place: int, seq: int | None, divergence: Divergence, verdict: Verdict, incident: Incident) -> Side:
+def _side(place: int, seq: int | None, divergence: Divergence, verdict: Verdict, incident: Incident) -> ForkSide:
     cohort = divergence.cohorts[place]
     named = tuple(r for r in cohort.ranks if r in (verdict.suspects or divergence.odd)) or cohort.ranks
     op, stack = _issued(cohort, named[0], seq, divergence, incident)
-    return Side(
+    return ForkSide(
         ranks=named,
         cohort=place,
         op=op,
@@ -134,7 +134,9 @@ def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | N
     return group.track(rank) if group is not None else None
 
 
-def _before(sides: list[Side], seq: int | None, divergence: Divergence, incident: Incident) -> tuple[Stack | None, ...]:
+def _before(
+    sides: list[ForkSide], seq: int | None, divergence: Divergence, incident: Incident
+) -> tuple[Stack | None, ...]:
     """From the usual side, or from the odd one if that has nothing."""
     if seq is None:
         return ()
@@ -162,8 +164,8 @@ def find_message_sides(incident: Incident, divergence: Divergence) -> Sides | No
         return None
     cohorts = {rank in c.ranks: i for i, c in enumerate(divergence.cohorts)}
     peers = tuple(r for r in divergence.channel or () if r != rank)
-    usual = Side(peers, cohorts.get(False), signature.op, stack, None, None, recorded=True)
-    odd = Side((rank,), cohorts.get(True), "a call", after, None, None, recorded=True)
+    usual = ForkSide(peers, cohorts.get(False), signature.op, stack, None, None, recorded=True)
+    odd = ForkSide((rank,), cohorts.get(True), "a call", after, None, None, recorded=True)
     return Sides(usual, odd, (stack,), same_rank=True)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from forkpoint.bridge.places import Chain, CodeLine, StackMap
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Point, Turn
 
@@ -47,7 +47,7 @@ class Called:
     node: ast.Call | None
     op: str | None
     """Set if the call itself communicates; `backward` and `forward` are passes of a wrapped model."""
-    kind: Kind | None
+    kind: ApiKind | None
     callees: tuple[Function, ...] = ()
     certain: bool = True
     """False if it may run another function instead."""
@@ -88,7 +88,7 @@ class ProgramFlow:
             self._is_op(c, point) for p in point.parts for c in _calls(p, point.left_out)
         ):
             # The recorder saw a call from here: a wrapped model's forward pass, or a hook.
-            yield Called(None, "forward", Kind.IMPLICIT)
+            yield Called(None, "forward", ApiKind.IMPLICIT)
         for part in point.parts:
             for call in _calls(part, point.left_out):
                 found = self._one(call, point)
@@ -204,7 +204,7 @@ class ProgramFlow:
         if isinstance(point.node, ast.ExceptHandler) and not point.parts:
             return CAUGHT
         op = self.op_at(state)
-        return PASSED if op is not None and op.kind in (Kind.COLLECTIVE, Kind.IMPLICIT, Kind.P2P) else 0
+        return PASSED if op is not None and op.kind in (ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.P2P) else 0
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from forkpoint.bridge.why import can_change, how_caught, how_different
 from forkpoint.bridge.words import because, tell_condition
 from forkpoint.model.ranks import name_ranks
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.branches import Step
+from forkpoint.source.branches import CommStep
 from forkpoint.source.code import Function
 from forkpoint.source.flow import Turn, exit_of
 from forkpoint.source.tell import name_step
@@ -70,7 +70,7 @@ def _kind(separation: Separation) -> ForkKind:
     return ForkKind.SKIPPED
 
 
-def _step(separation: Separation, analysis: Analysis) -> Step | None:
+def _step(separation: Separation, analysis: Analysis) -> CommStep | None:
     """The first communication in what one of the two sides ran."""
     for turn in (separation.usual, separation.odd):
         steps = analysis.branches.steps(turn.block, separation.function) if turn is not None else ()
@@ -79,7 +79,7 @@ def _step(separation: Separation, analysis: Analysis) -> Step | None:
     return None
 
 
-def _describe(kind: ForkKind, separation: Separation, step: Step | None, sides: Sides) -> str:
+def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sides: Sides) -> str:
     odd, usual = name_ranks(sides.odd.ranks, 2), name_ranks(sides.usual.ranks, 2)
     call = name_step(step) if step is not None else sides.usual.op or "the call that the others wait in"
     turn = separation.turn

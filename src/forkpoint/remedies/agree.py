@@ -1,4 +1,4 @@
-"""The small functions by which ranks agree, as the module that needs them would write them."""
+"""Small functions by which ranks agree on a value, written for the module that gets them."""
 
 import ast
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Agreement:
     name: str
     text: str
     argument: str
-    """Behind the flag: `, group=self.tp`, or nothing."""
+    """What follows the flag: `, self.tp`, or nothing."""
 
 
 def agreement(kind: str, module: Module, group: str) -> Agreement:
@@ -43,7 +43,7 @@ def agreement(kind: str, module: Module, group: str) -> Agreement:
 
 
 def group_at(fork: Fork, scene: Scene) -> str | None:
-    """How the group is called at the fork; empty for the default one, None where it has no name there."""
+    """The expression for the group at the fork; empty for the default group, None if it has no name there."""
     named = fork.step.group if fork.step else None
     if named is None:
         return "" if scene.in_default_group else None

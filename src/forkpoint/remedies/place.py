@@ -1,21 +1,21 @@
-"""Where in a file something can be put, and in what words."""
+"""Where and how code is inserted into a file."""
 
 import ast
 import re
 from collections.abc import Sequence
 
-from forkpoint.remedies.edit import Edit, end_of, insertion
+from forkpoint.remedies.edit import TextEdit, end_of, insertion
 from forkpoint.source.code import Module
 
 
 def indent_of(node: ast.stmt | ast.expr, module: Module) -> str | None:
-    """None: other code stands before it on its line."""
+    """None if other code precedes it on its line."""
     before = module.lines[node.lineno - 1][: node.col_offset]
     return None if before.strip() else before.decode()
 
 
-def line_before(statement: ast.stmt, text: str, module: Module) -> Edit:
-    """A line of its own, or, where the statement shares its line, in front of it."""
+def line_before(statement: ast.stmt, text: str, module: Module) -> TextEdit:
+    """On a line of its own, or before the statement if that shares its line with another."""
     indent = indent_of(statement, module)
     first = getattr(statement, "decorator_list", None) or [statement]
     if indent is None:
@@ -23,8 +23,8 @@ def line_before(statement: ast.stmt, text: str, module: Module) -> Edit:
     return insertion(first[0].lineno, 0, f"{indent}{text}\n")
 
 
-def definitions(module: Module, texts: Sequence[str]) -> Edit:
-    """Functions of their own, behind the imports at the top: whatever runs later finds them."""
+def definitions(module: Module, texts: Sequence[str]) -> TextEdit:
+    """Function definitions, after the imports at the top of the file."""
     line = _after_imports(module)
     below = [bool(text.strip()) for text in module.lines[line : line + 2]]
     blank = 0 if not below or below[0] else 1 if len(below) < 2 or below[1] else 2
@@ -37,7 +37,7 @@ def definitions(module: Module, texts: Sequence[str]) -> Edit:
 
 
 def _after_imports(module: Module) -> int:
-    """The number of lines up to the end of the first imports."""
+    """The last line of the imports at the top."""
     line = 0
     for place, statement in enumerate(module.tree.body):
         leads = isinstance(statement, ast.Import | ast.ImportFrom) or (place == 0 and _is_docstring(statement))
@@ -52,7 +52,7 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 def free_name(name: str, module: Module) -> str:
-    """One that the module does not use yet."""
+    """A name that the module does not use yet."""
     while re.search(rf"\b{name}\b", module.text):
         name += "_"
     return name

@@ -14,7 +14,7 @@ _COMMUNICATORS = ("comm", "communicator", "group", "pg")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommStep:
     """One call that communicates, directly or in a function that it runs."""
 
     call: ast.Call
@@ -28,7 +28,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Arm:
     statements: Sequence[ast.stmt]
-    steps: tuple[Step, ...]
+    steps: tuple[CommStep, ...]
     leaves: str | None
     """`return`, `continue`, `break` or `raise`, if control never reaches its end."""
     may_leave: frozenset[str]
@@ -42,11 +42,11 @@ class Branch:
     test: ast.expr
     arms: tuple[Arm, ...]
     """The second arm of an `if` is its `else`, which may be empty."""
-    after: tuple[Step, ...]
+    after: tuple[CommStep, ...]
     """What follows it in the function."""
-    rest_of_loop: tuple[Step, ...]
+    rest_of_loop: tuple[CommStep, ...]
     """What follows it in the loop around it."""
-    whole_loop: tuple[Step, ...]
+    whole_loop: tuple[CommStep, ...]
     """What one more round of that loop does."""
 
 
@@ -54,9 +54,9 @@ class Branch:
 class _Around:
     """What comes after a block."""
 
-    after: tuple[Step, ...] = ()
-    rest_of_loop: tuple[Step, ...] = ()
-    whole_loop: tuple[Step, ...] = ()
+    after: tuple[CommStep, ...] = ()
+    rest_of_loop: tuple[CommStep, ...] = ()
+    whole_loop: tuple[CommStep, ...] = ()
 
 
 class Branches:
@@ -64,9 +64,9 @@ class Branches:
 
     def __init__(self, communication: Communication) -> None:
         self._communication = communication
-        self._steps: dict[ast.AST, tuple[Step, ...]] = {}
+        self._steps: dict[ast.AST, tuple[CommStep, ...]] = {}
 
-    def steps(self, nodes: Sequence[ast.AST], function: Function) -> tuple[Step, ...]:
+    def steps(self, nodes: Sequence[ast.AST], function: Function) -> tuple[CommStep, ...]:
         """What these statements may communicate, in source order."""
         return tuple(step for node in nodes for step in self._steps_of(node, function))
 
@@ -77,7 +77,7 @@ class Branches:
     def at(self, node: ast.AST, function: Function) -> Branch | None:
         return next((branch for branch in self.of(function) if branch.node is node), None)
 
-    def _steps_of(self, node: ast.AST, function: Function) -> tuple[Step, ...]:
+    def _steps_of(self, node: ast.AST, function: Function) -> tuple[CommStep, ...]:
         known = self._steps.get(node)
         if known is None:
             inner = (
@@ -93,12 +93,12 @@ class Branches:
             known = self._steps[node] = tuple(found)
         return known
 
-    def _step(self, call: ast.Call, reach: Reach) -> Step:
+    def _step(self, call: ast.Call, reach: Reach) -> CommStep:
         if reach.through is None:
             group = group_of(call)
-            return Step(call, reach, (reach.api.op, group or ""), group)
+            return CommStep(call, reach, (reach.api.op, group or ""), group)
         last = self._communication.path(reach)[-1][1]
-        return Step(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
+        return CommStep(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
 
     def _in_block(self, block: Sequence[ast.stmt], function: Function, around: _Around) -> Iterator[Branch]:
         if not self.steps(block, function) and not (around.after or around.rest_of_loop or around.whole_loop):
@@ -158,7 +158,7 @@ class Branches:
         return Branch(function, node, test, arms, around.after, around.rest_of_loop, around.whole_loop)
 
 
-def skipped(branch: Branch, way: str) -> tuple[Step, ...]:
+def skipped(branch: Branch, way: str) -> tuple[CommStep, ...]:
     """What a rank does not do if it leaves the branch by this `return`, `continue` or `break`."""
     if way == "return":
         return branch.after

@@ -44,7 +44,7 @@ _NONE = Callees((), exact=True)
 
 
 class Resolver:
-    """Answers are kept: each function and class is looked at once."""
+    """Answers are cached: each function and class is examined once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -1,4 +1,4 @@
-"""What decides on a line of source: branches, loops, handlers, conditional expressions."""
+"""Decisions on a line of source: branches, loops, handlers, conditional expressions."""
 
 import ast
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ _ARMED = ast.If | ast.While | ast.For | ast.AsyncFor | ast.Try | ast.TryStar
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of source that was found, and the function in which it stands."""
+    """A line of source, and the function around it."""
 
     analysis: Analysis
     module: Module
     function: Function
     number: int
     name: str
-    """The file as it is called from the source root."""
+    """The path of the file below the source root."""
 
     @property
     def text(self) -> str:
@@ -48,7 +48,7 @@ def find_line(file: str, number_: int, case: Case) -> Line | Check:
 
 
 def find_module(file: str, case: Case) -> Module | Check:
-    """As tools name it; else, as a traceback does, by a path whose end only one has."""
+    """By the name that tools use, or by a path as in a traceback, if only one module has that ending."""
     try:
         return shown_module(case, file)
     except Refused as refused:
@@ -57,7 +57,7 @@ def find_module(file: str, case: Case) -> Module | Check:
 
 
 def deciding_at(line: Line) -> list[DecidingNode]:
-    """Whose head is on this line: all of its lines count, and so does the `else:` of it. Outer ones first."""
+    """Decisions whose head, or `else:`, is on this line; outer ones first."""
     found: list[DecidingNode] = []
     for node in own_nodes(line.function.node):
         if isinstance(node, DecidingNode) and line.number in _head(node):
@@ -72,7 +72,7 @@ def deciding_at(line: Line) -> list[DecidingNode]:
 
 
 def whole_decisions(nodes: list[DecidingNode]) -> list[DecidingNode]:
-    """Without those that are part of another one's head: `if a and b:` is one decision."""
+    """Without those inside the head of another: `if a and b:` is one decision."""
     inside = {inner for n in nodes if isinstance(n, ast.stmt) for test in tests_of(n) for inner in ast.walk(test)}
     return [n for n in nodes if n not in inside]
 

@@ -2,12 +2,12 @@
 
 | the call, in the function of the condition | is |
 |---|---|
-| is come to on one way out of the condition and left out on another, or in more rounds | supported |
+| is reached for one outcome of the condition and not for another, or in more rounds | supported |
 | is a pass of a wrapped model, which the condition puts under `no_sync` or not | supported |
-| is come to whatever way is taken, or stands before the condition | contradicted |
+| is reached whatever the condition decides, or is before it | contradicted |
 | is in another function; nothing is decided or called on these lines; no source | unverifiable |
 
-Any call will do, one that comes to a collective further down as well.
+The call may be any call, also one that only leads to a collective.
 """
 
 import ast
@@ -18,7 +18,7 @@ from forkpoint.agent.claim import Check, Claim, Status
 from forkpoint.agent.claims.decisions import Line, deciding_at, find_line
 from forkpoint.agent.claims.wording import named, number
 from forkpoint.agent.tools.answers import fact
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.dependence import decides
 from forkpoint.source.syntax import DecidingNode, ancestors, last_word
 
@@ -55,7 +55,7 @@ class Guards(Claim):
 
 
 _ANSWERS = {
-    True: (Status.SUPPORTED, "whether the call is reached hangs on it"),
+    True: (Status.SUPPORTED, "whether the call is reached depends on it"),
     False: (Status.CONTRADICTED, "the call is reached, or not, whatever is decided there"),
     None: (Status.UNVERIFIABLE, "the call is not made where it is written, or not in this function's own order"),
 }
@@ -69,7 +69,7 @@ def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> boo
 def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
     """`with no_sync() if more else nullcontext():` decides whether a pass in it communicates."""
     api = line.analysis.communication.api(call, line.function)
-    if not isinstance(node, ast.IfExp) or api is None or api.kind is not Kind.IMPLICIT:
+    if not isinstance(node, ast.IfExp) or api is None or api.kind is not ApiKind.IMPLICIT:
         return False
     around = [outer for outer, _ in ancestors(call, line.function) if isinstance(outer, ast.With)]
     chosen = any(node is item.context_expr for outer in around for item in outer.items)

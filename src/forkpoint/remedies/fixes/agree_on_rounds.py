@@ -1,7 +1,7 @@
-"""Go round a loop as often as the rank with the fewest rounds.
+"""Run a loop as many times as the rank with the fewest rounds.
 
-A `range` is cut to the smallest length before the loop. Anything else is asked round by round whether all ranks have
-one more. Ranks with more leave out their last rounds.
+A `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round whether all of
+them have one more. Ranks with more rounds skip their last ones.
 """
 
 import ast
@@ -38,14 +38,14 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     text, where = shortened(module.source(loop.iter)), scene.where(module, loop)
     how = "before the loop" if length is not None else "in each round"
     title = (
-        f"Agree {how} on how often to go through `{text}` ({where}): as often as the rank with the fewest rounds. "
-        "The others leave out their last ones."
+        f"Agree {how} on the number of rounds over `{text}` ({where}): as many as the rank with the fewest has. "
+        "The others skip their last ones."
     )
     return Fix(title, patch) if patch else None
 
 
 def _is_over_keys(loop: ast.For) -> bool:
-    """What it goes through says which: a round of one rank must not meet another one's round."""
+    """The loop is over keys: a round of one rank must not be matched with the round of another key."""
     keyed = isinstance(loop.iter, ast.Call) and last_word(loop.iter) in {"sorted", "keys", "items", "values", "set"}
     picked = {
         name for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Subscript) for name in names_in(n.slice)

@@ -1,6 +1,6 @@
 """Sort before a loop whose order differs by rank.
 
-The order of a set, or of a directory, is nobody's promise. Only for loops over such things, whose elements are names.
+The order of a set or a directory listing is not defined. Only for loops over those.
 """
 
 from forkpoint.bridge.fork import Fork
@@ -18,4 +18,4 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     module = fork.function.module
     patch = scene.patch(module, wrapping(loop.iter, "sorted(", ")"))
     text = shortened(module.source(loop.iter))
-    return Fix(f"Sort `{text}` ({scene.where(module, loop)}) before going through it.", patch) if patch else None
+    return Fix(f"Sort `{text}` ({scene.where(module, loop)}) before looping over it.", patch) if patch else None

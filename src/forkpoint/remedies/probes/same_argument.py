@@ -1,6 +1,6 @@
-"""Compare what ranks pass to one and the same call.
+"""Compare the argument that ranks pass to the same call.
 
-Of tensors shape and type are compared, of lists their elements, of anything else how it prints. The call itself stays.
+Tensors are compared by shape and type, lists by their elements, anything else by its `repr`. The call itself stays.
 """
 
 import ast
@@ -33,13 +33,13 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     edits = wrapping(passed, f"_forkpoint_same({what!r}, ", f"{scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])
     title = (
-        f"Compare `{text}` between ranks before {last_word(call)}: the job stops at the first call in which it differs."
+        f"Compare `{text}` between ranks before {last_word(call)}: the job stops at the first call where it differs."
     )
     return Probe(title, where, patch) if patch else None
 
 
 def _is_alike_everywhere(call: ast.Call, passed: ast.expr, fork: Fork, scene: Scene) -> bool:
-    """Of most collectives all that is passed; of the others the root alone."""
+    """For most collectives every argument must be the same; for the others only the root."""
     api = scene.analysis.communication.api(call, fork.function)
     is_root = any(k.value is passed and k.arg in {"src", "dst"} for k in call.keywords)
     return api is not None and (api.op in _ALIKE or is_root)

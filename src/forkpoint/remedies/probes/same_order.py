@@ -1,6 +1,6 @@
-"""Compare the order in which ranks go through the same things.
+"""Compare the order in which ranks loop over the same elements.
 
-The whole order is compared before the loop. What is looped over is put into a list first, so that it is asked once.
+The elements are put into a list, which is compared before the loop.
 """
 
 from forkpoint.bridge.fork import Fork
@@ -25,5 +25,5 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     what = f"order of `{text}` ({where})"
     edits = wrapping(loop.iter, f"_forkpoint_same({what!r}, list(", f"){scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])
-    title = f"Compare the order of `{text}` between ranks: the job stops before the first loop in another order."
+    title = f"Compare the order of `{text}` between ranks: the job stops before the first loop with a different order."
     return Probe(title, where, patch) if patch else None

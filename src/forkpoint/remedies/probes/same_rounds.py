@@ -1,7 +1,7 @@
-"""Compare how often ranks go round a loop.
+"""Compare the number of rounds of a loop.
 
-A `range` is compared before the loop begins, which disturbs nothing in it. Of anything else each round is announced
-first, so the job stops before the round that not all ranks have.
+A `range` is compared before the loop. For anything else, ranks compare before each round whether they have one, so the
+job stops before the round that some ranks do not have.
 """
 
 import ast
