@@ -280,14 +280,14 @@ def test_source_of_another_version_gives_a_note_and_no_place_in_it(tmp_path: Pat
     verdict = forkpoint.diagnose(parted(8, "broadcast", 9, "barrier"), source=[source])
 
     assert all(site.condition is None for site in verdict.sites)
-    assert "the source under --source does not fit line 8 of train.py" in verdict.coverage.notes
+    assert "line 8 of train.py in the stacks does not match the file under --source" in verdict.coverage.notes
 
 
 def test_a_file_that_is_not_under_source_is_named(tmp_path: Path) -> None:
     write_source(tmp_path, SKIPPED, name="other.py")
     verdict = forkpoint.diagnose(parted(8, "broadcast", 9, "barrier"), source=[str(tmp_path)])
 
-    assert "train.py, which is in the stacks, is not under --source" in verdict.coverage.notes
+    assert "train.py appears in the stacks but is not under --source" in verdict.coverage.notes
     assert all(site.condition is None for site in verdict.sites)
 
 

@@ -209,7 +209,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("odd", "way"), [(7, "went in here"), (9, "took the `else` here")])
+@pytest.mark.parametrize(
+    ("odd", "way"), [(7, "true on rank 3, which took this branch"), (9, "false on rank 3, which took the `else`")]
+)
 def test_a_side_that_took_the_else_did_not_go_in(tmp_path: Path, odd: int, way: str) -> None:
     (tmp_path / "train.py").write_text(SOURCE)
     job = SmallJob(4)
@@ -231,4 +233,4 @@ def test_a_side_that_took_the_else_did_not_go_in(tmp_path: Path, odd: int, way: 
     shutil.rmtree(dumps)
 
     assert verdict.suspects == (3,)
-    assert f"rank 3 {way}" in (verdict.sites[0].why or "")
+    assert f"was {way}; " in (verdict.sites[0].why or "")

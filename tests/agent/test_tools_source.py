@@ -101,9 +101,9 @@ def test_taint_names_origin_and_line_and_what_stands_inside() -> None:
     assert says(recorded("0001"), "taint", file="train.py", line=15) == [
         (
             "decides by `is_main_process()`: can differ by rank (origin rank, certain: `dist.get_rank()` at train.py:11: "
-            "it is this rank's own number or place)"
+            "it is this rank's own number or position)"
         ),
-        "inside: compute(), which comes to all_reduce (line 16)",
+        "inside: compute(), which leads to all_reduce (line 16)",
     ]
 
 

@@ -81,7 +81,7 @@ def test_nothing_that_can_be_read_exits_3(source: str | None, capsys: pytest.Cap
 def test_a_misspelt_rule_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     lint(".", "--select", "bad-wrd")
 
-    assert "no rule is called 'bad-wrd'; did you mean 'bad-word'?" in capsys.readouterr().err
+    assert "there is no rule 'bad-wrd'; did you mean 'bad-word'?" in capsys.readouterr().err
 
 
 def test_options_come_on_top_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:

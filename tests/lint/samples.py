@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint.rule import Rule
-from forkpoint.lint.violation import Edit, Related, Violation
+from forkpoint.lint.rule import LintRule
+from forkpoint.lint.violation import LineEdit, Related, Violation
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis
 
@@ -40,12 +40,12 @@ def violation(file: str, line: int, end_line: int, column: int, text: str) -> Vi
         condition="rank == 0",
         why="it is the rank",
         related=(Related(file, line, "[here]"),),
-        edit=Edit("say good", line, line, text),
+        edit=LineEdit("say good", line, line, text),
     )
 
 
-def rule(code: str, find: object, *, advisory: bool = False) -> Rule:
-    return Rule(code, f"finds {code}", find, advisory, f"Finds {code}.", "bad = 1\n", "good = 1\n")
+def rule(code: str, find: object, *, advisory: bool = False) -> LintRule:
+    return LintRule(code, f"finds {code}", find, advisory, f"Finds {code}.", "bad = 1\n", "good = 1\n")
 
 
 RULES = (rule("bad-word", find_bad), rule("doubtful-word", find_doubtful, advisory=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint import Options, Report, cache
+from forkpoint.lint import LintReport, Options, cache
 from forkpoint.lint import run as run_module
 from forkpoint.lint.run import lint_paths
 from forkpoint.lint.violation import Violation
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pkg"
 
 
-def run(folder: Path, options: Options | None = None, *, use_cache: bool = True) -> Report:
+def run(folder: Path, options: Options | None = None, *, use_cache: bool = True) -> LintReport:
     return lint_paths([str(folder)], options or Options(), lambda *_: None, use_cache=use_cache)
 
 
@@ -124,8 +124,8 @@ def test_the_cache_is_bounded(own_cache: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
     monkeypatch.setattr(cache, "MAX_ENTRY_BYTES", 5000)
     for number in range(6):
-        cache.store(str(number), Report((), (), number, 0))
-    cache.store("large", Report((Violation("bad-word", "a.py", 1, 1, 1, "f", "m" * 5000),), (), 1, 1))
+        cache.store(str(number), LintReport((), (), number, 0))
+    cache.store("large", LintReport((Violation("bad-word", "a.py", 1, 1, 1, "f", "m" * 5000),), (), 1, 1))
 
     assert len(entries(own_cache)) == 3
     assert cache.load("large") is None

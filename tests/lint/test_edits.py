@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint import Report
+from forkpoint.lint import LintReport
 from forkpoint.lint.diff import render_diff
-from forkpoint.lint.edits import Changes, plan_changes, write_change
-from forkpoint.lint.violation import Edit, Violation
+from forkpoint.lint.edits import FileChanges, plan_changes, write_change
+from forkpoint.lint.violation import LineEdit, Violation
 from forkpoint.source import Program, read_program
 
 NOTHING = Violation("bad-word", "", 1, 1, 1, "f", "wrong")
 
 
-def planned(file: Path, *edits: Edit) -> Changes:
+def planned(file: Path, *edits: LineEdit) -> FileChanges:
     return plan_changes(report_on(file, *edits), read_program([str(file)]))
 
 
-def report_on(file: Path, *edits: Edit) -> Report:
-    return Report(tuple(replace(NOTHING, file=str(file), edit=edit) for edit in edits), (), 1, 1)
+def report_on(file: Path, *edits: LineEdit) -> LintReport:
+    return LintReport(tuple(replace(NOTHING, file=str(file), edit=edit) for edit in edits), (), 1, 1)
 
 
-def after(file: Path, *edits: Edit) -> bytes:
+def after(file: Path, *edits: LineEdit) -> bytes:
     (change,) = planned(file, *edits).changes
     return change.after
 
@@ -36,25 +36,25 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("before", "edit", "expected"),
     [
-        (b"a\nb\nc\n", Edit("t", 2, 2, "B\n"), b"a\nB\nc\n"),
-        (b"a\nb\nc\n", Edit("t", 2, 2, "B"), b"a\nB\nc\n"),
-        (b"a\nb\nc\n", Edit("t", 1, 2, "B\nC\nD\n"), b"B\nC\nD\nc\n"),
-        (b"a\nb\nc\n", Edit("t", 2, 1, "new\n"), b"a\nnew\nb\nc\n"),
-        (b"a\nb\nc\n", Edit("t", 2, 2, ""), b"a\nc\n"),
-        (b"a\nb\n", Edit("t", 3, 2, "new\n"), b"a\nb\nnew\n"),
-        (b"a\nb", Edit("t", 2, 2, "B\n"), b"a\nB"),
-        (b"a\nb", Edit("t", 3, 2, "new\n"), b"a\nb\nnew"),
-        (b"a\r\nb\r\n", Edit("t", 1, 1, "A\nB\n"), b"A\r\nB\r\nb\r\n"),
-        (b"\xef\xbb\xbfa\nb\n", Edit("t", 1, 1, "A\n"), b"\xef\xbb\xbfA\nb\n"),
+        (b"a\nb\nc\n", LineEdit("t", 2, 2, "B\n"), b"a\nB\nc\n"),
+        (b"a\nb\nc\n", LineEdit("t", 2, 2, "B"), b"a\nB\nc\n"),
+        (b"a\nb\nc\n", LineEdit("t", 1, 2, "B\nC\nD\n"), b"B\nC\nD\nc\n"),
+        (b"a\nb\nc\n", LineEdit("t", 2, 1, "new\n"), b"a\nnew\nb\nc\n"),
+        (b"a\nb\nc\n", LineEdit("t", 2, 2, ""), b"a\nc\n"),
+        (b"a\nb\n", LineEdit("t", 3, 2, "new\n"), b"a\nb\nnew\n"),
+        (b"a\nb", LineEdit("t", 2, 2, "B\n"), b"a\nB"),
+        (b"a\nb", LineEdit("t", 3, 2, "new\n"), b"a\nb\nnew"),
+        (b"a\r\nb\r\n", LineEdit("t", 1, 1, "A\nB\n"), b"A\r\nB\r\nb\r\n"),
+        (b"\xef\xbb\xbfa\nb\n", LineEdit("t", 1, 1, "A\n"), b"\xef\xbb\xbfA\nb\n"),
         (
             b"# coding: latin-1\nb = '\xe9'\nc\n",
-            Edit("t", 3, 3, "'\xe8'\n"),
+            LineEdit("t", 3, 3, "'\xe8'\n"),
             b"# coding: latin-1\nb = '\xe9'\n'\xe8'\n",
         ),
-        ("'\x0c\u2028'\nb\n".encode(), Edit("t", 2, 2, "B\n"), "'\x0c\u2028'\nB\n".encode()),
+        ("'\x0c\u2028'\nb\n".encode(), LineEdit("t", 2, 2, "B\n"), "'\x0c\u2028'\nB\n".encode()),
     ],
 )
-def test_only_the_lines_meant_change(file: Path, before: bytes, edit: Edit, expected: bytes) -> None:
+def test_only_the_lines_meant_change(file: Path, before: bytes, edit: LineEdit, expected: bytes) -> None:
     file.write_bytes(before)
 
     assert after(file, edit) == expected
@@ -64,7 +64,11 @@ def test_edits_that_touch_the_same_line_are_not_both_made(file: Path) -> None:
     file.write_text("a\nb\nc\nd\n")
 
     changes = planned(
-        file, Edit("t", 1, 2, "AB\n"), Edit("t", 2, 3, "BC\n"), Edit("t", 4, 3, "new\n"), Edit("t", 4, 4, "D\n")
+        file,
+        LineEdit("t", 1, 2, "AB\n"),
+        LineEdit("t", 2, 3, "BC\n"),
+        LineEdit("t", 4, 3, "new\n"),
+        LineEdit("t", 4, 4, "D\n"),
     )
 
     assert [change.after for change in changes.changes] == [b"AB\nc\nnew\nd\n"]
@@ -74,7 +78,7 @@ def test_edits_that_touch_the_same_line_are_not_both_made(file: Path) -> None:
 def test_the_same_edit_of_two_violations_is_made_once(file: Path) -> None:
     file.write_text("a\n")
 
-    changes = planned(file, Edit("t", 1, 0, "new\n"), Edit("t", 1, 0, "new\n"))
+    changes = planned(file, LineEdit("t", 1, 0, "new\n"), LineEdit("t", 1, 0, "new\n"))
 
     assert (changes.changes[0].after, changes.left) == (b"new\na\n", 0)
 
@@ -88,10 +92,10 @@ def test_a_file_that_changed_since_it_was_read_is_left_alone(file: Path, now: by
     else:
         file.write_bytes(now)
 
-    changes = plan_changes(report_on(file, Edit("t", 1, 1, "A\n")), program)
+    changes = plan_changes(report_on(file, LineEdit("t", 1, 1, "A\n")), program)
 
     assert changes.changes == ()
-    assert [note.text for note in changes.notes] == ["changed since it was read: left alone"]
+    assert [note.text for note in changes.notes] == ["changed since it was read: not edited"]
 
 
 def test_writing_keeps_mode_and_links_and_leaves_nothing_behind(tmp_path: Path, file: Path) -> None:
@@ -100,7 +104,7 @@ def test_writing_keeps_mode_and_links_and_leaves_nothing_behind(tmp_path: Path, 
     link = tmp_path / "link.py"
     link.symlink_to(file)
 
-    (change,) = planned(link, Edit("t", 1, 1, "A\n")).changes
+    (change,) = planned(link, LineEdit("t", 1, 1, "A\n")).changes
     write_change(change)
 
     assert file.read_text() == "A\n"
@@ -119,7 +123,7 @@ def test_git_applies_the_diff(tmp_path: Path, name: str, before: bytes, monkeypa
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(before)
 
-    (change,) = planned(file, Edit("t", 3, 3, "C\n")).changes
+    (change,) = planned(file, LineEdit("t", 3, 3, "C\n")).changes
     subprocess.run(["git", "init", "--quiet", "."], check=True)
     applied = subprocess.run(["git", "apply", "-"], input=render_diff(change), capture_output=True, check=False)
 

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint import Options, Report, lint
+from forkpoint.lint import LintReport, Options, lint
 from forkpoint.lint.catalogue import IGNORE_RULES, AnyRule
 from tests.lint.samples import program_of
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
 
 
-def report_on(folder: Path, text: str, *, advisory: bool = False) -> Report:
+def report_on(folder: Path, text: str, *, advisory: bool = False) -> LintReport:
     return lint(program_of(folder, text), Options(advisory=advisory))
 
 
-def told(report: Report) -> list[tuple[str, int]]:
+def told(report: LintReport) -> list[tuple[str, int]]:
     return [(violation.rule, violation.line) for violation in report.violations]
 
 
@@ -67,7 +67,7 @@ def test_a_code_that_no_rule_has_is_a_note_with_the_nearest(tmp_path: Path) -> N
 
     assert told(report) == [("bad-word", 1)]
     assert [note.text for note in report.notes] == [
-        "line 1: ignore does nothing: no rule is called 'bad-wrd'; did you mean 'bad-word'?"
+        "line 1: ignore has no effect: there is no rule 'bad-wrd'; did you mean 'bad-word'?"
     ]
 
 
@@ -76,7 +76,7 @@ def test_an_ignore_without_a_code_is_a_note(tmp_path: Path) -> None:
 
     assert told(report) == [("bad-word", 1)]
     assert [note.text for note in report.notes] == [
-        "line 1: ignore without a code does nothing; write ignore[code] reason"
+        "line 1: ignore without a code has no effect; write ignore[code] reason"
     ]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from forkpoint.lint import Options, Report, lint
+from forkpoint.lint import LintReport, Options, lint
 from forkpoint.lint.render.github import render_annotations
 from forkpoint.lint.render.json_report import SCHEMA, read_json, render_json
 from forkpoint.lint.render.text import render_text
 from forkpoint.lint.violation import Related, Violation
-from forkpoint.source import Note
+from forkpoint.source import SourceNote
 from tests.lint.samples import program_of, violation
 
 DOCUMENT = json.loads((files("forkpoint.lint.render") / "lint.schema.json").read_text())
@@ -22,11 +22,11 @@ ADVISORY = replace(PLAIN, rule="doubtful-word", advisory=True)
 FULL = violation("a.py", 1, 2, 5, "good\n")
 
 
-def report_of(*violations: Violation, notes: tuple[Note, ...] = ()) -> Report:
-    return Report(violations, notes, files=2, lines=1234)
+def report_of(*violations: Violation, notes: tuple[SourceNote, ...] = ()) -> LintReport:
+    return LintReport(violations, notes, files=2, lines=1234)
 
 
-def shown(report: Report, width: int | None = None) -> list[str]:
+def shown(report: LintReport, width: int | None = None) -> list[str]:
     return ["".join(text for text, _ in line) for line in render_text(report, width)]
 
 
@@ -52,7 +52,7 @@ def test_a_related_place_in_another_file_is_named_in_full() -> None:
 
 
 def test_notes_are_shown_and_bounded() -> None:
-    lines = shown(report_of(notes=tuple(Note(f"{n}.py", "not parsed") for n in range(25))))
+    lines = shown(report_of(notes=tuple(SourceNote(f"{n}.py", "not parsed") for n in range(25))))
 
     assert lines[0] == "0.py: note: not parsed"
     assert lines[20] == "and 5 more notes: --json"
@@ -70,7 +70,7 @@ def test_what_explains_is_cut_and_what_names_the_place_is_not() -> None:
 
 def test_source_cannot_act_on_a_terminal() -> None:
     hostile = replace(FULL, file="\x1b[2J.py", message="\x1b[2J", condition="a\nb\x1b", why="\x1b")
-    report = report_of(hostile, notes=(Note("\x1b", "\x1b"),))
+    report = report_of(hostile, notes=(SourceNote("\x1b", "\x1b"),))
 
     assert "\x1b" not in "".join(shown(report))
     assert "\x1b" not in render_json(report)
@@ -103,7 +103,7 @@ def test_json_of_a_name_that_is_no_text_is_valid() -> None:
 
 
 def test_annotations_are_commands_that_github_reads() -> None:
-    assert list(render_annotations(report_of(FULL, PLAIN, ADVISORY, notes=(Note("n.py", "not parsed"),)))) == [
+    assert list(render_annotations(report_of(FULL, PLAIN, ADVISORY, notes=(SourceNote("n.py", "not parsed"),)))) == [
         "::warning file=a.py,line=1,endLine=2,title=forkpoint bad-word::a bad word%0Arank == 0%0Ait is the rank",
         "::warning file=b.py,line=3,endLine=3,col=1,title=forkpoint bad-word::wrong",
         "::notice file=b.py,line=3,endLine=3,col=1,title=forkpoint doubtful-word::wrong",
@@ -124,7 +124,9 @@ def test_source_cannot_start_a_command_of_its_own() -> None:
 def test_what_github_does_not_show_is_counted_in_front() -> None:
     first, *rest = render_annotations(report_of(*[PLAIN] * 13))
 
-    assert first == "::notice title=forkpoint lint::3 more remarks than GitHub shows here; the step's log has all"
+    assert (
+        first == "::notice title=forkpoint lint::3 more annotations than GitHub shows here; the log of the step has all"
+    )
     assert len(rest) == 13
     assert "::13 more remarks" in next(render_annotations(report_of(*[PLAIN] * 12, *[ADVISORY] * 20)))
-    assert "::2 more remarks" in next(render_annotations(report_of(notes=(Note("n.py", "not parsed"),) * 11)))
+    assert "::2 more remarks" in next(render_annotations(report_of(notes=(SourceNote("n.py", "not parsed"),) * 11)))

@@ -9,7 +9,7 @@ import pytest
 from forkpoint.lint import Options, lint
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.edits import plan_changes, write_change
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.rules import RULES
 from forkpoint.lint.violation import Violation
 from tests.lint.samples import program_of
@@ -17,12 +17,12 @@ from tests.lint.samples import program_of
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 
 
-def violations_of(rule: Rule, folder: Path, source: str) -> tuple[Violation, ...]:
+def violations_of(rule: LintRule, folder: Path, source: str) -> tuple[Violation, ...]:
     return lint(program_of(folder, source), Options(select=(rule.code,))).violations
 
 
 @every_rule
-def test_it_finds_something_in_its_example(rule: Rule, tmp_path: Path) -> None:
+def test_it_finds_something_in_its_example(rule: LintRule, tmp_path: Path) -> None:
     found = violations_of(rule, tmp_path, rule.found_in)
 
     assert {violation.rule for violation in found} == {rule.code}
@@ -31,12 +31,12 @@ def test_it_finds_something_in_its_example(rule: Rule, tmp_path: Path) -> None:
 
 
 @every_rule
-def test_it_finds_nothing_in_its_near_miss(rule: Rule, tmp_path: Path) -> None:
+def test_it_finds_nothing_in_its_near_miss(rule: LintRule, tmp_path: Path) -> None:
     assert violations_of(rule, tmp_path, rule.silent_in) == ()
 
 
 @every_rule
-def test_it_documents_itself(rule: Rule) -> None:
+def test_it_documents_itself(rule: LintRule) -> None:
     assert rule.doc.strip()
     assert rule.title
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.code)
@@ -45,7 +45,7 @@ def test_it_documents_itself(rule: Rule) -> None:
 
 
 @every_rule
-def test_what_it_offers_as_a_fix_is_python_in_which_it_finds_less(rule: Rule, tmp_path: Path) -> None:
+def test_what_it_offers_as_a_fix_is_python_in_which_it_finds_less(rule: LintRule, tmp_path: Path) -> None:
     program = program_of(tmp_path, rule.found_in)
     report = lint(program, Options(select=(rule.code,)))
     changes = plan_changes(report, program).changes

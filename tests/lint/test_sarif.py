@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from forkpoint.lint import Report
+from forkpoint.lint import LintReport
 from forkpoint.lint.render import sarif
-from forkpoint.lint.render.fingerprints import line_hashes
-from forkpoint.lint.render.sarif import render_sarif
+from forkpoint.lint.render.sarif import line_hashes, render_sarif
 from forkpoint.lint.violation import Related, Violation
-from forkpoint.source import Note
+from forkpoint.source import SourceNote
 from tests.lint.samples import violation
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
@@ -21,8 +20,8 @@ FULL = violation("pkg/a b.py", 1, 2, 5, "good\n")
 ADVISORY = Violation("doubtful-word", "b.py", 3, 3, 1, "f", "perhaps", advisory=True)
 
 
-def run_of(*violations: Violation, notes: tuple[Note, ...] = ()) -> dict[str, Any]:
-    document = json.loads(render_sarif(Report(violations, notes, files=1, lines=1)))
+def run_of(*violations: Violation, notes: tuple[SourceNote, ...] = ()) -> dict[str, Any]:
+    document = json.loads(render_sarif(LintReport(violations, notes, files=1, lines=1)))
     assert document["version"] == "2.1.0"
     assert document["$schema"].endswith("sarif-schema-2.1.0.json")
     (run,) = document["runs"]
@@ -62,7 +61,7 @@ def test_every_result_points_to_its_rule() -> None:
 
 
 def test_notes_are_notifications() -> None:
-    run = run_of(notes=(Note("old.py", "not parsed: line 1"),))
+    run = run_of(notes=(SourceNote("old.py", "not parsed: line 1"),))
 
     assert run["results"] == []
     assert said(run) == ["not parsed: line 1"]
@@ -94,7 +93,7 @@ def test_a_document_too_large_is_halved_until_it_fits(monkeypatch: pytest.Monkey
 def test_related_places_and_notes_are_bounded() -> None:
     many = replace(FULL, related=tuple(Related("a.py", n, "here") for n in range(1, 200)))
 
-    run = run_of(many, notes=tuple(Note("a.py", "x") for _ in range(150)))
+    run = run_of(many, notes=tuple(SourceNote("a.py", "x") for _ in range(150)))
 
     assert len(run["results"][0]["relatedLocations"]) == 100
     assert len(said(run)) == 101

@@ -8,7 +8,7 @@ from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies import remedies
 from forkpoint.source import read_program
 from forkpoint.source.analysis import Analysis, analyse
-from forkpoint.source.branches import Step, skipped
+from forkpoint.source.branches import CommStep, skipped
 from forkpoint.source.code import Function
 
 _NODES = {
@@ -42,8 +42,8 @@ def offered_at(folder: Path, kind: ForkKind, *lines: int, file: str = "train.py"
     return list(probes), list(fixes)
 
 
-def _step(node: ast.AST, function: Function, analysis: Analysis) -> Step | None:
-    for branch in analysis.ways.branches(function):
+def _step(node: ast.AST, function: Function, analysis: Analysis) -> CommStep | None:
+    for branch in analysis.branches.of(function):
         if branch.node is node:
             inside = [step for arm in branch.arms for step in arm.steps]
             outside = [step for arm in branch.arms for way in sorted(arm.may_leave) for step in skipped(branch, way)]

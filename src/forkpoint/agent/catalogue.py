@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check
-from forkpoint.agent.claims.decisions import Deciding, Line, deciding_at, find_line, whole_decisions
+from forkpoint.agent.claims.decisions import Line, deciding_at, find_line, whole_decisions
 from forkpoint.agent.claims.guards import calls_at
 from forkpoint.agent.hypothesis import Remedy
 from forkpoint.agent.tool import Refused
@@ -18,9 +18,9 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.bridge.why import how_caught, how_different
 from forkpoint.model.verdict import Cause
 from forkpoint.remedies import remedies
-from forkpoint.remedies.place import ancestors
 from forkpoint.remedies.scene import Scene
-from forkpoint.source.branches import Branch, Step, skipped
+from forkpoint.source.branches import Branch, CommStep, skipped
+from forkpoint.source.syntax import DecidingNode, ancestors
 from forkpoint.source.value import NO_REASONS
 
 _LEAVES = frozenset({"return", "continue", "break"})
@@ -103,7 +103,7 @@ def _known_at(line: Line, case: Case) -> list[Fork]:
     return [f for f in case.forks if f.function.module is line.module and f.node.lineno == line.number]
 
 
-def _fork(node: Deciding, line: Line) -> Fork | None:
+def _fork(node: DecidingNode, line: Line) -> Fork | None:
     """None: no communication hangs on it."""
     function, analysis = line.function, line.analysis
     if isinstance(node, ast.ExceptHandler):
@@ -120,11 +120,11 @@ def _fork(node: Deciding, line: Line) -> Fork | None:
     return Fork(kind, function, node, test, reasons, step, None, 1.0, "named by the model")
 
 
-def _step_of_decision(node: _Forked, line: Line) -> tuple[Step | None, ForkKind]:
+def _step_of_decision(node: _Forked, line: Line) -> tuple[CommStep | None, ForkKind]:
     """The first communication that is done in more rounds, in an arm, or that an arm leaves before."""
     if isinstance(node, ast.While | ast.For | ast.AsyncFor):
-        return next(iter(line.analysis.ways.steps(node.body, line.function)), None), ForkKind.LOOP
-    branch = next((b for b in line.analysis.ways.branches(line.function) if b.node is node), None)
+        return next(iter(line.analysis.branches.steps(node.body, line.function)), None), ForkKind.LOOP
+    branch = line.analysis.branches.at(node, line.function)
     if branch is None:
         return None, ForkKind.SKIPPED
     inside = next((step for arm in branch.arms for step in arm.steps), None)
@@ -134,23 +134,23 @@ def _step_of_decision(node: _Forked, line: Line) -> tuple[Step | None, ForkKind]
     return inside, ForkKind.SKIPPED
 
 
-def _left_out(branch: Branch) -> Iterator[Step]:
+def _left_out(branch: Branch) -> Iterator[CommStep]:
     for arm in branch.arms:
         for way in sorted(arm.may_leave & _LEAVES):
             yield from skipped(branch, way)
 
 
-def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> Step | None:
+def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> CommStep | None:
     """What the handler does, or what its `try` does not come to."""
     tried = next((o for o, _ in ancestors(handler, line.function) if isinstance(o, ast.Try | ast.TryStar)), None)
     blocks = [*handler.body, *(tried.body if tried else ()), *(tried.orelse if tried else ())]
-    return next(iter(line.analysis.ways.steps(blocks, line.function)), None)
+    return next(iter(line.analysis.branches.steps(blocks, line.function)), None)
 
 
 def _forks_of_calls(line: Line) -> Iterator[Fork]:
     """A collective itself: what is passed to it, and who comes to it."""
     for call in calls_at(line):
-        step = next((s for s in line.analysis.ways.steps([call], line.function) if s.call is call), None)
+        step = next((s for s in line.analysis.branches.steps([call], line.function) if s.call is call), None)
         if step is not None:
             passed = call.args[0] if call.args else None
             told = "named by the model"

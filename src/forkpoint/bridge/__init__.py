@@ -1,8 +1,7 @@
-"""Stage 5: Divergence + source -> Sites. From where each side stood to the branch that let them part.
+"""Divergence + source -> sites: the branch at which the ranks separated.
 
-The last call that both sides made and the next one of each are three points of the program. The fork is a decision
-between them after which one side's call can still be reached and the other's cannot, and whose condition can differ
-by rank.
+The last call that both sides made and the next call of each are three points of the program. The fork is a decision
+between them after which one side's call can be reached and the other's cannot, and whose condition can differ by rank.
 """
 
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ from forkpoint.bridge.argument import find_argument, find_order, find_passed
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.bridge.gone import find_raised
 from forkpoint.bridge.held import find_between, find_held, find_standing
-from forkpoint.bridge.part import find_partings, is_from_backward
-from forkpoint.bridge.places import Chain, Places
+from forkpoint.bridge.part import find_separations, is_from_backward
+from forkpoint.bridge.places import Chain, StackMap
 from forkpoint.bridge.sides import Sides, find_sides
 from forkpoint.bridge.unused import find_unused
-from forkpoint.bridge.walk import Walk
+from forkpoint.bridge.walk import ProgramFlow
 from forkpoint.bridge.weigh import LEAST, weigh
 from forkpoint.bridge.weighed import Weighed
 from forkpoint.model.divergence import PartingKind
@@ -30,83 +29,83 @@ MAX_FORKS = 5
 
 
 def bridge(incident: Incident, verdict: Verdict, analysis: Analysis) -> tuple[Fork, ...]:
-    """Ranked, the likeliest first. Two that explain it equally share the confidence."""
+    """Most likely first. Forks that explain the divergence equally well share the confidence."""
     return find_forks(incident, verdict, analysis)[0]
 
 
 def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tuple[tuple[Fork, ...], tuple[str, ...]]:
-    """And what of the stacks the source does not show. Source of another version gives no forks at all."""
+    """Forks, and notes on frames that the source does not match. Source of another version gives no forks."""
     if verdict.cause in {Cause.HEALTHY, Cause.TRANSPORT}:
         return (), ()
-    walk = _walk(incident, analysis)
-    forks = _ranked(list(_candidates(incident, verdict, walk)))
-    return () if walk.places.misfits else forks, tuple(walk.places.notes)
+    flow = _program_flow(incident, analysis)
+    forks = _ranked(list(_candidates(incident, verdict, flow)))
+    return () if flow.places.misfits else forks, tuple(flow.places.notes)
 
 
-def _candidates(incident: Incident, verdict: Verdict, walk: Walk) -> Iterator[Weighed]:
+def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     sides = find_sides(incident, verdict)
-    yield from find_raised(incident, verdict, walk)
+    yield from find_raised(incident, verdict, flow)
     match verdict.cause:
         case Cause.HOST_STALL | Cause.NEVER_JOINED | Cause.STRAGGLER | Cause.GPU_STALL:
-            yield from _stalled(incident, verdict, sides, walk)
+            yield from _stalled(incident, verdict, sides, flow)
         case Cause.METADATA_MISMATCH if sides is not None:
-            chain = walk.places.chain(sides.odd.stack)
+            chain = flow.places.chain(sides.odd.stack)
             if chain:
-                yield from find_argument(chain, sides.odd.cohort, walk)
+                yield from find_argument(chain, sides.odd.cohort, flow)
         case Cause.DIVERGENT_PATH | Cause.ORDER_INVERSION if sides is not None:
-            yield from _parted(verdict, sides, walk)
+            yield from _separated(verdict, sides, flow)
         case Cause.RANK_LOST if sides is not None:
-            # A rank that is gone has left every loop: that alone tells nothing.
+            # A lost rank has left every loop, so a loop alone proves nothing.
             loops = ForkKind.LOOP
-            yield from (w for w in _parted(verdict, sides, walk) if w.fork.kind is not loops or w.fork.reasons)
+            yield from (w for w in _separated(verdict, sides, flow) if w.fork.kind is not loops or w.fork.reasons)
         case Cause.DIVERGENT_PATH if verdict.divergence is not None:
-            chains = {walk.places.chain(c.stack) for c in verdict.divergence.cohorts}
+            chains = {flow.places.chain(c.stack) for c in verdict.divergence.cohorts}
             if len(chains) == 1 and (chain := chains.pop()):
-                yield from find_argument(chain, None, walk)
+                yield from find_argument(chain, None, flow)
         case Cause.INCONCLUSIVE:
-            yield from find_standing(incident, verdict, walk)
+            yield from find_standing(incident, verdict, flow)
         case _:
             pass
 
 
-def _parted(verdict: Verdict, sides: Sides, walk: Walk) -> Iterator[Weighed]:
-    found = [weigh(p, sides, walk.analysis) for p in find_partings(sides, walk)]
-    usual, odd = walk.places.chain(sides.usual.stack), walk.places.chain(sides.odd.stack)
+def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[Weighed]:
+    found = [weigh(p, sides, flow.analysis) for p in find_separations(sides, flow)]
+    usual, odd = flow.places.chain(sides.usual.stack), flow.places.chain(sides.odd.stack)
     yield from found
-    if _is_unused(sides, walk):
-        yield from find_unused(sides.odd.cohort, walk)
-    yield from find_passed(found, (*(walk.places.chain(s) for s in sides.before[:1]), odd, usual), walk.places)
+    if _is_unused(sides, flow):
+        yield from find_unused(sides.odd.cohort, flow)
+    yield from find_passed(found, (*(flow.places.chain(s) for s in sides.before[:1]), odd, usual), flow.places)
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
-        yield from find_order(usual, sides.usual.cohort, walk)
-        yield from find_order(odd, sides.odd.cohort, walk) if odd else ()
+        yield from find_order(usual, sides.usual.cohort, flow)
+        yield from find_order(odd, sides.odd.cohort, flow) if odd else ()
     elif odd and odd == usual and not any(w.weight >= LEAST for w in found):
-        yield from find_argument(odd, sides.odd.cohort, walk)
+        yield from find_argument(odd, sides.odd.cohort, flow)
 
 
-def _is_unused(sides: Sides, walk: Walk) -> bool:
+def _is_unused(sides: Sides, flow: ProgramFlow) -> bool:
     """Both sides are in a backward pass, or the odd one raised where it called the wrapped model."""
-    both = all(is_from_backward(s.stack, walk.places.chain(s.stack)) for s in (sides.usual, sides.odd))
-    raised = walk.places.chain(sides.odd.raised.stack) if sides.odd.raised else ()
-    return both or (bool(raised) and walk.calls_wrapped(raised[-1]))
+    both = all(is_from_backward(s.stack, flow.places.chain(s.stack)) for s in (sides.usual, sides.odd))
+    raised = flow.places.chain(sides.odd.raised.stack) if sides.odd.raised else ()
+    return both or (bool(raised) and flow.calls_wrapped(raised[-1]))
 
 
-def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, walk: Walk) -> Iterator[Weighed]:
+def _stalled(incident: Incident, verdict: Verdict, sides: Sides | None, flow: ProgramFlow) -> Iterator[Weighed]:
     divergence = verdict.divergence
     if divergence is None or divergence.how is not PartingKind.STUCK:
-        yield from find_held(incident, verdict, walk)
+        yield from find_held(incident, verdict, flow)
         return
-    now = next((c for cohort in divergence.cohorts if (c := walk.places.chain(cohort.stack))), ())
-    before: Chain = next((c for s in (sides.before if sides else ()) if (c := walk.places.chain(s))), ())
-    yield from find_between(before, now, verdict, walk)
+    now = next((c for cohort in divergence.cohorts if (c := flow.places.chain(cohort.stack))), ())
+    before: Chain = next((c for s in (sides.before if sides else ()) if (c := flow.places.chain(s))), ())
+    yield from find_between(before, now, verdict, flow)
 
 
-def _walk(incident: Incident, analysis: Analysis) -> Walk:
-    places = Places(analysis.program)
+def _program_flow(incident: Incident, analysis: Analysis) -> ProgramFlow:
+    places = StackMap(analysis.program)
     stacks = incident.timeline.tables.stacks.values()
     chains = [places.chain(s) for s in stacks]
-    walk = Walk(analysis, places, any(is_from_backward(s, c) for s, c in zip(stacks, chains, strict=True)))
-    walk.learn(chains)
-    return walk
+    flow = ProgramFlow(analysis, places, any(is_from_backward(s, c) for s, c in zip(stacks, chains, strict=True)))
+    flow.learn(chains)
+    return flow
 
 
 def _ranked(found: list[Weighed]) -> tuple[Fork, ...]:

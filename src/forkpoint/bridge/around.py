@@ -1,33 +1,33 @@
-"""Forks made of a place, or of a decision around it."""
+"""Forks at a line, or at a decision around it."""
 
 import ast
 
 from forkpoint.bridge.fork import Fork, ForkKind
-from forkpoint.bridge.places import Place, Places
-from forkpoint.bridge.tree import Deciding, head
+from forkpoint.bridge.places import CodeLine, StackMap
 from forkpoint.bridge.why import how_different
-from forkpoint.bridge.words import because, tell_condition
+from forkpoint.bridge.words import because
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import BranchOrLoop, test_of
 from forkpoint.source.value import Reasons
 
 
 def place_fork(
-    kind: ForkKind, place: Place, places: Places, sentence: str, cohort: int | None, reasons: Reasons = frozenset()
+    kind: ForkKind, place: CodeLine, places: StackMap, sentence: str, cohort: int | None, reasons: Reasons = frozenset()
 ) -> Fork | None:
-    """The statement at a place."""
-    spot = next(iter(places.spots(place)), None)
-    if spot is None or spot.node is None:
+    """At the statement on a line; None if the line has none."""
+    point = next(iter(places.points(place)), None)
+    if point is None or point.node is None:
         return None
-    return Fork(kind, place.function, spot.node, None, reasons, None, cohort, 0.0, f"{sentence}{because(reasons)}")
+    return Fork(kind, place.function, point.node, None, reasons, None, cohort, 0.0, f"{sentence}{because(reasons)}")
 
 
 def decision_fork(
-    node: Deciding, function: Function, analysis: Analysis, sentence: str, cohort: int | None
+    node: BranchOrLoop, function: Function, analysis: Analysis, sentence: str, cohort: int | None
 ) -> tuple[Fork, float]:
-    """A branch or loop with why it can differ, and how likely it does."""
-    test = head(node)
+    """At a branch or loop, with the likelihood that it differs by rank."""
+    test = test_of(node)
     reasons, differs = how_different(node, test, function, analysis)
     kind = ForkKind.LOOP if isinstance(node, ast.For | ast.AsyncFor | ast.While) else ForkKind.SKIPPED
-    told = f"by {tell_condition(test, function)} {sentence}{because(reasons)}"
+    told = f"{sentence}{because(reasons)}"
     return Fork(kind, function, node, test, reasons, None, cohort, 0.0, told), differs

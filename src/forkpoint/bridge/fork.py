@@ -1,31 +1,31 @@
-"""A place in source at which the ways of cohorts can have parted, as the bridge found it."""
+"""A place in the source where cohorts may have separated."""
 
 import ast
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forkpoint.source.branches import Step
+from forkpoint.source.branches import CommStep
 from forkpoint.source.code import Function
 from forkpoint.source.value import Reasons
 
 
 class ForkKind(StrEnum):
     SKIPPED = "skipped"
-    """On one side of a branch stands what the other side does not do."""
+    """Some ranks took a branch that the others did not."""
     LEFT = "left"
-    """`return`, `continue` or `break` before something that the others went on to."""
+    """Some ranks took a `return`, `continue` or `break`; the others went on."""
     LOOP = "loop"
-    """A loop that ran more often on some ranks."""
+    """A loop ran more rounds on some ranks."""
     CAUGHT = "caught"
-    """An exception was caught and passed over."""
+    """Some ranks caught an exception and went on."""
     ORDER = "order"
-    """The same calls in an order that is not the same on all ranks."""
+    """The same calls, in an order that differs by rank."""
     ARGUMENT = "argument"
     """One call, with an argument that differs."""
     RAISED = "raised"
-    """Where a rank's own exception, or its end, took it away from the others."""
+    """A rank raised an exception or ended, and left the others."""
     HELD = "held"
-    """Where a rank is held on its own: nothing parted but time."""
+    """A rank is stuck or slow; all ranks took the same path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Fork:
     test: ast.expr | None
     """The condition or range that decides, or the argument that differs."""
     reasons: Reasons
-    """Why that can differ by rank; empty where source does not show it."""
-    step: Step | None
-    """The communication that some ranks did and others did not."""
+    """Why that can differ by rank; empty if the source does not show it."""
+    step: CommStep | None
+    """The communication that only some ranks did."""
     cohort: int | None
-    """Index in the divergence of the cohort that it explains."""
+    """Index of the cohort that it explains, in the divergence."""
     confidence: float
     sentence: str
     """What happened, in one plain sentence."""

@@ -1,62 +1,62 @@
-"""Where the ways of two sides part: the decisions that lead from what both did last to what each did next."""
+"""Which decisions separate the two sides: after them, one side reaches its next call and the other does not."""
 
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.bridge.flow import Choice
-from forkpoint.bridge.places import Chain, Places, outermost
-from forkpoint.bridge.sides import Side, Sides
-from forkpoint.bridge.walk import FAR, PASSED, Called, Region, State, Walk, explore, find_states
+from forkpoint.bridge.places import Chain, StackMap, outermost
+from forkpoint.bridge.sides import ForkSide, Sides
+from forkpoint.bridge.walk import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.model.op import Stack
 from forkpoint.source.code import Function
+from forkpoint.source.flow import Turn
 
 _FULL = PASSED
-"""A way that costs one communication call more is as unlikely as it gets."""
+"""One extra communication call is enough to rule a path out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """A decision after which one side comes to its call, and the other does not."""
+class Separation:
+    """A decision after which one side reaches its call and the other does not."""
 
     function: Function
-    usual: Choice | None
-    odd: Choice | None
-    """How each side left it; None: it went on without an exception."""
+    usual: Turn | None
+    odd: Turn | None
+    """How each side decided; None if it went on without an exception."""
     separates: float
-    """0 to 1: how much dearer each side's call becomes on the other's way."""
+    """0 to 1: how much more it costs each side to reach its call if it decides as the other."""
     slack: int
-    """What the cheapest ways through it cost more than the cheapest at all."""
+    """Cost of the cheapest paths through it, above the cheapest paths overall."""
     slip: bool = False
-    """It parts nobody here and now, but lets a rank leave out a call in an earlier round, which shows only later."""
+    """It separates nobody at this point, but lets a rank skip a call in an earlier round, which shows only later."""
 
     @property
-    def choice(self) -> Choice:
+    def turn(self) -> Turn:
         found = self.odd if self.odd is not None and self.odd.test is None else self.usual or self.odd
         assert found is not None
         return found
 
 
-def find_partings(sides: Sides, walk: Walk) -> list[Parting]:
-    places = walk.places
+def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
+    places = flow.places
     usual, odd = places.chain(sides.usual.stack), _odd_chain(sides.odd, places)
     root = outermost(c for c in (usual, odd, places.chain(sides.usual.live)) if c)
     if root is None:
         return []
     whole: State = (None, places.flow(root).entry, 0)
-    starts = _starts(sides.before, whole, walk)
-    region = explore(walk, starts)
+    starts = _starts(sides.before, whole, flow)
+    region = explore(flow, starts)
     to_usual = _targets(sides.usual, usual, region, whole)
     to_odd = _targets(sides.odd, odd, region, whole)
     if not to_usual or not to_odd:
         return []
     unseen = not sides.odd.recorded
-    found = {p.choice.node: p for p in _slipping(region, [*starts, *to_usual], to_odd)}
-    found.update({p.choice.node: p for p in _separating(region, to_usual, to_odd, unseen=unseen)})
+    found = {p.turn.node: p for p in _slipping(region, [*starts, *to_usual], to_odd)}
+    found.update({p.turn.node: p for p in _separating(region, to_usual, to_odd, unseen=unseen)})
     return list(found.values())
 
 
-def _odd_chain(odd: Side, places: Places) -> Chain:
+def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
     chain = places.chain(odd.stack) if odd.op is not None or odd.stack else ()
     if chain or (odd.op is not None and odd.stack is not None):
         return chain
@@ -67,16 +67,16 @@ def is_from_backward(stack: Stack | None, chain: Chain) -> bool:
     return stack is not None and not chain
 
 
-def _starts(before: Iterable[Stack | None], whole: State, walk: Walk) -> list[State]:
-    """Right after the last call that both sides made."""
+def _starts(before: Iterable[Stack | None], whole: State, flow: ProgramFlow) -> list[State]:
+    """The states right after the last call that both sides made."""
     for stack in before:
-        chain = walk.places.chain(stack)
+        chain = flow.places.chain(stack)
         if chain:
-            state = walk.state_of(chain)
+            state = flow.state_of(chain)
             return [state] if state else [whole]
         if stack is None:
             break
-        found = find_states(explore(walk, [whole]), _is_backward)
+        found = find_states(explore(flow, [whole]), _is_backward)
         return found or [whole]
     return [whole]
 
@@ -85,62 +85,62 @@ def _is_backward(called: Called) -> bool:
     return called.op == "backward"
 
 
-def _targets(side: Side, chain: Chain, region: Region, whole: State) -> list[State]:
+def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list[State]:
     if chain:
-        state = region.walk.state_of(chain)
+        state = region.flow.state_of(chain)
         return [state] if state in region.back or state in region.ways else []
     if side.op is not None and side.stack is not None:
         found = find_states(region, _is_backward)
-        live = region.walk.state_of(region.walk.places.chain(side.live)) if side.live and not found else None
+        live = region.flow.state_of(region.flow.places.chain(side.live)) if side.live and not found else None
         return found or [s for s in (live,) if s in region.back]
     if not side.recorded and side.raised is None:
-        # It left no dump and raised nothing: its program ended somewhere.
+        # No dump and no exception: its program ended somewhere.
         _, entry, _ = whole
-        end = (None, region.walk.places.flow(entry.function).exit, 0)
-        return [s for s in region.ways if s == end or s[1].quits]
+        end = (None, region.flow.places.flow(entry.function).exit, 0)
+        return [s for s in region.ways if s == end or s[1].ends_process]
     return []
 
 
-def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Parting]:
-    """Decisions after which the usual call is nearer on one way, and the odd one on another."""
+def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Separation]:
+    """Decisions with one outcome that is nearer to the usual call, and one that is nearer to the odd one."""
     to_usual, to_odd = region.distances(usual), region.distances(odd, unseen=unseen)
     best = _best(region, to_usual) + _best(region, to_odd)
-    found: dict[ast.AST, Parting] = {}
+    found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
         one = min(ways, key=lambda w: (to_usual.get(w[1], FAR), -to_odd.get(w[1], FAR)))
         other = min(ways, key=lambda w: (to_odd.get(w[1], FAR), -to_usual.get(w[1], FAR)))
-        dearer = (_dearer(to_usual, other[1], one[1]), _dearer(to_odd, one[1], other[1]))
+        extra = (_extra_cost(to_usual, other[1], one[1]), _extra_cost(to_odd, one[1], other[1]))
         both = one[1] in to_usual and other[1] in to_odd
-        if both and min(dearer) >= 0 and max(dearer) > 0 and (one[0] or other[0]):
+        if both and min(extra) >= 0 and max(extra) > 0 and (one[0] or other[0]):
             slack = 2 * region.reached[state] + to_usual[one[1]] + to_odd[other[1]] - best
-            separates = sum(min(d, _FULL) for d in dearer) / (2 * _FULL)
-            _keep(found, Parting(_owner(state, one, other), one[0], other[0], separates, slack))
+            separates = sum(min(d, _FULL) for d in extra) / (2 * _FULL)
+            _keep(found, Separation(_owner(state, one, other), one[0], other[0], separates, slack))
     yield from found.values()
 
 
-def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Parting]:
-    """Decisions that let a rank pass by a call of the loop in which the sides still agreed."""
+def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Separation]:
+    """Decisions that let a rank skip a call in a loop where the sides still agreed."""
     to_call, to_odd = region.distances(calls), region.distances(odd)
     best = _best(region, to_call)
-    found: dict[ast.AST, Parting] = {}
+    found: dict[ast.AST, Separation] = {}
     for state, ways in _decisions(region):
         one = min(ways, key=lambda w: to_call.get(w[1], FAR))
         for other in ways:
-            dearer = _dearer(to_call, other[1], one[1])
+            extra = _extra_cost(to_call, other[1], one[1])
             goes_on = min(to_call.get(other[1], FAR), to_odd.get(other[1], FAR)) < FAR
-            if dearer > 0 and goes_on and (one[0] or other[0]):
+            if extra > 0 and goes_on and (one[0] or other[0]):
                 slack = region.reached[state] + to_call[one[1]] - best
-                _keep(found, Parting(_owner(state, one, other), one[0], other[0], 1.0, slack, slip=True))
+                _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack, slip=True))
     yield from found.values()
 
 
-def _owner(state: State, *ways: tuple[Choice | None, State]) -> Function:
-    """A handler may stand in a function above the one in which the exception was raised."""
-    caught = (after for choice, after in reversed(ways) if choice is not None and choice.test is None)
+def _owner(state: State, *ways: tuple[Turn | None, State]) -> Function:
+    """A handler may be in a caller of the function that raised."""
+    caught = (after for turn, after in reversed(ways) if turn is not None and turn.test is None)
     return next(caught, state)[1].function
 
 
-def _decisions(region: Region) -> Iterator[tuple[State, list[tuple[Choice | None, State]]]]:
+def _decisions(region: Region) -> Iterator[tuple[State, list[tuple[Turn | None, State]]]]:
     return ((s, ways) for s, ways in region.ways.items() if len(ways) > 1)
 
 
@@ -148,13 +148,13 @@ def _best(region: Region, distances: dict[State, int]) -> int:
     return min((distances.get(s, FAR) for start in region.starts for _, s in region.ways.get(start, ())), default=FAR)
 
 
-def _keep(found: dict[ast.AST, Parting], parting: Parting) -> None:
-    """Of one decision in several contexts, the likeliest."""
-    node = parting.choice.node
+def _keep(found: dict[ast.AST, Separation], separation: Separation) -> None:
+    """Of one decision in several contexts, keep the most likely."""
+    node = separation.turn.node
     before = found.get(node)
-    if before is None or (parting.slack, -parting.separates) < (before.slack, -before.separates):
-        found[node] = parting
+    if before is None or (separation.slack, -separation.separates) < (before.slack, -before.separates):
+        found[node] = separation
 
 
-def _dearer(distances: dict[State, int], way: State, than: State) -> int:
+def _extra_cost(distances: dict[State, int], way: State, than: State) -> int:
     return distances.get(way, FAR) - distances.get(than, FAR)

@@ -1,4 +1,4 @@
-"""Who stood where at the fork: the usual ranks, the odd ones, and what both did just before."""
+"""The two sides at the fork: the usual ranks, the odd ones, and what both did before."""
 
 from dataclasses import dataclass
 
@@ -16,30 +16,30 @@ from forkpoint.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ForkSide:
     ranks: tuple[int, ...]
     cohort: int | None
-    """Its place among the divergence's cohorts."""
+    """Its index among the divergence's cohorts."""
     op: str | None
-    """What it issued in the slot; None: nothing."""
+    """What it issued in the slot; None if nothing."""
     stack: Stack | None
-    """From where. Empty: from C++."""
+    """Where it issued it; empty if from C++."""
     live: Stack | None
-    """Where its main thread was when the job was looked at."""
+    """Where its main thread was when stacks were taken."""
     raised: LogEvent | None
-    """What it raised, as its log says."""
+    """The exception in its log."""
     recorded: bool
-    """It left a dump: calls that are not in it were not made."""
+    """It has a dump, so calls that are not in it were not made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    usual: Side
-    odd: Side
+    usual: ForkSide
+    odd: ForkSide
     before: tuple[Stack | None, ...]
-    """What was called in the slots before, nearest first, while they still agreed."""
+    """The calls in the slots before, where the sides still agreed; nearest first."""
     same_rank: bool = False
-    """The odd rank is compared with what it did itself before."""
+    """The odd rank is compared with its own earlier rounds."""
 
 
 _LOOK_BACK = 64
@@ -61,7 +61,7 @@ def find_sides(incident: Incident, verdict: Verdict) -> Sides | None:
 
 
 def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Incident) -> int | None:
-    """The first slot that the two sides came to from different lines, though the calls still fitted together."""
+    """The first slot that the two sides reached from different lines, although the calls still matched."""
     visible = divergence.first_visible_seq
     tracks = [track_of(divergence.cohorts[c].ranks[0], divergence, incident) for c in (usual, odd)]
     if visible is None or tracks[0] is None or tracks[1] is None or divergence.how is not PartingKind.METADATA:
@@ -71,7 +71,7 @@ def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Inciden
     stacks = [s.stack[first - s.first : visible - first + first - s.first] for s in (one, other)]
     length = min(len(s) for s in stacks)
     apart = np.flatnonzero(stacks[0][:length] != stacks[1][:length])
-    # Never alike: these ranks have call sites of their own.
+    # Different from the start: these ranks use different call sites.
     return first + int(apart[0]) if apart.size and apart[0] > 0 else visible
 
 
@@ -89,11 +89,11 @@ def _usual_cohort(divergence: Divergence, odd: int | None) -> int | None:
     return next(iter(issuing or others), None)
 
 
-def _side(place: int, seq: int | None, divergence: Divergence, verdict: Verdict, incident: Incident) -> Side:
+def _side(place: int, seq: int | None, divergence: Divergence, verdict: Verdict, incident: Incident) -> ForkSide:
     cohort = divergence.cohorts[place]
     named = tuple(r for r in cohort.ranks if r in (verdict.suspects or divergence.odd)) or cohort.ranks
     op, stack = _issued(cohort, named[0], seq, divergence, incident)
-    return Side(
+    return ForkSide(
         ranks=named,
         cohort=place,
         op=op,
@@ -134,8 +134,10 @@ def track_of(rank: int, divergence: Divergence, incident: Incident) -> Track | N
     return group.track(rank) if group is not None else None
 
 
-def _before(sides: list[Side], seq: int | None, divergence: Divergence, incident: Incident) -> tuple[Stack | None, ...]:
-    """Of the usual side, or of the other where that holds nothing."""
+def _before(
+    sides: list[ForkSide], seq: int | None, divergence: Divergence, incident: Incident
+) -> tuple[Stack | None, ...]:
+    """From the usual side, or from the odd one if that has nothing."""
     if seq is None:
         return ()
     for side in sides:
@@ -149,8 +151,8 @@ def _before(sides: list[Side], seq: int | None, divergence: Divergence, incident
 
 
 def find_message_sides(incident: Incident, divergence: Divergence) -> Sides | None:
-    """Two ends of a channel run different code, so the odd end is compared with itself: after the message before the
-    fork it should have gone on to the next one, and went on to something else.
+    """The two ends of a channel run different code, so the odd end is compared with itself: after its last message it
+    should have gone on to the next one, but went on to something else.
     """
     rank = next(iter(divergence.odd), None)
     track = track_of(rank, divergence, incident) if rank is not None else None
@@ -162,13 +164,13 @@ def find_message_sides(incident: Incident, divergence: Divergence) -> Sides | No
         return None
     cohorts = {rank in c.ranks: i for i, c in enumerate(divergence.cohorts)}
     peers = tuple(r for r in divergence.channel or () if r != rank)
-    usual = Side(peers, cohorts.get(False), signature.op, stack, None, None, recorded=True)
-    odd = Side((rank,), cohorts.get(True), "a call", after, None, None, recorded=True)
+    usual = ForkSide(peers, cohorts.get(False), signature.op, stack, None, None, recorded=True)
+    odd = ForkSide((rank,), cohorts.get(True), "a call", after, None, None, recorded=True)
     return Sides(usual, odd, (stack,), same_rank=True)
 
 
 def _next_elsewhere(stack: Stack | None, until: Op | None, trace: RankTrace, incident: Incident) -> Stack | None:
-    """What the rank called next after the last call from the lines of `stack`, before the op `until`."""
+    """The rank's next call after its last one from the lines of `stack`, before the op `until`."""
     stacks = [incident.timeline.tables.stacks.get(token) for token in trace.recent_stacks.tolist()]
     records = trace.recent_records.tolist()
     end = records.index(until.record_id) if until is not None and until.record_id in records else len(stacks)

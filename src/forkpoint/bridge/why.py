@@ -2,26 +2,32 @@
 
 import ast
 
-from forkpoint.bridge.tree import callees_between, deciding, names_in
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength
 from forkpoint.source.code import Function
-from forkpoint.source.exceptions import is_alike
-from forkpoint.source.syntax import last_word
+from forkpoint.source.resolve import callees_below
+from forkpoint.source.syntax import (
+    branches_and_loops,
+    is_raised_on_all_ranks,
+    last_word,
+    loops,
+    names_and_attributes_in,
+    test_of,
+)
 from forkpoint.source.value import NO_REASONS, Reason, Reasons, strength_of, strongest
 from forkpoint.source.words import is_rank_word
 
 _STRENGTH = {Strength.CERTAIN: 1.0, Strength.LIKELY: 0.9, Strength.POSSIBLE: 0.65}
 NOT_SHOWN = 0.3
-"""Nothing shows that it can differ, nor that it cannot."""
+"""The source shows neither that it can differ nor that it cannot."""
 _EQUAL = 0.05
-"""Source shows that it is the same on all ranks."""
+"""The source shows that it is the same on all ranks."""
 _COUNTER = 0.12
-"""It counts rounds: it can differ only after something else did."""
+"""It counts rounds, so it differs only after something else did."""
 _RAISED_WITHIN = 3
-"""Calls below the `try`."""
-_ALIKE = 0.2
-"""An exception that the program or its installation raises, on all ranks more often than not."""
+"""Levels of calls below the `try`."""
+_ON_ALL_RANKS = 0.2
+"""An exception that is usually raised on all ranks."""
 
 
 def how_different(node: ast.AST, test: ast.expr, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
@@ -39,18 +45,17 @@ def how_different(node: ast.AST, test: ast.expr, function: Function, analysis: A
 
 
 def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) -> Reasons:
-    """A loop over a generator of the program runs as often as the loops around its `yield`."""
+    """A loop over a generator runs as often as the loops around its `yield`."""
     found: set[Reason] = set()
     for callee in analysis.resolver.callees(iterated, function).functions if isinstance(iterated, ast.Call) else ():
-        for loop in analysis.ways.loops(callee):
+        for loop in loops(callee):
             if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(loop)):
-                inner = loop.test if isinstance(loop, ast.While) else loop.iter
-                found |= analysis.differences.test(inner, callee).reasons
+                found |= analysis.differences.test(test_of(loop), callee).reasons
     return strongest(frozenset(found))
 
 
 def _counts_rounds(test: ast.expr, function: Function) -> bool:
-    """`step % 10 == 9`: the same on all ranks as long as they are in the same round."""
+    """`step % 10 == 9`: the same on all ranks while they are in the same round."""
     names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and not n.id.isupper()}
     plain = not any(isinstance(n, ast.Call | ast.Attribute) for n in ast.walk(test))
     return plain and bool(names) and names <= _counters(function)
@@ -70,7 +75,7 @@ def _counters(function: Function) -> set[str]:
 
 
 def can_change(test: ast.expr, function: Function, analysis: Analysis) -> bool:
-    """Whether one rank can decide otherwise in another round. Its own number does not change."""
+    """Whether one rank can decide differently in another round. Its rank number does not change."""
     for node in ast.walk(test):
         match node:
             case ast.Call() if not is_rank_word(last_word(node.func)):
@@ -88,25 +93,25 @@ def can_change(test: ast.expr, function: Function, analysis: Analysis) -> bool:
 
 
 def how_caught(handler: ast.ExceptHandler, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
-    """A `raise` of what is caught, under a condition that differs, says more than that exceptions happen."""
+    """An explicit `raise` under a condition that differs is a better reason than that exceptions happen."""
     name = ast.unparse(handler.type) if handler.type is not None else "an exception"
     explicit = _raised_by_rank(handler, function, analysis)
     if explicit:
         return explicit, _STRENGTH[Strength.CERTAIN]
     path = function.module.path
-    text = f"{name} may be raised on one rank alone"
+    text = f"{name} may be raised on one rank only"
     reason = Reason(Origin.EXCEPTION, Strength.LIKELY, path, handler.lineno, f"except {name}", text)
-    return frozenset({reason}), _ALIKE if is_alike(handler) else _STRENGTH[Strength.LIKELY]
+    return frozenset({reason}), _ON_ALL_RANKS if is_raised_on_all_ranks(handler) else _STRENGTH[Strength.LIKELY]
 
 
 def _raised_by_rank(handler: ast.ExceptHandler, function: Function, analysis: Analysis) -> Reasons:
-    """Why a `raise` of the class that is caught, in what the `try` runs, is come to by some ranks only."""
+    """Why only some ranks reach a `raise` of the caught class in the code that the `try` runs."""
     body = next((n.body for n in ast.walk(function.node) if isinstance(n, ast.Try) and handler in n.handlers), [])
     first, last = (body[0].lineno, body[-1].end_lineno or 0) if body else (0, 0)
-    caught = names_in(handler.type) if handler.type is not None else frozenset()
+    caught = names_and_attributes_in(handler.type) if handler.type is not None else set()
     found: set[Reason] = set()
-    for callee, _, _ in callees_between(range(first, last + 1), function, analysis, _RAISED_WITHIN):
-        for node in deciding(callee):
+    for callee, _ in callees_below(range(first, last + 1), function, analysis.resolver, _RAISED_WITHIN):
+        for node in branches_and_loops(callee):
             raised = {last_word(n.exc) for n in ast.walk(node) if isinstance(n, ast.Raise) and n.exc is not None}
             if isinstance(node, ast.If) and raised & caught:
                 found |= analysis.differences.test(node.test, callee).reasons

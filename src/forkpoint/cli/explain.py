@@ -62,12 +62,13 @@ def _print_entries(query: str, *, as_json: bool) -> None:
 def _print_rule(query: str, *, as_json: bool) -> None:
     """Rules of `forkpoint lint` document themselves; the knowledge base does not know them."""
     from forkpoint.lint.catalogue import rule_named
-    from forkpoint.lint.render.rules_text import render_rule, render_rules_json
+    from forkpoint.lint.render.json_report import render_rules_json
+    from forkpoint.lint.render.text import render_rule_text
 
     rule = rule_named(query.strip())
     if rule is None:
         raise UsageError(_unknown(query))
-    print(render_rules_json([rule]) if as_json else render_rule(rule))
+    print(render_rules_json([rule]) if as_json else render_rule_text(rule))
 
 
 def _print_list(which: str, *, as_json: bool) -> None:

@@ -15,8 +15,8 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.lint import Options, Report
-    from forkpoint.lint.edits import Changes
+    from forkpoint.lint import LintReport, Options
+    from forkpoint.lint.edits import FileChanges
     from forkpoint.lint.render.text import Line
     from forkpoint.source import Program
 
@@ -94,7 +94,7 @@ def _split(lists: Sequence[str]) -> tuple[str, ...]:
     return tuple(code for codes in lists for part in codes.split(",") if (code := part.strip()))
 
 
-def _repair(args: Namespace, options: "Options", progress: Progress) -> "Report":
+def _repair(args: Namespace, options: "Options", progress: Progress) -> "LintReport":
     """What is left to report: after --fix what is found in the changed source, with --diff all there was."""
     from forkpoint.lint import lint
     from forkpoint.lint.edits import plan_changes
@@ -115,7 +115,7 @@ def _read(paths: Sequence[str], progress: Progress) -> "Program":
     return read_with_progress(paths, progress)
 
 
-def _print_diff(planned: "Changes") -> None:
+def _print_diff(planned: "FileChanges") -> None:
     from forkpoint.lint.diff import render_diff
 
     # As bytes: a diff in another encoding than its file does not apply.
@@ -124,7 +124,7 @@ def _print_diff(planned: "Changes") -> None:
     _print_left(planned)
 
 
-def _write(planned: "Changes") -> None:
+def _write(planned: "FileChanges") -> None:
     from forkpoint.lint.edits import write_change
 
     for change in planned.changes:
@@ -136,14 +136,14 @@ def _write(planned: "Changes") -> None:
     _print_left(planned)
 
 
-def _print_left(planned: "Changes") -> None:
+def _print_left(planned: "FileChanges") -> None:
     for note in planned.notes:
         print(f"forkpoint: {escape(note.file)}: {escape(note.text)}", file=sys.stderr)
     if planned.left:
         print(f"forkpoint: {planned.left} repairs overlap others; run it again for those", file=sys.stderr)
 
 
-def _print_report(report: "Report", args: Namespace) -> None:
+def _print_report(report: "LintReport", args: Namespace) -> None:
     if args.sarif is not None:
         from forkpoint.lint.render.sarif import render_sarif
 
@@ -164,7 +164,7 @@ def _print_report(report: "Report", args: Namespace) -> None:
         _print_text(report)
 
 
-def _print_text(report: "Report") -> None:
+def _print_text(report: "LintReport") -> None:
     from forkpoint.lint.render.text import render_text
 
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
@@ -190,9 +190,10 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 def _print_rules(*, as_json: bool) -> None:
     from forkpoint.lint.catalogue import all_rules
-    from forkpoint.lint.render.rules_text import render_list, render_rules_json
+    from forkpoint.lint.render.json_report import render_rules_json
+    from forkpoint.lint.render.text import render_rule_list
 
-    print(render_rules_json(all_rules()) if as_json else render_list(all_rules()))
+    print(render_rules_json(all_rules()) if as_json else render_rule_list(all_rules()))
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Rules over a program's source -> what lets ranks part."""
+"""Program -> violations of rules: places in the source where ranks can diverge."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -6,26 +6,26 @@ from forkpoint.lint import rules
 from forkpoint.lint.catalogue import IGNORE_RULES, IGNORE_WITHOUT_REASON, UNUSED_IGNORE
 from forkpoint.lint.ignores import Ignore, apply_ignores, read_ignores, unused, without_reason
 from forkpoint.lint.options import Options
-from forkpoint.lint.report import Report
+from forkpoint.lint.report import LintReport
 from forkpoint.lint.violation import Violation
 from forkpoint.source import Program
 from forkpoint.source.analysis import Analysis, analyse
 
-__all__ = ["Options", "Report", "lint"]
+__all__ = ["LintReport", "Options", "lint"]
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, the total, and what comes next."""
+"""Called with the number done, the total, and the name of the next."""
 
 
-def lint(program: Program, options: Options, progress: Progress | None = None) -> Report:
-    """Everything the chosen rules say about the files that were asked for."""
+def lint(program: Program, options: Options, progress: Progress | None = None) -> LintReport:
+    """What the selected rules find in the requested files."""
     if progress is not None:
         progress(0, 1, "which values can differ by rank")
     found = list(_find(analyse(program), options, progress))
     ignores, notes = read_ignores(program)
     kept, used = apply_ignores(found, ignores)
     kept += _about_ignores(ignores, used, options)
-    return Report(
+    return LintReport(
         violations=tuple(sorted(_wanted(kept, options), key=_place)),
         notes=(*program.notes, *notes),
         files=program.files,
@@ -34,7 +34,7 @@ def lint(program: Program, options: Options, progress: Progress | None = None) -
 
 
 def _find(analysis: Analysis, options: Options, progress: Progress | None) -> Iterator[Violation]:
-    """Each place once for each rule and message, whichever way led there."""
+    """Each place once per rule and message."""
     seen: set[tuple[str, str, int, int, str]] = set()
     chosen = [rule for rule in rules.RULES if options.chooses(rule)]
     for number, rule in enumerate(chosen):
@@ -49,7 +49,7 @@ def _find(analysis: Analysis, options: Options, progress: Progress | None) -> It
 
 def _about_ignores(ignores: list[Ignore], used: set[tuple[Ignore, str]], options: Options) -> list[Violation]:
     ran = {rule.code for rule in rules.RULES if options.chooses(rule)}
-    # Nothing can be written on an ignore's line to ignore what is said about it: an ignore of those is never of use.
+    # Violations about ignores cannot be ignored, so an ignore of those is never used.
     ran.update(rule.code for rule in IGNORE_RULES)
     said: list[Violation] = []
     if options.chooses(IGNORE_WITHOUT_REASON):
@@ -62,7 +62,7 @@ def _about_ignores(ignores: list[Ignore], used: set[tuple[Ignore, str]], options
 def _wanted(violations: Iterable[Violation], options: Options) -> Iterator[Violation]:
     for violation in violations:
         doubtful = violation.advisory and not options.shows_advisory(violation.rule)
-        if not doubtful and options.speaks_of(violation.file, violation.rule):
+        if not doubtful and options.covers(violation.file, violation.rule):
             yield violation
 
 

@@ -1,6 +1,6 @@
-"""Answers of earlier runs, by everything they depend on: forkpoint itself, the options, and every file's content.
+"""Reports of earlier runs, by everything they depend on: forkpoint itself, the options, and the content of every file.
 
-A cache is never needed: what is missing, cut, foreign or not writable means that the work is done again.
+The cache is optional: if an entry is missing or damaged, or cannot be written, the work is done again.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from pathlib import Path
 import forkpoint
 from forkpoint.lint.options import Options
 from forkpoint.lint.render.json_report import read_json, render_json
-from forkpoint.lint.report import Report
+from forkpoint.lint.report import LintReport
 
 MAX_ENTRIES = 64
 MAX_ENTRY_BYTES = 8_000_000
-"""Of one answer: 64 of them are half a gigabyte at worst. A larger one is rare and is worked out again."""
+"""Per report: 64 of them are at most half a gigabyte. Larger ones are rare and are not cached."""
 
 
 def key_of(paths: Sequence[str], files: Sequence[str], options: Options) -> str:
-    """Differs whenever the answer could."""
+    """Differs whenever the report could."""
     digest = hashlib.sha256()
     settings = {
         "version": forkpoint.__version__,
@@ -36,7 +36,7 @@ def key_of(paths: Sequence[str], files: Sequence[str], options: Options) -> str:
     return digest.hexdigest()
 
 
-def load(key: str) -> Report | None:
+def load(key: str) -> LintReport | None:
     try:
         checksum, _, document = _place(key).read_text(encoding="ascii").partition("\n")
         return read_json(document) if checksum == _checksum(document) else None
@@ -44,7 +44,7 @@ def load(key: str) -> Report | None:
         return None
 
 
-def store(key: str, report: Report) -> None:
+def store(key: str, report: LintReport) -> None:
     document = render_json(report)
     if len(document) > MAX_ENTRY_BYTES:
         return
@@ -61,7 +61,7 @@ def store(key: str, report: Report) -> None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Leftovers of runs that were killed count like any other file."""
+    """Temporary files of killed runs are removed in the same way."""
     by_age = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in by_age[MAX_ENTRIES:]:
         file.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ def _forget_oldest(folder: Path) -> None:
 
 def _place(key: str) -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The specification says to ignore a relative one.
+    # The XDG specification says to ignore a relative path.
     base = home if home.is_absolute() else Path.home() / ".cache"
     return base / "forkpoint" / "lint" / f"{key}.json"
 
@@ -77,12 +77,12 @@ def _place(key: str) -> Path:
 def _own_source() -> list[str]:
     folder = Path(forkpoint.__file__).parent
     files = (file for part in ("lint", "source") for file in (folder / part).rglob("*.*") if file.is_file())
-    # Not what Python compiles beside it, which appears after the first run.
+    # Without bytecode, which appears after the first run.
     return sorted(str(file) for file in files if "__pycache__" not in file.parts)
 
 
 def _packages_above(path: str) -> list[str]:
-    """Folders above that are packages: they give modules their names."""
+    """Parent folders that are packages: module names depend on them."""
     folders = Path(path).absolute().parents
     return [str(folder) for folder in folders if (folder / "__init__.py").exists()]
 

@@ -1,16 +1,16 @@
-"""Every code that `--select`, `ignore[...]` and `explain` take."""
+"""All rule codes that `--select`, `ignore[...]` and `explain` accept."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from forkpoint.lint import rules
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """A rule about `ignore[...]` comments: judged once all other rules have spoken."""
+    """A rule about `ignore[...]` comments, checked after all other rules."""
 
     code: str
     title: str
@@ -20,37 +20,37 @@ class IgnoreRule:
     silent_in: str
 
 
-AnyRule = Rule | IgnoreRule
+AnyRule = LintRule | IgnoreRule
 
 _MAX_CODE = 80
-"""Longer than any code; comparing costs the square of the length."""
+"""Longer than any code. The cost of comparing grows with the square of the length."""
 
 IGNORE_WITHOUT_REASON = IgnoreRule(
     code="ignore-without-reason",
-    title="a violation is ignored and nobody says why",
+    title="a violation is ignored without a reason",
     advisory=False,
-    doc="""A violation is ignored and nobody says why.
+    doc="""A violation is ignored without a reason.
 
-    `# forkpoint: ignore[code]` without words after it. Whoever reads the line next cannot tell a considered exception
-    from a hurried one. The violation it names stays ignored.
+    `# forkpoint: ignore[code]` without text after it. The next reader cannot tell a considered exception from a hurried
+    one. The violation stays ignored.
 
     Fix
-        Say why ranks cannot part here, in a few words after the bracket.
+        After the bracket, say in a few words why ranks cannot diverge here.
     """,
     found_in="if rank == 0:  # forkpoint: ignore[collective-under-branch]\n    dist.barrier()\n",
     silent_in="if rank == 0:  # forkpoint: ignore[collective-under-branch] a group of one\n    dist.barrier(alone)\n",
 )
 UNUSED_IGNORE = IgnoreRule(
     code="unused-ignore",
-    title="an ignore that ignores nothing",
+    title="an ignore that has no effect",
     advisory=True,
-    doc="""An ignore that ignores nothing.
+    doc="""An ignore that has no effect.
 
-    `# forkpoint: ignore[code] reason` where that rule finds nothing: the code was repaired, or the comment stands on
-    another line. It would hide the next violation that is written there. Only rules that ran are judged.
+    `# forkpoint: ignore[code] reason` where that rule finds nothing: the code was repaired, or the comment is on the wrong
+    line. It would hide the next violation there. Only rules that ran are checked.
 
     Fix
-        Remove the comment, or move it to the line that the violation names.
+        Remove the comment, or move it to the line of the violation.
     """,
     found_in="x = 1  # forkpoint: ignore[ignore-without-reason] nothing to ignore here\n",
     silent_in="x = 1\n",
@@ -67,17 +67,17 @@ def rule_named(code: str) -> AnyRule | None:
 
 
 def near_codes(text: str) -> list[str]:
-    """Codes spelled nearly like it, the nearest first."""
+    """Codes with a similar spelling, nearest first."""
     return get_close_matches(text[:_MAX_CODE], [rule.code for rule in all_rules()])
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no name is near."""
+    """`; did you mean 'x'?`, or an empty string."""
     near = get_close_matches(name[:_MAX_CODE], names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown_code(code: str) -> str | None:
-    """What is wrong with a code, with the nearest one that exists."""
+    """An error message if no rule has this code."""
     codes = [rule.code for rule in all_rules()]
-    return None if code in codes else f"no rule is called {code[:_MAX_CODE]!r}{nearest(code, codes)}"
+    return None if code in codes else f"there is no rule {code[:_MAX_CODE]!r}{nearest(code, codes)}"

@@ -17,7 +17,7 @@ Table = dict[str, Any]
 
 
 def read_config(path: str) -> Options:
-    """Of the first file upward from `path` that has the table; the default where none has."""
+    """From the first file upward from `path` that has the table; defaults if none has."""
     for file in _candidates(Path(path).absolute()):
         table = _table(file)
         if table is not None:
@@ -33,7 +33,7 @@ def _candidates(start: Path) -> Iterator[Path]:
 def _table(file: Path) -> Table | None:
     try:
         if file.stat().st_size > _MAX_BYTES:
-            raise UsageError(f"{file}: larger than any configuration ({_MAX_BYTES:,} bytes)")
+            raise UsageError(f"{file}: too large for a configuration (limit: {_MAX_BYTES:,} bytes)")
         table: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file}: cannot be read as TOML: {error}") from error

@@ -1,4 +1,4 @@
-"""Branches at which ranks that decide otherwise communicate otherwise."""
+"""Branches at which ranks that decide differently communicate differently."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind, Origin, Strength
-from forkpoint.source.branches import Arm, Branch, Step, skipped
+from forkpoint.source.apis import ApiKind, Origin, Strength
+from forkpoint.source.branches import Arm, Branch, CommStep, guards, skipped
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import last_word
 from forkpoint.source.value import Reasons, strength_of
 from forkpoint.source.words import is_rank_word
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
-    """Ranks that take one arm do these steps, the others do not."""
+class UnequalBranch:
+    """A branch with steps that only ranks in some arms do."""
 
     branch: Branch
-    steps: tuple[Step, ...]
+    steps: tuple[CommStep, ...]
     at: ast.stmt | ast.expr
-    """The call that is left out, or the statement that leaves."""
+    """The call that some ranks skip, or the statement by which they leave."""
     leaves: str | None
-    """How those that do not are left out: `return`, `continue`, `break`; None: the steps stand in the other arm."""
+    """How ranks skip the steps: `return`, `continue` or `break`; None if the steps are in another arm."""
     reasons: Reasons
 
     @property
@@ -31,7 +32,7 @@ class Unequal:
 
     @property
     def is_membership(self) -> bool:
-        """The condition may say just who belongs to the group that the steps name: it asks for the rank itself, not for
+        """The condition may select just the members of the group that the steps use: it tests the rank itself, not
         something computed from it.
         """
         asked = self.branch.function.module.source(self.branch.test)
@@ -40,23 +41,20 @@ class Unequal:
 
 
 @lru_cache(maxsize=1)
-def unequal_branches(analysis: Analysis) -> tuple[Unequal, ...]:
-    """One for each call that is left out, at the innermost branch that does it, and one for each exit.
-
-    Several rules ask for the same analysis.
-    """
+def unequal_branches(analysis: Analysis) -> tuple[UnequalBranch, ...]:
+    """One for each skipped call, at the innermost branch, and one for each exit. Cached, because several rules ask."""
     return tuple({unequal.at: unequal for unequal in _all_unequal(analysis)}.values())
 
 
-def _all_unequal(analysis: Analysis) -> Iterator[Unequal]:
+def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
     called_on_some = _called_on_some(analysis)
     for function in analysis.communicating():
-        branches = list(analysis.ways.branches(function))
+        branches = list(analysis.branches.of(function))
         paired = set[ast.AST]() if function in called_on_some else _pairs(branches)
         for branch in branches:
             if branch.node in paired:
                 continue
-            # The order of a set says nothing about what is in it.
+            # Order alone does not change a condition.
             reasons = analysis.differences.test(branch.test, function).reasons
             reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
             if reasons:
@@ -64,7 +62,7 @@ def _all_unequal(analysis: Analysis) -> Iterator[Unequal]:
 
 
 def _called_on_some(analysis: Analysis) -> set[Function]:
-    """Functions of which some call stands under a condition on the rank, here or further up."""
+    """Functions that are called under a condition on the rank, directly or through a caller."""
     found: set[Function] = set()
     for function in analysis.communicating():
         for call in function.calls:
@@ -83,31 +81,31 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
 
 
 def _is_guarded(call: ast.Call, function: Function, analysis: Analysis) -> bool:
-    for test in analysis.ways.guards(call, function):
+    for test in guards(call, function):
         reasons = analysis.differences.test(test, function).reasons
         if any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons):
             return True
     return False
 
 
-def _compare(branch: Branch, reasons: Reasons) -> Iterator[Unequal]:
+def _compare(branch: Branch, reasons: Reasons) -> Iterator[UnequalBranch]:
     for place, arm in enumerate(branch.arms):
         if arm.leaves == "raise":
-            # A crash, not a hang: the launcher ends the others.
+            # A crash, not a hang: the launcher ends the other ranks.
             continue
         others = [a for i, a in enumerate(branch.arms) if i != place and a.leaves != "raise"]
         for way in sorted(arm.may_leave):
             left_out = _left_out(branch, arm, others, way)
             if left_out:
-                yield Unequal(branch, left_out, _exit(arm.statements, way) or branch.node, way, reasons)
+                yield UnequalBranch(branch, left_out, _exit(arm.statements, way) or branch.node, way, reasons)
                 return
     missing = _only_in_one([arm for arm in branch.arms if arm.leaves != "raise"])
     if missing:
-        yield Unequal(branch, missing, missing[0].call, None, reasons)
+        yield UnequalBranch(branch, missing, missing[0].call, None, reasons)
 
 
-def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[Step, ...]:
-    """What ranks that leave do not do, and ranks in every other arm do."""
+def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[CommStep, ...]:
+    """What ranks that leave skip, and ranks in every other arm do."""
     if any(way in other.may_leave or other.leaves for other in others):
         return ()
     rest = skipped(branch, way)
@@ -120,12 +118,12 @@ def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[St
 
 
 def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
-    """The first statement in it that leaves this way."""
+    """The first such statement in the block."""
     kind = {"return": ast.Return, "continue": ast.Continue, "break": ast.Break}[way]
     return next((n for s in block for n in ast.walk(s) if isinstance(n, kind)), None)
 
 
-def _only_in_one(arms: list[Arm]) -> tuple[Step, ...]:
+def _only_in_one(arms: list[Arm]) -> tuple[CommStep, ...]:
     keys = [_keys(arm.steps) for arm in arms]
     if len(arms) < 2 or all(k == keys[0] for k in keys):
         return ()
@@ -136,17 +134,17 @@ def _only_in_one(arms: list[Arm]) -> tuple[Step, ...]:
     return () if all(k == kinds[0] for k in kinds) else only
 
 
-def _keys(steps: tuple[Step, ...]) -> tuple[tuple[str, ...], ...]:
+def _keys(steps: tuple[CommStep, ...]) -> tuple[tuple[str, ...], ...]:
     return tuple(s.key for s in steps if _counts(s))
 
 
-def _counts(step: Step) -> bool:
-    """Start and end of the job are asked for under many conditions, which are nearly always equal; groups have a rule."""
-    return step.reach.api.kind in {Kind.COLLECTIVE, Kind.IMPLICIT} or step.reach.api.op == "new_group"
+def _counts(step: CommStep) -> bool:
+    """Setup and teardown do not count: they are under many conditions that are nearly always equal. Groups do."""
+    return step.reach.api.kind in {ApiKind.COLLECTIVE, ApiKind.IMPLICIT} or step.reach.api.op == "new_group"
 
 
 def _pairs(branches: list[Branch]) -> set[ast.AST]:
-    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: each rank does it once."""
+    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: each rank calls it once."""
     paired: set[ast.AST] = set()
     open_ones: dict[tuple[tuple[str, ...], ...], tuple[Branch, bool]] = {}
     for branch in branches:
@@ -168,23 +166,17 @@ def _pairs(branches: list[Branch]) -> set[ast.AST]:
 
 
 def _side(test: ast.expr) -> bool | None:
-    """True: the condition picks the first rank or the like; False: all but it; None: something else."""
+    """True if the condition selects one rank, False if it selects all others, None if neither."""
     match test:
         case ast.UnaryOp(op=ast.Not()):
             inner = _side(test.operand)
             return None if inner is None else not inner
-        case ast.Compare(ops=[ast.Eq() | ast.In()]) if _is_rank(test.left):
+        case ast.Compare(ops=[ast.Eq() | ast.In()]) if is_rank_word(last_word(test.left)):
             return True
-        case ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.Gt()]) if _is_rank(test.left):
+        case ast.Compare(ops=[ast.NotEq() | ast.NotIn() | ast.Gt()]) if is_rank_word(last_word(test.left)):
             return False
         case ast.BoolOp():
             sides = {s for v in test.values if (s := _side(v)) is not None}
             return sides.pop() if len(sides) == 1 else None
         case _:
-            return True if _is_rank(test) else None
-
-
-def _is_rank(expr: ast.expr) -> bool:
-    inner = expr.func if isinstance(expr, ast.Call) else expr
-    name = inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else ""
-    return is_rank_word(name)
+            return True if is_rank_word(last_word(test)) else None

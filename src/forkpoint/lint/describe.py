@@ -1,19 +1,20 @@
-"""The words of violations: where the collective is, and why a condition can differ."""
+"""Violations with their places: where the collective is, and why a condition can differ."""
 
 import ast
 
-from forkpoint.lint.decisions import Unequal
+from forkpoint.lint.decisions import UnequalBranch
 from forkpoint.lint.violation import Related, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.branches import Branch, Step
+from forkpoint.source.branches import Branch, CommStep
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import shortened
 from forkpoint.source.tell import name_step, tell_reason
 from forkpoint.source.value import Reasons
 
 _MAX_CONDITION = 120
 
 
-def violation(  # noqa: PLR0913 a violation has that many parts, most of them by name
+def violation(  # noqa: PLR0913 a violation has this many parts, most given by name
     rule: str,
     message: str,
     function: Function,
@@ -34,15 +35,15 @@ def violation(  # noqa: PLR0913 a violation has that many parts, most of them by
         column=node.col_offset + 1,
         function=function.name,
         message=message,
-        condition=_short(function.module.source(condition)) if condition is not None else None,
+        condition=shortened(function.module.source(condition), _MAX_CONDITION) if condition is not None else None,
         why=tell_reason(best) if best else None,
         related=(*related, *begins),
         advisory=advisory,
     )
 
 
-def unequal_violation(rule: str, message: str, unequal: Unequal, analysis: Analysis) -> Violation:
-    """At the call that is left out or the statement that leaves; what rests on weak reasons is advisory."""
+def unequal_violation(rule: str, message: str, unequal: UnequalBranch, analysis: Analysis) -> Violation:
+    """At the call that some ranks skip, or the statement that leaves; advisory if the reasons are weak."""
     function = unequal.branch.function
     return violation(
         rule,
@@ -57,15 +58,15 @@ def unequal_violation(rule: str, message: str, unequal: Unequal, analysis: Analy
 
 
 def head_end(node: ast.stmt | ast.expr | ast.ExceptHandler) -> int:
-    """The last line of a statement's head: the reader looks at the condition, not at all that hangs on it."""
+    """The last line of a statement's head: the condition, not the block below it."""
     head = getattr(node, "test", None) or getattr(node, "iter", None) or getattr(node, "subject", None)
     if head is None and hasattr(node, "body"):
         return node.lineno
     return (head or node).end_lineno or node.lineno
 
 
-def relate(step: Step, function: Function, analysis: Analysis) -> tuple[Related, ...]:
-    """The call, and the collective it comes to."""
+def relate(step: CommStep, function: Function, analysis: Analysis) -> tuple[Related, ...]:
+    """The call, and the collective it leads to."""
     here = Related(function.module.path, step.call.lineno, f"{name_step(step)} is called here")
     path = analysis.communication.path(step.reach)
     if not path:
@@ -76,7 +77,3 @@ def relate(step: Step, function: Function, analysis: Analysis) -> tuple[Related,
 
 def branch_at(branch: Branch) -> Related:
     return Related(branch.function.module.path, branch.node.lineno, "the branch")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_CONDITION else f"{text[: _MAX_CONDITION - 3]}..."

@@ -1,4 +1,4 @@
-"""Edits of violations -> changed files: never overlapping, with line ends and encoding as they were."""
+"""Edits of violations -> changed files. Line ends and encoding are kept; overlapping edits are not applied."""
 
 import io
 import os
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from forkpoint.lint.report import Report
-from forkpoint.lint.violation import Edit
-from forkpoint.source import Note, Program
+from forkpoint.lint.report import LintReport
+from forkpoint.lint.violation import LineEdit
+from forkpoint.source import Program, SourceNote
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""As Python counts lines: form feeds and the separators of Unicode end none."""
+"""Lines as Python counts them: form feeds and Unicode separators do not end a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file before and after, as bytes on disk."""
 
     file: str
@@ -30,18 +30,18 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    changes: tuple[Change, ...]
-    notes: tuple[Note, ...]
-    """Files that were left alone, and why."""
+class FileChanges:
+    changes: tuple[FileChange, ...]
+    notes: tuple[SourceNote, ...]
+    """Files that were not changed, and why."""
     left: int
-    """Edits that overlap one that was made: another run finds them again, if they are still wanted."""
+    """Edits that overlap another one. A second run finds them again if they are still needed."""
 
 
-def plan_changes(report: Report, program: Program) -> Changes:
-    """What the edits make of their files. Nothing is written."""
-    changes: list[Change] = []
-    notes: list[Note] = []
+def plan_changes(report: LintReport, program: Program) -> FileChanges:
+    """Apply the edits in memory. Nothing is written."""
+    changes: list[FileChange] = []
+    notes: list[SourceNote] = []
     left = 0
     for file, violations in groupby(report.violations, key=lambda violation: violation.file):
         edits = list(dict.fromkeys(violation.edit for violation in violations if violation.edit is not None))
@@ -50,15 +50,15 @@ def plan_changes(report: Report, program: Program) -> Changes:
         chosen = _apart(edits)
         change = _change(file, chosen, program.text(file))
         if change is None:
-            notes.append(Note(file, "changed since it was read: left alone"))
+            notes.append(SourceNote(file, "changed since it was read: not edited"))
             continue
         changes.append(change)
         left += len(edits) - len(chosen)
-    return Changes(tuple(changes), tuple(notes), left)
+    return FileChanges(tuple(changes), tuple(notes), left)
 
 
-def write_change(change: Change) -> None:
-    """All or nothing: readers see the old file or the new one. A link stays a link."""
+def write_change(change: FileChange) -> None:
+    """Atomically: readers see the old file or the new one. A symbolic link stays a link."""
     target = Path(os.path.realpath(change.file))
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -71,9 +71,9 @@ def write_change(change: Change) -> None:
         raise
 
 
-def _apart(edits: Sequence[Edit]) -> list[Edit]:
-    """The first of those that touch the same line. An insertion touches the line it stands before."""
-    chosen: list[Edit] = []
+def _apart(edits: Sequence[LineEdit]) -> list[LineEdit]:
+    """The first of those that touch the same line. An insertion touches the line after it."""
+    chosen: list[LineEdit] = []
     end = 0
     for edit in sorted(edits, key=lambda edit: (edit.line, edit.end_line)):
         if edit.line > end:
@@ -82,8 +82,8 @@ def _apart(edits: Sequence[Edit]) -> list[Edit]:
     return chosen
 
 
-def _change(file: str, edits: Sequence[Edit], text_read: str) -> Change | None:
-    """None where the file no longer holds the text that was read."""
+def _change(file: str, edits: Sequence[LineEdit], text_read: str) -> FileChange | None:
+    """None if the file has changed since it was read."""
     try:
         before = Path(file).read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(before).readline)
@@ -93,7 +93,7 @@ def _change(file: str, edits: Sequence[Edit], text_read: str) -> Change | None:
     lines = _LINE.findall(text)
     if "".join(_with_plain_end(lines)) != text_read:
         return None
-    return Change(file, before, "".join(_edited(lines, edits)).encode(encoding), len(edits))
+    return FileChange(file, before, "".join(_edited(lines, edits)).encode(encoding), len(edits))
 
 
 def _with_plain_end(lines: Sequence[str]) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _with_plain_end(lines: Sequence[str]) -> Iterator[str]:
         yield body if body == line else f"{body}\n"
 
 
-def _edited(lines: Sequence[str], edits: Sequence[Edit]) -> Iterator[str]:
+def _edited(lines: Sequence[str], edits: Sequence[LineEdit]) -> Iterator[str]:
     usual = _end_of(lines[0]) or "\n"
     done = 0
     for edit in edits:

@@ -1,4 +1,4 @@
-"""`# forkpoint: ignore[code, code] reason`: which violations are meant, and which ignores mean none."""
+"""`# forkpoint: ignore[code, code] reason`: which violations it suppresses, and which comments suppress none."""
 
 import io
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forkpoint.lint.catalogue import IGNORE_WITHOUT_REASON, UNUSED_IGNORE, IgnoreRule, unknown_code
 from forkpoint.lint.violation import Violation
-from forkpoint.source import Note, Program
+from forkpoint.source import Program, SourceNote
 
 _MARK = "forkpoint:"
 _COMMENT = re.compile(r"(?<!\S)#\s*forkpoint:\s*ignore\b(?:\[(?P<codes>[^\]]*)\])?(?P<rest>[^#]*)")
@@ -22,23 +22,23 @@ class Ignore:
     """Of the comment."""
     column: int
     code_line: int
-    """The line it is about: its own, or the one below where the comment stands alone."""
+    """The line it applies to: its own, or the next code line if the comment is alone on its line."""
     codes: tuple[str, ...]
     has_reason: bool
 
-    def means(self, violation: Violation) -> bool:
+    def covers(self, violation: Violation) -> bool:
         if violation.file != self.file or violation.rule not in self.codes:
             return False
-        # Behind code a comment may also close the branch that it is about.
+        # A comment after code may also be on the last line of the head.
         return self.code_line == violation.line or self.line == violation.end_line
 
 
-def read_ignores(program: Program) -> tuple[list[Ignore], list[Note]]:
+def read_ignores(program: Program) -> tuple[list[Ignore], list[SourceNote]]:
     ignores: list[Ignore] = []
-    notes: list[Note] = []
+    notes: list[SourceNote] = []
     for file in sorted(program.modules):
         text = program.text(file)
-        # Tokenizing costs more than all else here, and few files have an ignore.
+        # Tokenizing is slow, and few files have an ignore.
         if _MARK not in text:
             continue
         for ignore in _ignores_of(file, text):
@@ -50,14 +50,14 @@ def read_ignores(program: Program) -> tuple[list[Ignore], list[Note]]:
 def apply_ignores(
     violations: Iterable[Violation], ignores: Sequence[Ignore]
 ) -> tuple[list[Violation], set[tuple[Ignore, str]]]:
-    """What remains, and which code of which ignore was of use."""
+    """The remaining violations, and which code of which ignore suppressed something."""
     kept: list[Violation] = []
     used: set[tuple[Ignore, str]] = set()
     by_file: dict[str, list[Ignore]] = {}
     for ignore in ignores:
         by_file.setdefault(ignore.file, []).append(ignore)
     for violation in violations:
-        meant = [(ignore, violation.rule) for ignore in by_file.get(violation.file, ()) if ignore.means(violation)]
+        meant = [(ignore, violation.rule) for ignore in by_file.get(violation.file, ()) if ignore.covers(violation)]
         used.update(meant)
         if not meant:
             kept.append(violation)
@@ -69,7 +69,10 @@ def without_reason(ignores: Sequence[Ignore]) -> Iterator[Violation]:
         if ignore.codes and not ignore.has_reason:
             listed = ", ".join(ignore.codes)
             yield _violation(
-                IGNORE_WITHOUT_REASON, ignore, f"say after ignore[{listed}] why ranks cannot part here", advisory=False
+                IGNORE_WITHOUT_REASON,
+                ignore,
+                f"say after ignore[{listed}] why ranks cannot diverge here",
+                advisory=False,
             )
 
 
@@ -82,7 +85,7 @@ def unused(ignores: Sequence[Ignore], used: set[tuple[Ignore, str]], ran: set[st
 
 def _ignores_of(file: str, text: str) -> Iterator[Ignore]:
     lines = text.split("\n")
-    # The reader of source has parsed this text, so it can be cut into tokens.
+    # This text has been parsed, so it can be tokenized.
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         match = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
         if match is None:
@@ -100,17 +103,19 @@ def _ignores_of(file: str, text: str) -> Iterator[Ignore]:
 
 
 def _below(lines: Sequence[str], line: int) -> int:
-    """The first line below that is no comment."""
+    """The first line below that is not a comment."""
     while line < len(lines) and lines[line].lstrip().startswith("#"):
         line += 1
     return line + 1
 
 
-def _notes_on(ignore: Ignore) -> Iterator[Note]:
+def _notes_on(ignore: Ignore) -> Iterator[SourceNote]:
     if not ignore.codes:
-        yield Note(ignore.file, f"line {ignore.line}: ignore without a code does nothing; write ignore[code] reason")
+        yield SourceNote(
+            ignore.file, f"line {ignore.line}: ignore without a code has no effect; write ignore[code] reason"
+        )
     for wrong in filter(None, map(unknown_code, ignore.codes)):
-        yield Note(ignore.file, f"line {ignore.line}: ignore does nothing: {wrong}")
+        yield SourceNote(ignore.file, f"line {ignore.line}: ignore has no effect: {wrong}")
 
 
 def _violation(rule: IgnoreRule, ignore: Ignore, message: str, *, advisory: bool) -> Violation:

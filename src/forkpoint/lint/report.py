@@ -1,17 +1,17 @@
-"""What one run over source found."""
+"""The result of one run."""
 
 from dataclasses import dataclass
 
 from forkpoint.lint.violation import Violation
-from forkpoint.source import Note
+from forkpoint.source import SourceNote
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     violations: tuple[Violation, ...]
     """By file, then line."""
-    notes: tuple[Note, ...]
-    """Files that could not be read, and ignores that ignore nothing."""
+    notes: tuple[SourceNote, ...]
+    """Files that could not be read, and ignores without effect."""
     files: int
-    """That were read."""
+    """Number of files read."""
     lines: int

@@ -1,4 +1,4 @@
-"""A rule: one way in which source lets ranks part."""
+"""A rule: one way in which ranks can diverge."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from forkpoint.source.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     code: str
-    """`collective-under-branch`: what `--select`, `ignore[...]` and `explain` take."""
+    """`collective-under-branch`, as in `--select`, `ignore[...]` and `explain`."""
     title: str
     find: Callable[[Analysis], Iterator[Violation]]
     advisory: bool
-    """Off by default: worth a look, more often right than wrong to ignore."""
+    """Off by default: worth a look, but most of what it finds needs no change."""
     doc: str
-    """The module's docstring: what it finds, an example, what it leaves alone."""
+    """The module's docstring: what it finds, what happens, what to do, what it does not report."""
     found_in: str
     """Source in which it finds something."""
     silent_in: str
-    """Nearly the same source, in which it must not."""
+    """Nearly the same source, in which it must find nothing."""

@@ -1,21 +1,21 @@
-"""Paths -> Report, from the cache where nothing has changed."""
+"""Paths -> LintReport, from the cache if nothing has changed."""
 
 from collections.abc import Sequence
 from itertools import count
 
-from forkpoint.lint import Options, Progress, Report, cache, lint
+from forkpoint.lint import LintReport, Options, Progress, cache, lint
 from forkpoint.source import Program, read_program
 from forkpoint.source.program import find_files
 
 
-def lint_paths(paths: Sequence[str], options: Options, progress: Progress, *, use_cache: bool) -> Report:
+def lint_paths(paths: Sequence[str], options: Options, progress: Progress, *, use_cache: bool) -> LintReport:
     files = _files(paths)
     key = cache.key_of(paths, files, options) if use_cache else ""
     known = cache.load(key) if use_cache else None
     if known is not None:
         return known
     report = lint(read_with_progress(paths, progress), options, progress)
-    # A file that changed meanwhile would be remembered under the content it had before.
+    # If a file changed meanwhile, the key belongs to its old content.
     if use_cache and key == cache.key_of(paths, _files(paths), options):
         cache.store(key, report)
     return report

@@ -1,11 +1,11 @@
-"""What a rule says of a place in source."""
+"""What a rule reports about a place in the source."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Another place that belongs to it: the collective, the definition, where the value comes from."""
+    """Another place to look at: the collective, the branch, where the value comes from."""
 
     file: str
     line: int
@@ -13,13 +13,13 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """Lines of the violation's own file, replaced. Offered only where the change cannot alter a correct program."""
+class LineEdit:
+    """A replacement of lines in the violation's file. Offered only if it cannot change a correct program."""
 
     title: str
     line: int
     end_line: int
-    """Inclusive. `line - 1`: nothing is replaced, the text is put before `line`."""
+    """Inclusive. `line - 1` inserts the text before `line`."""
     text: str
 
 
@@ -28,7 +28,7 @@ class Violation:
     rule: str
     file: str
     line: int
-    """Of the branch, loop or call that lets ranks part."""
+    """Of the branch, loop or call where ranks can diverge."""
     end_line: int
     column: int
     """From 1."""
@@ -42,4 +42,4 @@ class Violation:
     """Why it can differ by rank."""
     related: tuple[Related, ...] = ()
     advisory: bool = False
-    edit: Edit | None = None
+    edit: LineEdit | None = None

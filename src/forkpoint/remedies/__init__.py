@@ -1,8 +1,7 @@
-"""Forks -> the probes that would decide between them, and the fixes, as patches where that is honest.
+"""Forks -> probes that would confirm them, and fixes: as patches where that is safe, else in words.
 
-A probe is in `probes/`, a fix in `fixes/`, one per file with what it does in its docstring; both are listed by hand. A
-patch is made from the bytes of the file, applies with `git apply` in the source root, and leaves a file that parses.
-What cannot be offered so is offered in words. Each patch stands alone: apply one at a time.
+Probes are in `probes/`, fixes in `fixes/`, one per file and listed by hand. A patch is made from the bytes of the file,
+applies with `git apply` in the source root, and leaves a file that parses. Patches are independent: apply one at a time.
 """
 
 from collections.abc import Sequence
@@ -20,9 +19,7 @@ __all__ = ["attach_remedies", "remedies"]
 
 
 def attach_remedies(verdict: Verdict, forks: Sequence[Fork], analysis: Analysis, roots: Sequence[str]) -> Verdict:
-    """Patches go before the words of the finding that the verdict stands on. An undecided verdict gets none: a change to
-    a job that may be right is no help.
-    """
+    """Put patches before the advice of the first finding. An undecided verdict gets none: the job may be correct."""
     if verdict.cause is Cause.INCONCLUSIVE or not verdict.findings:
         return verdict
     probes, fixes = remedies(forks, verdict.divergence, analysis, roots)
@@ -34,7 +31,7 @@ def attach_remedies(verdict: Verdict, forks: Sequence[Fork], analysis: Analysis,
 def remedies(
     forks: Sequence[Fork], divergence: Divergence | None, analysis: Analysis, roots: Sequence[str]
 ) -> tuple[tuple[Probe, ...], tuple[Fix, ...]]:
-    """`forks` best first; `roots` are the folders or files that the program was read from."""
+    """`forks`: best first. `roots`: the folders or files that the program was read from."""
     if not forks:
         return (), ()
     scene = Scene(divergence, analysis, tuple(roots))

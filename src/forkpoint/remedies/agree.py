@@ -1,14 +1,15 @@
-"""The small functions by which ranks agree, as the module that needs them would write them."""
+"""Small functions by which ranks agree on a value, written for the module that gets them."""
 
 import ast
 from dataclasses import dataclass
 
 from forkpoint.bridge.fork import Fork
-from forkpoint.remedies.place import free_name, names_set_in
+from forkpoint.remedies.place import free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import AGREE
 from forkpoint.remedies.torch_names import torch_names
 from forkpoint.source.code import Module
+from forkpoint.source.syntax import names_set_in
 
 _SAYS = {
     "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),
@@ -22,7 +23,7 @@ class Agreement:
     name: str
     text: str
     argument: str
-    """Behind the flag: `, group=self.tp`, or nothing."""
+    """What follows the flag: `, self.tp`, or nothing."""
 
 
 def agreement(kind: str, module: Module, group: str) -> Agreement:
@@ -42,7 +43,7 @@ def agreement(kind: str, module: Module, group: str) -> Agreement:
 
 
 def group_at(fork: Fork, scene: Scene) -> str | None:
-    """How the group is called at the fork; empty for the default one, None where it has no name there."""
+    """The expression for the group at the fork; empty for the default group, None if it has no name there."""
     named = fork.step.group if fork.step else None
     if named is None:
         return "" if scene.in_default_group else None

@@ -1,4 +1,4 @@
-"""Edits at places of the syntax tree, applied to the file's own bytes: line ends and the rest stay as they were."""
+"""Edits at positions of the syntax tree, applied to the bytes of the file: everything else stays as it was."""
 
 import ast
 import re
@@ -6,31 +6,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""As Python counts lines."""
+"""Lines as Python counts them."""
 _MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """What stands between two places is replaced. Lines count from 1, columns are bytes, as in the tree."""
+class TextEdit:
+    """Replaces the text between two positions. Lines count from 1, columns are bytes, as in the syntax tree."""
 
     line: int
     column: int
     end_line: int
     end_column: int
     text: str
-    """Its own line ends are `\\n`; the file's are put in."""
+    """With `\\n` as line end, which is replaced by that of the file."""
 
 
-def insertion(line: int, column: int, text: str) -> Edit:
-    return Edit(line, column, line, column, text)
+def insertion(line: int, column: int, text: str) -> TextEdit:
+    return TextEdit(line, column, line, column, text)
 
 
-def replacement(node: ast.expr | ast.stmt, text: str) -> Edit:
-    return Edit(node.lineno, node.col_offset, *end_of(node), text)
+def replacement(node: ast.expr | ast.stmt, text: str) -> TextEdit:
+    return TextEdit(node.lineno, node.col_offset, *end_of(node), text)
 
 
-def wrapping(node: ast.expr, before: str, after: str) -> tuple[Edit, Edit]:
+def wrapping(node: ast.expr, before: str, after: str) -> tuple[TextEdit, TextEdit]:
     return insertion(node.lineno, node.col_offset, before), insertion(*end_of(node), after)
 
 
@@ -38,8 +38,8 @@ def end_of(node: ast.expr | ast.stmt | ast.excepthandler) -> tuple[int, int]:
     return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
-def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """Edits do not overlap; those at the same place stay in their order."""
+def edited(data: bytes, edits: Iterable[TextEdit]) -> bytes:
+    """Edits must not overlap; those at the same position keep their order."""
     mark = _MARK if data.startswith(_MARK) else b""
     body = data[len(mark) :]
     lines: list[bytes] = _LINE.findall(body)
@@ -55,7 +55,7 @@ def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def line_end(lines: Sequence[bytes]) -> str:
-    """The one that the file begins with."""
+    """The line end of the first line."""
     first = lines[0] if lines else b""
     return first[len(first.rstrip(b"\r\n")) :].decode() or "\n"
 

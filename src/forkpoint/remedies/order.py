@@ -1,17 +1,16 @@
-"""The loop whose order is nobody's promise."""
+"""Loops whose order is not defined."""
 
 import ast
 
 from forkpoint.bridge.fork import Fork, ForkKind
-from forkpoint.remedies.place import ancestors
 from forkpoint.remedies.together import made_of
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word
 
 
 def unordered_loop(fork: Fork, analysis: Analysis) -> ast.For | None:
-    """The fork's own, or the nearest around the call that it shows, over a set or a listing of files."""
+    """The loop of the fork, or the nearest loop around it, over a set or a directory listing."""
     if fork.kind is not ForkKind.ORDER:
         return None
     around = (fork.node, *(outer for outer, _ in ancestors(fork.node, fork.function)))

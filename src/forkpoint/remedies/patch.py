@@ -1,4 +1,4 @@
-"""A file before and after -> a unified diff that `git apply` takes, in the file's own bytes."""
+"""A file before and after -> a unified diff for `git apply`, in the bytes of the file."""
 
 import re
 from difflib import diff_bytes, unified_diff
@@ -9,14 +9,14 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
 
 
 def unified(name: str, before: bytes, after: bytes) -> bytes:
-    """`name` is relative to the folder in which the diff is to be applied, with forward slashes."""
+    """`name` is relative to the folder in which the diff is applied, with forward slashes."""
     old, new = (_AS_GIT_COUNTS.findall(text) for text in (before, after))
     diff = diff_bytes(unified_diff, old, new, header_name(f"a/{name}"), header_name(f"b/{name}"))
     return b"".join(line if line.endswith(b"\n") else line + _OPEN_END for line in diff)
 
 
 def header_name(path: str) -> bytes:
-    """Quoted as git does where a byte is not plain; behind a space, a tab says where the name ends."""
+    """Quoted as git does it. A name with spaces is followed by a tab, which marks its end."""
     raw = path.encode("utf-8", "surrogateescape")
     if all(byte in _PLAIN for byte in raw):
         return raw + b"\t" if b" " in raw else raw

@@ -1,4 +1,4 @@
-"""What every remedy looks at beside its fork, and how its edits become a patch."""
+"""What every remedy needs besides its fork, and how edits become a patch."""
 
 import ast
 import os
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forkpoint.model.divergence import Divergence
-from forkpoint.remedies.edit import Edit, edited, normal_text
+from forkpoint.remedies.edit import TextEdit, edited, normal_text
 from forkpoint.remedies.patch import unified
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Module
@@ -23,7 +23,7 @@ class Scene:
     """The folders or files that were given as source."""
 
     def name(self, module: Module) -> str:
-        """As it is called from the source root."""
+        """The path below the source root."""
         for root in self.roots:
             base = Path(root) if Path(root).is_dir() else Path(root).parent
             relative = os.path.relpath(module.path, base)
@@ -34,8 +34,8 @@ class Scene:
     def where(self, module: Module, node: ast.stmt | ast.expr | ast.excepthandler) -> str:
         return f"{self.name(module)}:{node.lineno}"
 
-    def patch(self, module: Module, edits: Sequence[Edit]) -> str | None:
-        """None where the file is not what was read, is not UTF-8, or would no longer parse."""
+    def patch(self, module: Module, edits: Sequence[TextEdit]) -> str | None:
+        """None if the file has changed, is not UTF-8, or would no longer parse."""
         try:
             before = Path(module.path).read_bytes()
             if normal_text(before) != module.text.encode():
@@ -53,7 +53,7 @@ class Scene:
 
     @property
     def members(self) -> str | None:
-        """The argument that keeps a probe to the group in which ranks parted. None: the evidence does not tell it."""
+        """The argument that limits a probe to the group that diverged; None if its members are not known."""
         if self.in_default_group or self.divergence is None:
             return ""
         group = self.divergence.group
@@ -61,7 +61,7 @@ class Scene:
 
 
 def _written(ranks: tuple[int, ...]) -> str:
-    """`range(8, 16)`, `range(1, 512, 8)`, or one by one."""
+    """`range(8, 16)`, `range(1, 512, 8)`, or a tuple."""
     if len(ranks) < 3:
         return str(ranks)
     regular = range(ranks[0], ranks[-1] + 1, ranks[1] - ranks[0])

@@ -1,4 +1,4 @@
-"""The code that patches put into a job's files. It is text here: nothing of it runs in forkpoint."""
+"""Code that patches insert into the job's files. It is text here and never runs in forkpoint."""
 
 SAME = '''
 def _forkpoint_same(what, value, ranks=None, seconds=10, calls={}):  # forkpoint probe

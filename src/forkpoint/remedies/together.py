@@ -1,29 +1,29 @@
-"""Do all ranks come to a place, the same number of times? Only there can they be compared, or agree."""
+"""Do all ranks reach a place, the same number of times? Only there can they be compared, or agree."""
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.bridge.fork import Fork
-from forkpoint.remedies.place import ancestors
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Strength
-from forkpoint.source.branches import Branch, leaving, skipped
+from forkpoint.source.branches import Branch, skipped
 from forkpoint.source.code import Class, Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.flow import exit_of
+from forkpoint.source.syntax import ancestors, last_word
 from forkpoint.source.value import Reasons, strength_of
 from forkpoint.source.words import is_rank_word
 
 _DEPTH = 6
-"""Callers above a function that are looked at. Further up stands the entry of the job, which all ranks run."""
+"""Levels of callers. Further up is the entry of the job, which all ranks run."""
 _NAMES = 3
-"""Steps from a condition to where its value is made."""
+"""Assignments or calls to follow from a condition to its value."""
 
 
 def come_together(
     node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
 ) -> bool:
-    """False where source shows that some ranks may not come, `but_for` the branch that is under suspicion itself. True
-    says no more than that it shows nothing.
+    """False if the source shows that some ranks may not reach it, apart from the branch `but_for`, which is the suspect.
+    True only means that the source does not show it.
     """
     if not meet(node, function, analysis, but_for=but_for, depth=0) or _is_in_uneven_loop(node, function, analysis):
         return False
@@ -35,7 +35,7 @@ def come_together(
 def meet(
     node: ast.AST, function: Function, analysis: Analysis, *, but_for: ast.AST | None = None, depth: int = _DEPTH
 ) -> bool:
-    """As above, but some ranks may come more often than others: enough to ask, not to agree."""
+    """As above, but some ranks may reach it more often than others: enough for a probe, not for a fix."""
     if _is_under_difference(node, function, analysis, but_for) or parted_before(node, function, analysis, but_for):
         return False
     sites = analysis.resolver.call_sites(function) if depth else ()
@@ -44,7 +44,7 @@ def meet(
 
 
 def asks_for_rank(test: ast.expr, function: Function, analysis: Analysis, depth: int = _NAMES) -> bool:
-    """`rank == 0`, `is_main_process()`, `self.enabled` with `self.enabled = rank == 0`: it differs on purpose."""
+    """`rank == 0`, `is_main_process()`, or `self.enabled` with `self.enabled = rank == 0`: it differs on purpose."""
     if depth == 0:
         return False
     match test:
@@ -62,15 +62,15 @@ def asks_for_rank(test: ast.expr, function: Function, analysis: Analysis, depth:
 
 
 def is_paired(fork: Fork, analysis: Analysis) -> bool:
-    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: the same call stands in another branch on the rank, so that
-    to differ at one of them is right.
+    """`if rank != 0: barrier()` ... `if rank == 0: barrier()`: another branch on the rank makes the same call, so ranks may
+    differ here.
     """
     key = fork.step.key if fork.step else None
     return key is not None and any(
         branch.node is not fork.node
         and asks_for_rank(branch.test, fork.function, analysis)
         and any(step.key == key for arm in branch.arms for step in arm.steps)
-        for branch in analysis.ways.branches(fork.function)
+        for branch in analysis.branches.of(fork.function)
     )
 
 
@@ -111,13 +111,13 @@ def _is_in_uneven_loop(node: ast.AST, function: Function, analysis: Analysis) ->
 def parted_before(
     node: ast.AST, function: Function, analysis: Analysis, but_for: ast.AST | None = None
 ) -> Branch | None:
-    """The first branch above it, in the same function, after which not all ranks need come to it."""
+    """The first branch before it, in the same function, after which some ranks may not reach it."""
     around = {outer for outer, _ in ancestors(node, function)} | {node, but_for}
     line = getattr(node, "lineno", 0)
     return next(
         (
             branch
-            for branch in analysis.ways.branches(function)
+            for branch in analysis.branches.of(function)
             if branch.node.lineno < line
             and branch.node not in around
             and _parts(branch)
@@ -128,15 +128,15 @@ def parted_before(
 
 
 def is_about_order(node: ast.AST, function: Function, analysis: Analysis) -> bool:
-    """All arms of the branch make the same calls, in another order."""
-    branch = next((b for b in analysis.ways.branches(function) if b.node is node), None)
+    """All arms of the branch make the same calls, in different orders."""
+    branch = analysis.branches.at(node, function)
     keys = [[step.key for step in arm.steps] for arm in branch.arms] if branch else [[]]
     return bool(keys[0]) and all(sorted(k) == sorted(keys[0]) for k in keys) and any(k != keys[0] for k in keys)
 
 
 def matters(fork: Fork, analysis: Analysis) -> bool:
-    """Some communication depends on the branch: it stands in an arm, or an arm leaves before it."""
-    branch = next((b for b in analysis.ways.branches(fork.function) if b.node is fork.node), None)
+    """Some communication depends on the branch: it is in an arm, or an arm leaves before it."""
+    branch = analysis.branches.at(fork.node, fork.function)
     if fork.step is not None or branch is None:
         return fork.step is not None
     return any(arm.steps or any(skipped(branch, way) for way in arm.may_leave) for arm in branch.arms)
@@ -144,12 +144,12 @@ def matters(fork: Fork, analysis: Analysis) -> bool:
 
 def leaves(node: ast.If | ast.While) -> bool:
     """One of its arms ends with `return`, `continue` or `break`."""
-    return bool({leaving(node.body), leaving(node.orelse)} & {"return", "continue", "break"})
+    return bool({exit_of(node.body), exit_of(node.orelse)} & {"return", "continue", "break"})
 
 
 def _parts(branch: Branch) -> bool:
-    """Its arms do not come to the same place with the same communication behind them. What members of a group do among
-    themselves holds up nobody else.
+    """Its arms do not reach the same place with the same communication done. Communication in a named group does not
+    count: it holds up nobody else.
     """
     arms = [arm for arm in branch.arms if arm.leaves != "raise"]
     return (

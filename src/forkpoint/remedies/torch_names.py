@@ -1,4 +1,4 @@
-"""By which names a module knows torch and torch.distributed."""
+"""The names of torch and torch.distributed in a module."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class TorchNames:
 
     @property
     def imports(self) -> str:
-        """Lines for a function that needs what the module does not import."""
+        """Import lines for a function, of what the module does not import."""
         lines = ["import torch"] if self.torch is None else []
         lines += ["import torch.distributed as dist"] if self.dist is None else []
         return "".join(f"\n    {line}" for line in lines)
@@ -23,7 +23,7 @@ class TorchNames:
 
     @property
     def dist_anywhere(self) -> str:
-        """An expression that needs no import."""
+        """An expression that works without an import."""
         return self.dist or "__import__('torch').distributed"
 
 

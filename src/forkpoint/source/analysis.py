@@ -1,9 +1,9 @@
-"""Program -> Analysis: everything that rules and the bridge ask of source, in one place."""
+"""Program -> Analysis: everything that rules, remedies and the bridge ask about source."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forkpoint.source.branches import Ways
+from forkpoint.source.branches import Branches
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication
 from forkpoint.source.differs import Differences
@@ -17,10 +17,10 @@ class Analysis:
     resolver: Resolver
     communication: Communication
     differences: Differences
-    ways: Ways
+    branches: Branches
 
     def communicating(self) -> Iterator[Function]:
-        """Functions in which a collective may happen, in the order of files and lines."""
+        """Functions in which a collective may happen, by file and line."""
         for function in self.program.functions():
             if function in self.communication.reaches:
                 yield function
@@ -30,4 +30,4 @@ def analyse(program: Program) -> Analysis:
     resolver = Resolver(program)
     communication = Communication(program, resolver)
     differences = Differences(program, resolver, communication)
-    return Analysis(program, resolver, communication, differences, Ways(communication))
+    return Analysis(program, resolver, communication, differences, Branches(communication))

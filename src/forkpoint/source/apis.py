@@ -1,4 +1,4 @@
-"""What known libraries do: read once from `apis.toml`."""
+"""Known library functions, read from `apis.toml`."""
 
 import tomllib
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 
-class Kind(StrEnum):
+class ApiKind(StrEnum):
     COLLECTIVE = "collective"
     P2P = "p2p"
     SETUP = "setup"
@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a value begins to differ by rank."""
+    """Why a value can differ by rank."""
 
     RANK = "rank"
     LOCAL_DATA = "local-data"
@@ -32,7 +32,7 @@ class Origin(StrEnum):
 
 
 class Strength(StrEnum):
-    """How sure it is that the value differs on some run."""
+    """How certain it is that the value differs in some run."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -44,13 +44,13 @@ class Api:
     """A call that communicates."""
 
     op: str
-    kind: Kind
+    kind: ApiKind
     made_equal: int | str = ""
-    """Position of the argument, or `result`, that is the same on all ranks afterwards."""
+    """What is the same on all ranks afterwards: the position of an argument, or `result`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ValueSource:
     origin: Origin
     strength: Strength
     text: str
@@ -62,10 +62,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class MethodApi:
     api: Api
     receiver: tuple[str, ...]
-    """Words of which one must be in the receiver's name; empty: the method's name says it all."""
+    """One of these words must be in the receiver's name; empty if the method's name is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class Apis:
     modules: tuple[str, ...]
     distinct: frozenset[str]
     functions: dict[str, Api]
-    methods: dict[str, Method]
+    methods: dict[str, MethodApi]
     wrappers: frozenset[str]
     constructors: frozenset[str]
     metrics: frozenset[str]
     distributed: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[ValueSource, ...]
     words: dict[str, frozenset[str]]
 
 
@@ -86,12 +86,12 @@ class Apis:
 def known_apis() -> Apis:
     table = tomllib.loads(files("forkpoint.source").joinpath("apis.toml").read_text("utf-8"))
     functions = {
-        name: Api(name, Kind(kind), made_equal)
+        name: Api(name, ApiKind(kind), made_equal)
         for kind, named in table["functions"].items()
         for name, made_equal in named.items()
     }
     methods = {
-        name: Method(Api(name, Kind.COLLECTIVE, m.get("made_equal", "")), tuple(m.get("receiver", ())))
+        name: MethodApi(Api(name, ApiKind.COLLECTIVE, m.get("made_equal", "")), tuple(m.get("receiver", ())))
         for m in table["method"]
         for name in m["names"]
     }
@@ -110,8 +110,8 @@ def known_apis() -> Apis:
     )
 
 
-def _source(table: dict[str, Any]) -> Source:
-    return Source(
+def _source(table: dict[str, Any]) -> ValueSource:
+    return ValueSource(
         origin=Origin(table["origin"]),
         strength=Strength(table["strength"]),
         text=table["text"],

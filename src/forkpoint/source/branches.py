@@ -1,4 +1,4 @@
-"""Where the ways through a function part, and what each way communicates."""
+"""The branches of a function, and what each of their arms communicates."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -6,34 +6,33 @@ from dataclasses import dataclass
 
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
-from forkpoint.source.syntax import last_word, own_nodes
+from forkpoint.source.flow import exit_of, exits_in
+from forkpoint.source.syntax import NestedScope, ancestors, last_word, own_nodes
 
 _GROUP_WORDS = frozenset({"group", "process_group", "pg", "mesh", "dp_group", "tp_group"})
 _COMMUNICATORS = ("comm", "communicator", "group", "pg")
-_EXITS = frozenset({"exit", "_exit", "abort"})
-Loop = ast.For | ast.AsyncFor | ast.While
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One call that communicates, or comes to something that does."""
+class CommStep:
+    """One call that communicates, directly or in a function that it runs."""
 
     call: ast.Call
     reach: Reach
     key: tuple[str, ...]
-    """Equal keys: the same communication, as far as source tells."""
+    """Equal for calls that do the same communication, as far as the source shows."""
     group: str | None
-    """The group it names, where it is not the default one."""
+    """The group it names; None for the default one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
     statements: Sequence[ast.stmt]
-    steps: tuple[Step, ...]
+    steps: tuple[CommStep, ...]
     leaves: str | None
-    """`return`, `continue`, `break` or `raise`, if its end is never reached."""
+    """`return`, `continue`, `break` or `raise`, if control never reaches its end."""
     may_leave: frozenset[str]
-    """Ways out that stand somewhere in it."""
+    """Which of `return`, `continue` and `break` occur anywhere in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,68 +41,48 @@ class Branch:
     node: ast.If | ast.Match | ast.IfExp
     test: ast.expr
     arms: tuple[Arm, ...]
-    """Of an `if` the second is the `else`, which may be empty."""
-    after: tuple[Step, ...]
+    """The second arm of an `if` is its `else`, which may be empty."""
+    after: tuple[CommStep, ...]
     """What follows it in the function."""
-    rest_of_loop: tuple[Step, ...]
+    rest_of_loop: tuple[CommStep, ...]
     """What follows it in the loop around it."""
-    whole_loop: tuple[Step, ...]
-    """What a further round of that loop does."""
+    whole_loop: tuple[CommStep, ...]
+    """What one more round of that loop does."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Around:
     """What comes after a block."""
 
-    after: tuple[Step, ...] = ()
-    rest_of_loop: tuple[Step, ...] = ()
-    whole_loop: tuple[Step, ...] = ()
+    after: tuple[CommStep, ...] = ()
+    rest_of_loop: tuple[CommStep, ...] = ()
+    whole_loop: tuple[CommStep, ...] = ()
 
 
-class Ways:
-    """Steps and branches of functions, each computed once."""
+class Branches:
+    """Steps and branches of functions; steps are computed once."""
 
     def __init__(self, communication: Communication) -> None:
         self._communication = communication
-        self._steps: dict[ast.AST, tuple[Step, ...]] = {}
+        self._steps: dict[ast.AST, tuple[CommStep, ...]] = {}
 
-    def steps(self, nodes: Sequence[ast.AST], function: Function) -> tuple[Step, ...]:
-        """What these statements may communicate, in the order of source."""
+    def steps(self, nodes: Sequence[ast.AST], function: Function) -> tuple[CommStep, ...]:
+        """What these statements may communicate, in source order."""
         return tuple(step for node in nodes for step in self._steps_of(node, function))
 
-    def branches(self, function: Function) -> Iterator[Branch]:
+    def of(self, function: Function) -> Iterator[Branch]:
+        """Outer ones first. Functions without communication have none."""
         yield from self._in_block(function.body, function, _Around())
 
-    def guards(self, call: ast.Call, function: Function) -> Iterator[ast.expr]:
-        """Conditions under which a call stands."""
-        pending: list[tuple[ast.AST, tuple[ast.expr, ...]]] = [(s, ()) for s in function.body]
-        while pending:
-            node, tests = pending.pop()
-            if node is call:
-                yield from tests
-                return
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                continue
-            if isinstance(node, ast.If | ast.IfExp):
-                inner = (*tests, node.test)
-                body = node.body if isinstance(node.body, list) else [node.body]
-                orelse = node.orelse if isinstance(node.orelse, list) else [node.orelse]
-                pending += [(n, inner) for n in (*body, *orelse)]
-                pending.append((node.test, tests))
-            else:
-                pending += [(n, tests) for n in ast.iter_child_nodes(node)]
+    def at(self, node: ast.AST, function: Function) -> Branch | None:
+        return next((branch for branch in self.of(function) if branch.node is node), None)
 
-    def loops(self, function: Function) -> Iterator[Loop]:
-        for node in own_nodes(function.node):
-            if isinstance(node, Loop):
-                yield node
-
-    def _steps_of(self, node: ast.AST, function: Function) -> tuple[Step, ...]:
+    def _steps_of(self, node: ast.AST, function: Function) -> tuple[CommStep, ...]:
         known = self._steps.get(node)
         if known is None:
             inner = (
                 ()
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda)
+                if isinstance(node, NestedScope)
                 else (step for child in ast.iter_child_nodes(node) for step in self._steps_of(child, function))
             )
             found = [*inner]
@@ -114,18 +93,18 @@ class Ways:
             known = self._steps[node] = tuple(found)
         return known
 
-    def _step(self, call: ast.Call, reach: Reach) -> Step:
+    def _step(self, call: ast.Call, reach: Reach) -> CommStep:
         if reach.through is None:
             group = group_of(call)
-            return Step(call, reach, (reach.api.op, group or ""), group)
+            return CommStep(call, reach, (reach.api.op, group or ""), group)
         last = self._communication.path(reach)[-1][1]
-        return Step(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
+        return CommStep(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
 
     def _in_block(self, block: Sequence[ast.stmt], function: Function, around: _Around) -> Iterator[Branch]:
         if not self.steps(block, function) and not (around.after or around.rest_of_loop or around.whole_loop):
             return
-        for place, statement in enumerate(block):
-            later = self.steps(block[place + 1 :], function)
+        for number, statement in enumerate(block, 1):
+            later = self.steps(block[number:], function)
             here = _Around(
                 (*later, *around.after), (*later, *around.rest_of_loop) if around.whole_loop else (), around.whole_loop
             )
@@ -175,70 +154,31 @@ class Ways:
         function: Function,
         around: _Around,
     ) -> Branch:
-        arms = tuple(Arm(b, self.steps(b, function), leaving(b), frozenset(_ways_out(b))) for b in blocks)
+        arms = tuple(Arm(b, self.steps(b, function), exit_of(b), frozenset(exits_in(b))) for b in blocks)
         return Branch(function, node, test, arms, around.after, around.rest_of_loop, around.whole_loop)
 
 
-def skipped(branch: Branch, way: str) -> tuple[Step, ...]:
-    """What is not done when the branch is left this way."""
+def skipped(branch: Branch, way: str) -> tuple[CommStep, ...]:
+    """What a rank does not do if it leaves the branch by this `return`, `continue` or `break`."""
     if way == "return":
         return branch.after
     return branch.rest_of_loop if way == "continue" else (*branch.rest_of_loop, *branch.whole_loop)
 
 
-def leaving(block: Sequence[ast.stmt]) -> str | None:
-    """How a block is left, if control never runs past its end."""
-    if not block:
-        return None
-    last = block[-1]
-    match last:
-        case ast.Return():
-            return "return"
-        case ast.Continue():
-            return "continue"
-        case ast.Break():
-            return "break"
-        case ast.Raise():
-            return "raise"
-        case ast.Expr(value=ast.Call() as call) if last_word(call) in _EXITS:
-            return "raise"
-        case ast.If() if last.orelse:
-            ways = leaving(last.body), leaving(last.orelse)
-            return ways[0] if all(ways) else None
-        case ast.With() | ast.AsyncWith():
-            return leaving(last.body)
-        case _:
-            return None
+def guards(call: ast.Call, function: Function) -> Iterator[ast.expr]:
+    """Conditions of the branches around a call."""
+    for outer, inner in ancestors(call, function):
+        if isinstance(outer, ast.If | ast.IfExp) and inner is not outer.test:
+            yield outer.test
 
 
 def group_of(call: ast.Call) -> str | None:
-    """The group a call names, unless it is plainly the default one."""
+    """The group that a call names, unless it is the default one."""
     for keyword in call.keywords:
         if keyword.arg in _GROUP_WORDS:
             text = ast.unparse(keyword.value)
             return None if text == "None" or text.endswith("WORLD") else text
-    # A communicator of its own: `self.comm.broadcast(x)`.
+    # A communicator object: `self.comm.broadcast(x)`.
     if isinstance(call.func, ast.Attribute) and last_word(call.func.value).endswith(_COMMUNICATORS):
         return ast.unparse(call.func.value)
     return None
-
-
-def _ways_out(block: Sequence[ast.stmt]) -> Iterator[str]:
-    """Of this block: `break` and `continue` of loops inside it do not leave it."""
-    for statement in block:
-        match statement:
-            case ast.Return():
-                yield "return"
-            case ast.Continue():
-                yield "continue"
-            case ast.Break():
-                yield "break"
-            case ast.For() | ast.AsyncFor() | ast.While():
-                yield from (way for way in _ways_out(statement.body) if way == "return")
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                pass
-            case _:
-                for name in ("body", "orelse", "finalbody"):
-                    yield from _ways_out(getattr(statement, name, []))
-                for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
-                    yield from _ways_out(part.body)

@@ -1,4 +1,4 @@
-"""The nouns of user code: modules, classes and functions, as parsed."""
+"""Modules, classes and functions of user code, as parsed."""
 
 import ast
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 class Module:
     path: str
     name: str
-    """Dotted, as far as packages reach up from the file."""
+    """Dotted, starting at the outermost package above the file."""
     text: str
     tree: ast.Module
     imports: dict[str, str] = field(default_factory=dict)
-    """Local name -> dotted name. `import a.b` binds `a`; a relative import is resolved."""
+    """Local name -> dotted name. `import a.b` binds `a`; relative imports are resolved."""
     stars: list[str] = field(default_factory=list)
-    """Modules of which everything is imported."""
+    """Modules imported with `*`."""
     functions: dict[str, "Function"] = field(default_factory=dict)
-    """By qualified name, the module's own top-level code as `<module>`."""
+    """By qualified name; the top-level code of the module is `<module>`."""
     classes: dict[str, "Class"] = field(default_factory=dict)
     lines: list[bytes] = field(default_factory=list)
-    """As the parser counts them: columns are bytes."""
+    """In bytes, because columns of the syntax tree count bytes."""
 
     @property
     def top(self) -> "Function":
@@ -36,6 +36,13 @@ class Module:
         lines[0] = lines[0][node.col_offset :]
         return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
 
+    def function_at(self, line: int) -> "Function | None":
+        """The innermost function whose body contains the line; None beyond the end of the file."""
+        inside = [f for f in self.functions.values() if f is not self.top and f.contains(line)]
+        if inside:
+            return max(inside, key=lambda f: f.line)
+        return self.top if line <= len(self.lines) else None
+
 
 @dataclass(slots=True, eq=False)
 class Class:
@@ -47,10 +54,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class OwnNodes:
-    """Nodes of a function's own body in the order of source, nested functions and classes not included.
-
-    Lambdas and comprehensions are part of the function they stand in.
-    """
+    """Nodes of a function in source order, without nested functions and classes. Lambdas and comprehensions are included."""
 
     calls: tuple[ast.Call, ...]
     assignments: tuple[Assignment, ...]
@@ -65,11 +69,11 @@ class Function:
     """`Trainer.fit`, `main`, `outer.inner`, `<module>`."""
     node: FunctionNode
     owner: Class | None
-    """The class it is a method of."""
+    """The class, if it is a method."""
     outer: "Function | None"
-    """The function it stands in."""
+    """The function around it."""
     params: tuple[str, ...]
-    """In the order of positional arguments, then keyword-only ones; `self` included."""
+    """Positional ones first, then keyword-only ones; including `self`."""
     own: "OwnNodes"
 
     @property
@@ -88,12 +92,15 @@ class Function:
     def body(self) -> list[ast.stmt]:
         return self.node.body
 
+    def contains(self, line: int) -> bool:
+        return bool(self.body) and self.body[0].lineno <= line <= (self.body[-1].end_lineno or 0)
+
     def decorators(self) -> list[ast.expr]:
         return [] if isinstance(self.node, ast.Module) else self.node.decorator_list
 
 
 def spelled(expr: ast.expr) -> str | None:
-    """`self.model.loss`: a name with its attributes, as a key. None for anything else."""
+    """`self.model.loss`: a name with its attributes. None for anything else."""
     if isinstance(expr, ast.Name):
         return expr.id
     if isinstance(expr, ast.Attribute):

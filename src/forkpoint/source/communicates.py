@@ -4,28 +4,28 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 
-from forkpoint.source.apis import Api, Kind, known_apis
+from forkpoint.source.apis import Api, ApiKind, known_apis
 from forkpoint.source.code import Class, Function
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
 from forkpoint.source.syntax import argument_for, is_super, last_word
 
-_ORDERED = frozenset({Kind.COLLECTIVE, Kind.IMPLICIT, Kind.SETUP, Kind.TEARDOWN})
+_ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKind.TEARDOWN})
 """Kinds in which all members of a group take part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How a function comes to a collective: the call, and what that call runs."""
+    """How a function reaches a collective: the call, and the function that the call runs."""
 
     api: Api
     call: ast.Call
     through: Function | None
-    """None: the call is the collective."""
+    """None if the call itself is the collective."""
 
 
 class Communication:
-    """Every answer is kept."""
+    """Answers are cached."""
 
     def __init__(self, program: Program, resolver: Resolver) -> None:
         self._resolver = resolver
@@ -43,25 +43,25 @@ class Communication:
         self._spread(program)
 
     def api(self, call: ast.Call, function: Function) -> Api | None:
-        """The communication that this call itself is."""
+        """The communication that the call itself does; None if it only runs other functions."""
         if call not in self._direct:
             self._direct[call] = self._find(call, function)
         return self._direct[call]
 
     def reach(self, call: ast.Call, function: Function) -> Reach | None:
-        """The collective that this call is or comes to."""
+        """The collective that this call is, or leads to."""
         api = self.api(call, function)
         if api is not None:
             return Reach(api, call, None) if api.kind in _ORDERED else None
         callees = self._resolver.callees(call, function)
         reached = [f for f in callees.functions if f in self.reaches and f is not function]
-        # One of several that cannot be told apart: only if it is true of all of them.
+        # If it is not known which function runs, all candidates must communicate.
         if not reached or (not callees.exact and len(reached) < len(callees.functions)):
             return None
         return Reach(self.reaches[reached[0]].api, call, reached[0])
 
     def path(self, reach: Reach) -> tuple[tuple[Function, ast.Call], ...]:
-        """From what the call runs down to the collective itself."""
+        """From the function that the call runs down to the collective."""
         steps: list[tuple[Function, ast.Call]] = []
         function = reach.through
         while function is not None and len(steps) < 12:
@@ -71,9 +71,9 @@ class Communication:
         return tuple(steps)
 
     def _spread(self, program: Program) -> None:
-        """Nearest first, so that a path is a shortest one."""
+        """Breadth first, so that paths are shortest."""
         pending: dict[Function, list[tuple[ast.Call, Function]]] = defaultdict(list)
-        direct: dict[Kind, dict[Function, Reach]] = defaultdict(dict)
+        direct: dict[ApiKind, dict[Function, Reach]] = defaultdict(dict)
         for function in program.functions():
             for call in function.calls:
                 api = self.api(call, function)
@@ -82,9 +82,9 @@ class Communication:
                         pending[callee].append((call, function))
                 else:
                     direct[api.kind].setdefault(function, Reach(api, call, None))
-        self.messages.update(direct[Kind.P2P])
-        # What is done once at start and end must not stand before what is done in between.
-        for kind in (Kind.COLLECTIVE, Kind.IMPLICIT, Kind.TEARDOWN, Kind.SETUP):
+        self.messages.update(direct[ApiKind.P2P])
+        # Collectives during the job take precedence over those at its start and end.
+        for kind in (ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.TEARDOWN, ApiKind.SETUP):
             found = {f: r for f, r in direct[kind].items() if f not in self.reaches}
             self.reaches.update(found)
             self._up(list(found), pending)
@@ -126,7 +126,7 @@ class Communication:
         return None
 
     def _of_callback(self, name: str, function: Function) -> Api | None:
-        """A parameter that is called: what all callers pass, if it is the same."""
+        """A parameter that is called: what callers pass for it, if all pass the same."""
         passed = {
             self._resolver.dotted(argument, caller)
             for call, caller in self._resolver.call_sites(function)
@@ -138,7 +138,7 @@ class Communication:
     def _of_library(self, dotted: str) -> Api | None:
         apis, name = self._apis, dotted.rpartition(".")[2]
         if dotted in apis.constructors:
-            return Api(name, Kind.COLLECTIVE)
+            return Api(name, ApiKind.COLLECTIVE)
         if name in apis.functions and (dotted.startswith(apis.modules) or name in apis.distinct):
             return apis.functions[name]
         method = apis.methods.get(name) if name in apis.distinct else None
@@ -147,15 +147,15 @@ class Communication:
     def _of_method(self, func: ast.Attribute, call: ast.Call, function: Function) -> Api | None:
         cls = self._resolver.class_of(func.value, function)
         if isinstance(cls, Class):
-            # A method of the program is read; one that it inherits from a library is known by name.
+            # Methods of the program are analysed; methods inherited from a library are known by name.
             if self._resolver.method(cls, func.attr) is not None:
                 return None
             if func.attr == "compute" and self._apis.metrics & set(map(str, self._resolver.ancestors(cls))):
-                return Api("compute", Kind.COLLECTIVE, "result")
+                return Api("compute", ApiKind.COLLECTIVE, "result")
         if func.attr == "__iter__" and is_super(func.value) and self._is_loader(function):
-            return Api("DataLoader.__iter__", Kind.COLLECTIVE)
+            return Api("DataLoader.__iter__", ApiKind.COLLECTIVE)
         if func.attr in {"backward", "manual_backward"} and self._trains:
-            return Api("backward", Kind.IMPLICIT)
+            return Api("backward", ApiKind.IMPLICIT)
         method = self._apis.methods.get(func.attr)
         if method is not None and _is_receiver(func.value, method.receiver):
             return None if _is_tensor_gather(func, call) else method.api
@@ -168,7 +168,7 @@ class Communication:
 
     def _of_wrapped(self, func: ast.expr, function: Function) -> Api | None:
         cls = self._resolver.class_of(func, function)
-        return Api("forward", Kind.IMPLICIT) if isinstance(cls, str) and cls in self._apis.wrappers else None
+        return Api("forward", ApiKind.IMPLICIT) if isinstance(cls, str) and cls in self._apis.wrappers else None
 
 
 def _is_receiver(receiver: ast.expr, words: tuple[str, ...]) -> bool:

@@ -11,17 +11,17 @@ from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
 from forkpoint.source.syntax import argument_for
 from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Value, join, settle
-from forkpoint.source.walk import Walk
+from forkpoint.source.walk import Interpreter
 
 _CALLERS = 12
-"""Call sites that are asked what they pass. A function with more is general, and its callers say little about one."""
+"""Call sites to examine. A function with more is general, and its callers say little about it."""
 _WRITERS = 6
-"""Functions that are asked what they write to an attribute of some object, likewise."""
+"""Functions to examine that write an attribute."""
 
 
 _DEPTH = 16
-"""Functions that are walked because another one asks, one inside the other. What lies deeper is not known; walking it
-would exhaust the stack in programs whose call chains are long.
+"""Nesting of functions that are interpreted because another one needs them. Deeper ones are unknown: long call chains
+would overflow the stack.
 """
 
 
@@ -29,7 +29,7 @@ _NOTHING = Facts()
 
 
 class Differences:
-    """Every function that communicates is walked, and every other one when it is first asked for."""
+    """Functions that communicate are interpreted first, all others when needed."""
 
     def __init__(self, program: Program, resolver: Resolver, communication: Communication) -> None:
         self.resolver = resolver
@@ -40,7 +40,7 @@ class Differences:
         self._walking: set[Function] = set()
         self._asking: set[tuple[int, str]] = set()
         self._writers: dict[str, list[Function]] | None = None
-        # Twice: what a function that is being walked, or lies too deep, would say, the first round has found out.
+        # Twice: the second round uses results of the first for functions that are in progress or too deep.
         for _ in range(2):
             self._before, self._facts = self._facts, {}
             for function in program.functions():
@@ -55,20 +55,20 @@ class Differences:
             return self._before.get(function, _NOTHING)
         self._walking.add(function)
         found = Facts()
-        Walk(function, found, self).run()
+        Interpreter(function, found, self).run()
         self._walking.discard(function)
         self._facts[function] = found
         return found
 
     def test(self, node: ast.expr, function: Function) -> Value:
-        """A condition of this function, with what its callers pass."""
+        """The value of a condition, with what callers pass for parameters."""
         return self.settled(self.facts(function).tests.get(node, UNKNOWN), function)
 
     def argument(self, node: ast.expr, function: Function) -> Value:
         return self.settled(self.facts(function).arguments.get(node, UNKNOWN), function)
 
     def settled(self, value: Value, function: Function) -> Value:
-        """Parameters replaced by what callers pass."""
+        """Replace parameters by what callers pass."""
         asked = value.params | value.sizes | {p for p, _ in value.unless_equal}
         if not asked:
             return value
@@ -95,15 +95,15 @@ class Differences:
     def returned(self, function: Function) -> Value:
         facts = self.facts(function)
         if any(v.made for v in facts.returned):
-            # `if not distributed: return x` before the collective: where ranks exist, the other result counts.
+            # `if not distributed: return x` before the collective: in a distributed job the other result counts.
             return MADE_EQUAL
         if facts.yielded:
-            # A generator: how many it gives is not known.
+            # A generator: the number of values is not known.
             return replace(join(*facts.yielded), equal=False, made=False, parts=())
         return join(*facts.returned) if facts.returned else EQUAL
 
     def attribute(self, cls: Class, name: str) -> Value | None:
-        """What its methods, and those of its bases, put into `self.name`."""
+        """Values assigned to `self.name` by its methods and those of its bases."""
         key = (id(cls), name)
         if key in self._asking:
             return None
@@ -117,7 +117,7 @@ class Differences:
             self._asking.discard(key)
 
     def foreign(self, name: str) -> Value:
-        """What functions put into `other.name`: a flag set from outside."""
+        """Values assigned to this attribute of other objects: a flag set from outside."""
         if self._writers is None:
             self._writers = defaultdict(list)
             for function in self._program.functions():

@@ -4,19 +4,11 @@ import ast
 from dataclasses import replace
 from typing import Protocol
 
-from forkpoint.source.apis import Api, Origin, Source, Strength, known_apis
+from forkpoint.source.apis import Api, Origin, Strength, ValueSource, known_apis
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
-from forkpoint.source.syntax import (
-    all_arguments,
-    bound_names,
-    is_mask,
-    is_minus_one,
-    last_word,
-    receiver_fits,
-    shortened,
-)
+from forkpoint.source.syntax import all_arguments, is_mask, is_minus_one, last_word, names_in, receiver_fits, shortened
 from forkpoint.source.value import (
     EQUAL,
     MADE_EQUAL,
@@ -50,7 +42,7 @@ _MUTATES = frozenset({"append", "extend", "add", "update", "insert", "pop", "rem
 
 
 class Scope(Protocol):
-    """What an expression needs to know from around it."""
+    """What the evaluation of an expression needs from the function around it."""
 
     function: Function
     env: dict[str, Value]
@@ -114,14 +106,14 @@ class Expressions:
         module = self._scope.function.module
         return Reason(origin, strength, module.path, node.lineno, shortened(module.source(node)), text)
 
-    def _of_source(self, source: Source, node: ast.expr) -> Reason:
+    def _of_source(self, source: ValueSource, node: ast.expr) -> Reason:
         return self._reason(source.origin, source.strength, node, source.text)
 
     def _unordered(self, node: ast.expr) -> Reason:
-        return self._reason(Origin.ORDER, Strength.LIKELY, node, "the order of a set is not the same in every process")
+        return self._reason(Origin.ORDER, Strength.LIKELY, node, "the order of a set differs between processes")
 
     def _rank(self, node: ast.expr) -> Value:
-        return differing(self._reason(Origin.RANK, Strength.CERTAIN, node, "it is this rank's own number or place"))
+        return differing(self._reason(Origin.RANK, Strength.CERTAIN, node, "it is this rank's own number or position"))
 
     def _name(self, node: ast.Name) -> Value:
         if is_world_word(node.id):
@@ -161,12 +153,12 @@ class Expressions:
         if known is not None:
             return known
         base = self.value(node.value)
-        # A field of an object that differs need not differ: only data carries over.
+        # An attribute of an object that differs need not differ, unless it is data.
         carried = frozenset(r for r in base.content if r.origin is Origin.LOCAL_DATA)
         return Value(carried, equal=base.equal, made=base.made, unless_equal=base.unless_equal)
 
     def _measured(self, node: ast.expr, base: Value) -> Value:
-        """A length or shape: of local data it may differ, of what was selected or collected locally it does."""
+        """A length or shape: it may differ for local data, and does for what was selected or collected locally."""
         weak = frozenset(
             self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "it is a size of this rank's own data")
             for r in base.content
@@ -178,13 +170,13 @@ class Expressions:
     def _compare(self, node: ast.Compare) -> Value:
         operands = [self.value(e) for e in (node.left, *node.comparators)]
         if any(is_minus_one(e) for e in node.comparators):
-            # `LOCAL_RANK != -1`: whether there are ranks at all.
+            # `LOCAL_RANK != -1`: whether the job is distributed.
             return EQUAL
         if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             # Presence, not content.
             return join(*(v.presence for v in operands))
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
-            # `"image" in batch`: which fields there are is rarely a matter of one rank.
+            # `"image" in batch`: fields rarely differ by rank.
             return join(operands[0], *(self._measured(node, v) for v in operands[1:]))
         return replace(join(*operands), parts=())
 
@@ -198,7 +190,7 @@ class Expressions:
             value = replace(value, extent=NO_REASONS)
         if is_mask(node.slice) and not value.equal:
             reason = self._reason(
-                Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on the data"
+                Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on this rank's data"
             )
             return replace(value, extent=frozenset({reason}))
         return value
@@ -216,7 +208,7 @@ class Expressions:
         kept = dict(self._scope.env)
         for generator in node.generators:
             iterated = self.value(generator.iter)
-            self._scope.env.update(dict.fromkeys(bound_names(generator.target), self.element(generator.iter, iterated)))
+            self._scope.env.update(dict.fromkeys(names_in(generator.target), self.element(generator.iter, iterated)))
             tests = [self.value(test) for test in generator.ifs]
             extent |= iterated.extent.union(*(t.reasons for t in tests))
             content.append(
@@ -232,10 +224,10 @@ class Expressions:
         return replace(inner, extent=strongest(extent), equal=equal, parts=())
 
     def element(self, iterable: ast.expr, iterated: Value) -> Value:
-        """One item of something iterated: what it holds, not how many there are."""
+        """One element of an iterable: its content, not the number of elements."""
         item = replace(iterated, extent=NO_REASONS, parts=())
         if is_loader_word(last_word(iterable)) and not item.equal:
-            # The loader is the same everywhere; what it gives is not.
+            # The loader is the same on all ranks; its batches are not.
             item = replace(item, content=strongest(item.content | self._data(iterable)))
         if isinstance(iterable, ast.Call) and iterable.args and isinstance(iterable.func, ast.Name):
             if iterable.func.id == "enumerate":
@@ -271,11 +263,11 @@ class Expressions:
         return returned if returned is not None else self._unknown(node, name, list(values.values()))
 
     def _agrees(self, node: ast.Call, name: str) -> bool:
-        """It reduces or broadcasts something on its way, and is named for that: what it returns is not local any more."""
+        """It reduces or broadcasts something, and its name says so: the result is the same on all ranks."""
         reach = self._communication.reach(node, self._scope.function)
         return reach is not None and reach.api.made_equal != "" and is_agreement_word(name)
 
-    def _source(self, node: ast.Call) -> Source | None:
+    def _source(self, node: ast.Call) -> ValueSource | None:
         dotted = self._resolver.dotted(node.func, self._scope.function)
         if dotted in {"os.environ.get", "os.getenv"} and node.args and isinstance(node.args[0], ast.Constant):
             return next((s for s in self._apis.sources if node.args[0].value in s.environment), None)
@@ -292,7 +284,7 @@ class Expressions:
                 return source
         return None
 
-    def _from_source(self, source: Source, node: ast.Call, values: dict[ast.expr, Value]) -> Value:
+    def _from_source(self, source: ValueSource, node: ast.Call, values: dict[ast.expr, Value]) -> Value:
         base = [self.value(node.func.value)] if isinstance(node.func, ast.Attribute) else []
         if self._resolver.dotted(node.func, self._scope.function) is not None:
             base = []
@@ -328,7 +320,7 @@ class Expressions:
             self.make_equal(target.value)
 
     def _mutate(self, node: ast.Call, values: dict[ast.expr, Value]) -> None:
-        """`xs.append(x)` under a decision that differs: how long the list is differs too."""
+        """`xs.append(x)` under a decision that differs: the length of the list differs too."""
         func = node.func
         if isinstance(func, ast.Attribute) and func.attr in _MUTATES and isinstance(func.value, ast.Name):
             name = func.value.id
@@ -364,7 +356,7 @@ class Expressions:
             case "sorted":
                 return replace(value, extent=without_order(value.extent))
             case "isinstance" | "hasattr" | "callable" | "type":
-                # Of what kind it is, not what it holds.
+                # Its type, not its content.
                 return Value(without_order(value.extent))
             case "set" | "frozenset":
                 return replace(value, extent=strongest(value.extent | {self._unordered(node)}), equal=False, made=False)
@@ -380,7 +372,7 @@ def without_order(reasons: Reasons) -> Reasons:
 
 
 def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:
-    """What an unknown call makes of its arguments: local data stays local; a rank's number may be used for anything."""
+    """The result of an unknown call: local data stays local; a rank number may be used for anything."""
     content = frozenset(r for r in value.content if r.origin is not Origin.RANK)
     equal = value.equal and keep_equal
     return Value(content, extent, equal, equal and value.made)

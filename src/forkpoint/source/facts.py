@@ -1,4 +1,4 @@
-"""What one walk through a function found."""
+"""What the interpreter found in one function."""
 
 import ast
 from dataclasses import dataclass, field
@@ -9,16 +9,16 @@ from forkpoint.source.value import UNKNOWN, Value
 @dataclass(slots=True, eq=False)
 class Facts:
     tests: dict[ast.expr, Value] = field(default_factory=dict)
-    """Conditions, loop ranges and match subjects."""
+    """Values of conditions, iterables and match subjects."""
     arguments: dict[ast.expr, Value] = field(default_factory=dict)
-    """What calls pass."""
+    """Values of arguments of calls."""
     returned: list[Value] = field(default_factory=list)
     yielded: list[Value] = field(default_factory=list)
     made_equal: set[str] = field(default_factory=set)
     """Parameters that a collective makes equal in place."""
     written: dict[str, Value] = field(default_factory=dict)
-    """Attributes it sets, of whatever object, by name."""
+    """Values of the attributes it sets, of any object, by name."""
     writes: list[tuple[ast.Attribute, Value]] = field(default_factory=list)
-    """The same, one by one."""
+    """Each assignment to an attribute."""
     exits: Value = UNKNOWN
-    """Decisions after which it had returned or not."""
+    """Decisions that determine whether it returned early."""

@@ -1,4 +1,4 @@
-"""Text -> Module: one pass that finds imports, classes and functions."""
+"""Text -> Module: imports, classes and functions in one pass."""
 
 import ast
 from pathlib import PurePath
@@ -6,7 +6,7 @@ from pathlib import PurePath
 from forkpoint.source.code import Assignment, Class, Function, FunctionNode, Module, OwnNodes
 
 MAX_DEPTH = 90
-"""Of nested blocks and expressions. Deeper code is generated, and would exhaust the stack of every walk."""
+"""Nesting of blocks and expressions. Deeper code is generated, and would overflow the stack of recursive functions."""
 
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -48,12 +48,12 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
 
 
 def _define(module: Module, body: list[ast.stmt], prefix: str, owner: Class | None, outer: Function | None) -> None:
-    """Functions and classes of a block, those inside `if`, `try` and `with` included."""
+    """Functions and classes of a block, including those inside `if`, `try` and `with`."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             name = f"{prefix}{statement.name}"
             function = _function(module, name, statement, owner, outer)
-            # The last definition of a name is the one that stays, but an overload or a property's setter is not it.
+            # The last definition of a name counts, unless it is an overload or a property setter.
             if not (name in module.functions and _is_variant(statement)):
                 module.functions[name] = function
                 if owner is not None:

@@ -1,4 +1,4 @@
-"""Paths -> Program: all modules that could be read, and notes on those that could not."""
+"""Paths -> Program: all modules that could be read, and notes about those that could not."""
 
 import os
 import tokenize
@@ -11,14 +11,14 @@ from forkpoint.source.code import Class, Function, Module
 from forkpoint.source.parse import parse_module
 
 MAX_BYTES = 4_000_000
-"""Of one file. Larger ones are data or generated."""
+"""Per file. Larger files are data or generated."""
 MAX_FILES = 50_000
 NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SourceNote:
     file: str
     text: str
 
@@ -26,12 +26,12 @@ class Note:
 @dataclass(slots=True, eq=False)
 class Program:
     modules: dict[str, Module] = field(default_factory=dict)
-    """By path as given."""
-    notes: list[Note] = field(default_factory=list)
+    """By path, as given."""
+    notes: list[SourceNote] = field(default_factory=list)
     lines: int = 0
     by_name: dict[str, Module] = field(default_factory=dict)
     by_tail: dict[str, list[Module]] = field(default_factory=lambda: defaultdict(list))
-    """By the last part of the dotted name: for packages whose root is not known."""
+    """By the last part of the dotted name, for packages whose root is not known."""
     methods: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     """Methods of all classes by their short name."""
 
@@ -50,12 +50,12 @@ class Program:
         found = self.by_name.get(dotted)
         if found is not None or not dotted:
             return found
-        # The package's root may lie above what was given: `pkg.a.b` is then known as `a.b`, or the other way round.
+        # The root of the package may be above the given folder: `pkg.a.b` is then known as `a.b`, or vice versa.
         tails = [m for m in self.by_tail.get(dotted.rpartition(".")[2], ()) if _same_end(m.name, dotted)]
         return tails[0] if len(tails) == 1 else None
 
     def module_at(self, filename: str) -> Module | None:
-        """The module whose path ends like `filename`: the job ran elsewhere."""
+        """The module whose path has the longest common end with `filename`; the job ran in another folder."""
         parts = PurePath(filename.replace("\\", "/")).parts
         best: tuple[int, list[Module]] = (0, [])
         for module in self.by_tail.get(_stem(parts), ()):
@@ -67,7 +67,7 @@ class Program:
         return best[1][0] if len(best[1]) == 1 else None
 
     def lookup(self, dotted: str) -> Function | Class | None:
-        """What a dotted name stands for, through re-exports."""
+        """The function or class with a dotted name, also through re-exports."""
         for _ in range(5):
             owner, _, last = dotted.rpartition(".")
             module = self.module_named(owner)
@@ -113,13 +113,13 @@ def _find(paths: Sequence[str], program: Program) -> Iterator[str]:
         for file in find_files(path):
             count += 1
             if count > MAX_FILES:
-                program.notes.append(Note(path, f"more than {MAX_FILES} Python files: the rest was left out"))
+                program.notes.append(SourceNote(path, f"more than {MAX_FILES} Python files: the rest was not read"))
                 return
             yield file
 
 
 def find_files(path: str) -> Iterable[str]:
-    """The Python files and notebooks below a folder, in a fixed order; a file is itself."""
+    """The Python files and notebooks below a folder, sorted; for a file, the file."""
     if not Path(path).is_dir():
         yield path
         return
@@ -132,18 +132,18 @@ def _add(file: str, program: Program) -> None:
     if file in program.modules:
         return
     if file.endswith(NOTEBOOK):
-        program.notes.append(Note(file, "a notebook is not read: jupyter nbconvert --to script makes a file that is"))
+        program.notes.append(SourceNote(file, "notebooks are not read; convert it with: jupyter nbconvert --to script"))
         return
     try:
         size = Path(file).stat().st_size
         if size > MAX_BYTES:
-            program.notes.append(Note(file, f"{size:,} bytes: too large to be hand-written, left out"))
+            program.notes.append(SourceNote(file, f"{size:,} bytes: too large to be hand-written, not read"))
             return
         with tokenize.open(file) as stream:
             text = stream.read()
         module = parse_module(file, _dotted(file), text)
     except (OSError, SyntaxError, UnicodeError, ValueError, RecursionError, MemoryError) as error:
-        program.notes.append(Note(file, _explain(error)))
+        program.notes.append(SourceNote(file, _explain(error)))
         return
     program.modules[file] = module
     program.lines += text.count("\n") + 1
@@ -157,7 +157,7 @@ def _add(file: str, program: Program) -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         python2 = "Missing parentheses in call" in str(error) or "multiple exception types" in str(error)
-        hint = " (Python 2: convert it, or leave it out)" if python2 else ""
+        hint = " (Python 2: convert or exclude it)" if python2 else ""
         where = f"line {error.lineno}: " if error.lineno else ""
         return f"not parsed: {where}{error.msg}{hint}"
     if isinstance(error, UnicodeError):

@@ -44,7 +44,7 @@ _NONE = Callees((), exact=True)
 
 
 class Resolver:
-    """Answers are kept: each function and class is looked at once."""
+    """Answers are cached: each function and class is examined once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -343,3 +343,17 @@ def _nested(name: str, function: Function) -> Function | None:
 
 def _one(function: Function | None) -> Callees:
     return Callees((function,), exact=True) if function else _NONE
+
+
+def callees_below(lines: range, function: Function, resolver: Resolver, depth: int) -> Iterator[tuple[Function, int]]:
+    """Functions that the calls on these lines run, directly (level 1) or through others, up to `depth` levels."""
+    seen = {function}
+    pending = [(function, call, 1) for call in function.calls if call.lineno in lines]
+    while pending:
+        caller, call, level = pending.pop(0)
+        for callee in resolver.callees(call, caller).functions:
+            if callee not in seen:
+                seen.add(callee)
+                yield callee, level
+                if level < depth:
+                    pending.extend((callee, c, level + 1) for c in callee.calls)

@@ -1,13 +1,30 @@
-"""Small questions to pieces of syntax."""
+"""Small questions about pieces of syntax: names, arguments, decisions, and what encloses a node."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from forkpoint.source.code import Function
 
+NestedScope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+Loop = ast.For | ast.AsyncFor | ast.While
+BranchOrLoop = ast.If | ast.IfExp | Loop
+Decider = BranchOrLoop | ast.Match | ast.ExceptHandler
+"""Decisions with a block of statements for each outcome, and conditional expressions."""
+DecidingNode = Decider | ast.Assert | ast.BoolOp | ast.comprehension
+"""Everything that decides what is evaluated next."""
+_BLOCKS = ("body", "orelse", "finalbody")
+_SAME_ON_ALL_RANKS = frozenset({
+    "ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "AttributeError", "NotImplementedError",
+    "StopIteration", "StopAsyncIteration", "GeneratorExit", "TypeError", "NameError", "KeyError", "PackageNotFoundError",
+})  # fmt: skip
+"""Caused by the program, the installation or the end of the data, so usually raised on all ranks."""
+
+# calls and functions
+
 
 def argument_for(name: str, call: ast.Call, function: Function) -> ast.expr | None:
-    """The argument a call passes for a parameter, if it does so plainly."""
+    """The argument that a call passes for a parameter; None if it cannot be told."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -83,6 +100,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def receiver_fits(receiver: ast.expr, words: tuple[str, ...]) -> bool:
+    """One of the words is part of the receiver's name; true if no words are given."""
     parts = last_word(receiver).lower().strip("_").split("_")
     return not words or any(part.rstrip("s") == word for part in parts for word in words)
 
@@ -104,17 +122,123 @@ def all_arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(k.value for k in call.keywords)]
 
 
-def bound_names(target: ast.expr) -> list[str]:
-    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+# names and texts
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def names_in(node: ast.AST) -> set[str]:
+    """Variables that occur in it."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def names_and_attributes_in(node: ast.AST) -> set[str]:
+    return {last_word(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def names_set_in(nodes: Sequence[ast.AST]) -> set[str]:
+    """Variables that these nodes assign or delete."""
+    return {
+        n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+    }
+
+
+def shortened(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# nodes below and above
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below, in the order of source, without what stands in functions, classes and lambdas inside it."""
+    """All nodes below it in source order, without those inside nested functions, classes and lambdas."""
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if not isinstance(child, NestedScope):
             yield child
             yield from own_nodes(child)
+
+
+def loops(function: Function) -> Iterator[Loop]:
+    return (node for node in own_nodes(function.node) if isinstance(node, Loop))
+
+
+def tries(function: Function) -> Iterator[ast.Try]:
+    return (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
+
+
+def branches_and_loops(function: Function) -> Iterator[BranchOrLoop]:
+    """Outer ones first."""
+    return (node for node in own_nodes(function.node) if isinstance(node, BranchOrLoop))
+
+
+def enclosing(line: int, function: Function) -> Sequence[BranchOrLoop]:
+    """Branches and loops whose body or `else` contains the line, innermost first."""
+    found = [
+        node
+        for node in branches_and_loops(function)
+        if not isinstance(node, ast.IfExp) and (spans(node.body, line) or spans(node.orelse, line))
+    ]
+    return found[::-1]
+
+
+def spans(block: Sequence[ast.stmt], line: int) -> bool:
+    return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
+
+
+@lru_cache(maxsize=64)
+def _parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Cached: callers ask dozens of times about the function they are looking at."""
+    return {child: node for node in ast.walk(root) for child in ast.iter_child_nodes(node)}
+
+
+def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Pairs (enclosing node, its child that contains `node`), innermost first."""
+    above = _parents(function.node)
+    while node in above:
+        yield above[node], node
+        node = above[node]
+
+
+def statement_of(node: ast.AST, function: Function) -> ast.stmt | None:
+    """The statement that contains an expression; a statement is its own."""
+    if isinstance(node, ast.stmt):
+        return node
+    return next((outer for outer, _ in ancestors(node, function) if isinstance(outer, ast.stmt)), None)
+
+
+def block_of(statement: ast.stmt, function: Function) -> list[ast.stmt]:
+    """The list of statements that contains it."""
+    around = next((outer for outer, _ in ancestors(statement, function)), function.node)
+    blocks = (getattr(around, name, []) for name in _BLOCKS)
+    return next((b for b in blocks if isinstance(b, list) and statement in b), [])
+
+
+# decisions
+
+
+def test_of(node: BranchOrLoop) -> ast.expr:
+    """The condition, or what a `for` iterates over."""
+    return node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test
+
+
+def tests_of(node: DecidingNode) -> tuple[ast.expr, ...]:
+    """The expressions that decide. None for a handler, where the exception decides."""
+    match node:
+        case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+            return (node.test,)
+        case ast.For() | ast.AsyncFor():
+            return (node.iter,)
+        case ast.Match():
+            return (node.subject,)
+        case ast.BoolOp():
+            return tuple(node.values[:-1])
+        case ast.comprehension():
+            return (node.iter, *node.ifs)
+        case _:
+            return ()
+
+
+def is_raised_on_all_ranks(handler: ast.ExceptHandler) -> bool:
+    """What it catches is usually raised on all ranks, not on one."""
+    if handler.type is None:
+        return False
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return all(last_word(t) in _SAME_ON_ALL_RANKS for t in types)

@@ -1,17 +1,17 @@
-"""What is known of a value on all ranks: that it is equal, why it can differ, or nothing."""
+"""What is known about a value across ranks: that it is equal, why it can differ, or nothing."""
 
 from dataclasses import dataclass, replace
 
 from forkpoint.source.apis import Origin, Strength
 
 _KEPT = 3
-"""Reasons per value: the strongest say enough, and sets that grow make every join slow."""
+"""Reasons per value. The strongest are enough, and large sets make joins slow."""
 _ORDER = {Strength.CERTAIN: 0, Strength.LIKELY: 1, Strength.POSSIBLE: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a value can differ, and the place where it begins to."""
+    """Why a value can differ by rank, and where that starts."""
 
     origin: Origin
     strength: Strength
@@ -35,30 +35,30 @@ class Value:
     extent: Reasons = NO_REASONS
     """Its length, order or presence can differ."""
     equal: bool = False
-    """A constant, or made equal by a collective. Without this and without reasons nothing is known."""
+    """It is a constant, or the result of a collective. If false and there are no reasons, nothing is known."""
     made: bool = False
     """A collective made it equal."""
     params: frozenset[str] = frozenset()
-    """It is what the caller passes for these parameters."""
+    """It depends on what the caller passes for these parameters."""
     sizes: frozenset[str] = frozenset()
-    """It is the length or presence of these parameters."""
+    """It depends on the length or presence of these parameters."""
     unless_equal: frozenset[tuple[str, Reason]] = frozenset()
-    """Reasons that hold unless the parameter is equal on all ranks."""
+    """Reasons that apply unless the parameter is equal on all ranks."""
     parts: tuple["Value", ...] = ()
-    """Of a tuple: its elements."""
+    """The elements, if it is a tuple."""
 
     @property
     def reasons(self) -> Reasons:
         return self.content | self.extent
 
     @property
-    def says_something(self) -> bool:
-        """It differs, or does so if a parameter does."""
+    def may_differ(self) -> bool:
+        """It can differ, or can if a parameter does."""
         return bool(self.content or self.extent or self.params or self.sizes or self.unless_equal)
 
     @property
     def presence(self) -> "Value":
-        """Whether and how much there is of it."""
+        """Whether it exists, and its length."""
         return Value(self.extent, self.extent, self.equal, self.made, sizes=self.params | self.sizes)
 
 
@@ -85,7 +85,7 @@ def join(*values: Value) -> Value:
 
 
 def _join_parts(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Tuples of the same length stay tuples."""
+    """Element by element, if all are tuples of the same length."""
     if not values[0].parts or any(len(v.parts) != len(values[0].parts) for v in values):
         return ()
     return tuple(join(*parts) for parts in zip(*(v.parts for v in values), strict=True))
@@ -96,13 +96,13 @@ def strongest(reasons: Reasons) -> Reasons:
 
 
 def differing(reason: Reason) -> Value:
-    """Scalars: what differs is the value itself."""
+    """The value itself can differ, not its length."""
     return Value(content=frozenset({reason}))
 
 
 def decided_by(value: Value, decision: Value) -> Value:
-    """A value that was set, or not, as a decision went."""
-    if not decision.says_something:
+    """A value that is set or not, depending on a decision."""
+    if not decision.may_differ:
         return value
     why = strongest(decision.reasons)
     return replace(
@@ -123,7 +123,7 @@ def strength_of(reasons: Reasons) -> Strength | None:
 
 
 def settle(value: Value, passed: dict[str, Value]) -> Value:
-    """Parameters replaced by what is passed for them."""
+    """Replace parameters by what is passed for them."""
     parts = tuple(settle(part, passed) for part in value.parts)
     mine = Value(value.content, value.extent, value.equal, value.made)
     theirs = [passed.get(p, UNKNOWN) for p in value.params]

@@ -1,4 +1,4 @@
-"""One walk through a function in the order of its statements: which conditions, arguments and results can differ."""
+"""Abstract interpretation of one function: which conditions, arguments and results can differ by rank."""
 
 import ast
 from collections.abc import Iterable
@@ -6,19 +6,18 @@ from dataclasses import replace
 from typing import Protocol
 
 from forkpoint.source.apis import Origin, Strength
-from forkpoint.source.branches import leaving
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.exceptions import is_alike
 from forkpoint.source.expressions import Expressions
 from forkpoint.source.facts import Facts
+from forkpoint.source.flow import exit_of
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, is_property
+from forkpoint.source.syntax import argument_for, is_property, is_raised_on_all_ranks
 from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Reason, Value, decided_by, join, settle
 
 
-class Known(Protocol):
-    """What is known of the rest of the program."""
+class ProgramFacts(Protocol):
+    """What is known about the rest of the program."""
 
     resolver: Resolver
     communication: Communication
@@ -29,10 +28,10 @@ class Known(Protocol):
     def foreign(self, name: str) -> Value: ...
 
 
-class Walk:
-    """The scope of one function while it is read."""
+class Interpreter:
+    """Interprets the statements of one function in order."""
 
-    def __init__(self, function: Function, facts: Facts, differences: Known) -> None:
+    def __init__(self, function: Function, facts: Facts, differences: ProgramFacts) -> None:
         self.function = function
         self.env: dict[str, Value] = {p: Value(params=frozenset({p})) for p in function.params}
         self.context: Value = UNKNOWN
@@ -57,7 +56,7 @@ class Walk:
         return UNKNOWN
 
     def _around(self, name: str, outer: Function) -> Value:
-        """A variable of the function around this one: whatever is assigned to it there."""
+        """A variable of the enclosing function: any value that is assigned to it there."""
         values = self._all.resolver.assigned(outer).get(name, ())
         found = [self._all.facts(outer).arguments.get(v) for v in values[:4]]
         return join(*(v for v in found if v is not None)) if any(found) else UNKNOWN
@@ -162,7 +161,7 @@ class Walk:
     def _assign(self, target: ast.expr, value: Value, source: ast.expr) -> None:
         match target:
             case ast.Name():
-                # A copy: what was assigned is told from what was there before, though it be equal.
+                # A copy, so that an assigned value can be distinguished from the previous one by identity.
                 self.env[target.id] = replace(value)
             case ast.Tuple() | ast.List():
                 own = len(value.parts) == len(target.elts)
@@ -193,17 +192,17 @@ class Walk:
 
     def _branch(self, decision: Value, arms: list[list[ast.stmt]]) -> None:
         before, context = dict(self.env), self.context
-        self.context = join(context, decision) if decision.says_something else context
+        self.context = join(context, decision) if decision.may_differ else context
         ends: list[dict[str, Value]] = []
         for arm in arms:
             self.env = dict(before)
             self._block(arm)
-            if leaving(arm) is None:
+            if exit_of(arm) is None:
                 ends.append(self.env)
         self.context = context
-        if decision.says_something and any(leaving(arm) == "return" for arm in arms):
+        if decision.may_differ and any(exit_of(arm) == "return" for arm in arms):
             self._facts.exits = join(self._facts.exits, decision)
-        # Where all other arms leave, whoever comes here took the same one.
+        # If all other arms leave, every rank that gets here took the same arm.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
 
     def _while(self, node: ast.While) -> None:
@@ -227,19 +226,19 @@ class Walk:
         tried = self.env
         ends = [tried]
         for handler in node.handlers:
-            # As if the body had run: only what a handler sets itself tells who was in it.
+            # As if the body had run: only what the handler itself sets depends on the exception.
             self.env = {**tried, **({handler.name: UNKNOWN} if handler.name else {})}
             self._block(handler.body)
-            if leaving(handler.body) is None:
+            if exit_of(handler.body) is None:
                 ends.append(self.env)
         self.env = _merge(tried, ends, UNKNOWN) if len(ends) > 1 else tried
         self._flags(node)
         self._block(node.finalbody)
 
     def _flags(self, node: ast.Try | ast.TryStar) -> None:
-        """`ok = False` in a handler tells who was in it."""
+        """`ok = False` in a handler depends on the exception."""
         for handler in node.handlers:
-            for statement in () if is_alike(handler) else handler.body:
+            for statement in () if is_raised_on_all_ranks(handler) else handler.body:
                 if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
                     for target in statement.targets:
                         if isinstance(target, ast.Name):
@@ -247,7 +246,7 @@ class Walk:
 
     def _caught(self, handler: ast.ExceptHandler) -> Value:
         name = ast.unparse(handler.type) if handler.type is not None else "exception"
-        text = f"{name} may be raised on this rank alone"
+        text = f"{name} may be raised on this rank only"
         path = self.function.module.path
         return Value(
             frozenset({Reason(Origin.EXCEPTION, Strength.LIKELY, path, handler.lineno, f"except {name}", text)})
@@ -260,11 +259,11 @@ class Walk:
 
 
 def _merge(before: dict[str, Value], ends: list[dict[str, Value]], decision: Value) -> dict[str, Value]:
-    """After arms: what was set in one of them hangs on the decision. What one arm made equal stays so where the decision
+    """After a branch: what was set in an arm depends on the decision. What one arm made equal stays equal if the decision
     is the same on all ranks: `if distributed: all_reduce(x)`.
     """
     merged: dict[str, Value] = {}
-    plain = not decision.says_something
+    plain = not decision.may_differ
     for name in dict.fromkeys(n for end in ends for n in end):
         values = [end.get(name, before.get(name, UNKNOWN)) for end in ends]
         unchanged = all(v is values[0] for v in values) and values[0] is before.get(name)

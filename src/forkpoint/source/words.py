@@ -1,4 +1,4 @@
-"""What a name says of what it holds."""
+"""What the name of a variable or function tells about its value."""
 
 from functools import cache
 
@@ -31,7 +31,7 @@ def is_data_word(name: str) -> bool:
 
 @cache
 def is_local_attribute(name: str) -> bool:
-    """Holds what this rank logged, reduced only where someone asked for it."""
+    """Holds what this rank logged; not reduced unless the user asks for it."""
     return name in known_apis().words["local_attributes"]
 
 
@@ -42,11 +42,11 @@ def is_agreement_word(name: str) -> bool:
 
 @cache
 def is_stop_flag(name: str) -> bool:
-    """A loop of a known trainer looks at it to decide whether to go on."""
+    """Known trainers check it to decide whether to stop."""
     return name in known_apis().words["stop_flags"]
 
 
 @cache
 def is_world_word(name: str) -> bool:
-    """Says whether, or how widely, the job is distributed: the same on all ranks."""
+    """Whether the job is distributed, or over how many ranks: the same on all ranks."""
     return name.lower().strip("_").removeprefix("get_") in known_apis().words["world"]

@@ -16,11 +16,12 @@ from pydantic import Field
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check, Claim, Status
-from forkpoint.agent.claims.decisions import Deciding, Line, deciding_at, find_line, tests_of, whole_decisions
+from forkpoint.agent.claims.decisions import Line, deciding_at, find_line, whole_decisions
 from forkpoint.agent.claims.wording import named, number
 from forkpoint.agent.tools.answers import fact
 from forkpoint.bridge.why import how_caught, how_different
 from forkpoint.source.apis import Origin
+from forkpoint.source.syntax import DecidingNode, tests_of
 from forkpoint.source.tell import tell_reason
 from forkpoint.source.value import NO_REASONS, Reasons
 
@@ -59,7 +60,7 @@ class CanDiffer(Claim):
         return Check.unverifiable("the source does not show why it could differ, nor that it cannot")
 
 
-def _reasons(node: Deciding, line: Line) -> Reasons:
+def _reasons(node: DecidingNode, line: Line) -> Reasons:
     if isinstance(node, ast.ExceptHandler):
         return how_caught(node, line.function, line.analysis)[0]
     values = [line.analysis.differences.test(test, line.function) for test in tests_of(node)]
@@ -70,7 +71,7 @@ def _reasons(node: Deciding, line: Line) -> Reasons:
     return NO_REASONS.union(*(value.reasons for value in values))
 
 
-def _is_equal(node: Deciding, line: Line) -> bool:
+def _is_equal(node: DecidingNode, line: Line) -> bool:
     tests = tests_of(node)
     return bool(tests) and all(
         isinstance(test, ast.Constant) or line.analysis.differences.test(test, line.function).equal for test in tests

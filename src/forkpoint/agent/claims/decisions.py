@@ -1,4 +1,4 @@
-"""What decides on a line of source: branches, loops, handlers, conditional expressions."""
+"""Decisions on a line of source: branches, loops, handlers, conditional expressions."""
 
 import ast
 from dataclasses import dataclass
@@ -9,28 +9,23 @@ from forkpoint.agent.claims.wording import is_plain, named, number
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools.sources import find_module as shown_module
 from forkpoint.agent.tools.sources import name_module
-from forkpoint.bridge.places import function_at
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function, Module
-from forkpoint.source.syntax import own_nodes
+from forkpoint.source.syntax import DecidingNode, own_nodes, tests_of
 
-Deciding = (
-    ast.If | ast.While | ast.For | ast.AsyncFor | ast.Match | ast.Assert | ast.ExceptHandler | ast.IfExp | ast.BoolOp
-    | ast.comprehension
-)  # fmt: skip
 _ARMED = ast.If | ast.While | ast.For | ast.AsyncFor | ast.Try | ast.TryStar
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of source that was found, and the function in which it stands."""
+    """A line of source, and the function around it."""
 
     analysis: Analysis
     module: Module
     function: Function
     number: int
     name: str
-    """The file as it is called from the source root."""
+    """The path of the file below the source root."""
 
     @property
     def text(self) -> str:
@@ -46,14 +41,14 @@ def find_line(file: str, number_: int, case: Case) -> Line | Check:
     module = find_module(file, case)
     if isinstance(module, Check):
         return module
-    function = function_at(module, number_) if is_plain(number_) and number_ > 0 else None
+    function = module.function_at(number_) if is_plain(number_) and number_ > 0 else None
     if function is None:
         return Check.unverifiable(f"{named(file)} has no line {number(number_)}")
     return Line(case.analysis, module, function, number_, name_module(case, module))
 
 
 def find_module(file: str, case: Case) -> Module | Check:
-    """As tools name it; else, as a traceback does, by a path whose end only one has."""
+    """By the name that tools use, or by a path as in a traceback, if only one module has that ending."""
     try:
         return shown_module(case, file)
     except Refused as refused:
@@ -61,11 +56,11 @@ def find_module(file: str, case: Case) -> Module | Check:
         return by_end or Check.unverifiable(str(refused))
 
 
-def deciding_at(line: Line) -> list[Deciding]:
-    """Whose head is on this line: all of its lines count, and so does the `else:` of it. Outer ones first."""
-    found: list[Deciding] = []
+def deciding_at(line: Line) -> list[DecidingNode]:
+    """Decisions whose head, or `else:`, is on this line; outer ones first."""
+    found: list[DecidingNode] = []
     for node in own_nodes(line.function.node):
-        if isinstance(node, Deciding) and line.number in _head(node):
+        if isinstance(node, DecidingNode) and line.number in _head(node):
             found.append(node)
         elif isinstance(node, _ARMED) and _is_else(node, line):
             found += node.handlers if isinstance(node, ast.Try | ast.TryStar) else [node]
@@ -76,30 +71,13 @@ def deciding_at(line: Line) -> list[Deciding]:
     return found
 
 
-def whole_decisions(nodes: list[Deciding]) -> list[Deciding]:
-    """Without those that are part of another one's head: `if a and b:` is one decision."""
+def whole_decisions(nodes: list[DecidingNode]) -> list[DecidingNode]:
+    """Without those inside the head of another: `if a and b:` is one decision."""
     inside = {inner for n in nodes if isinstance(n, ast.stmt) for test in tests_of(n) for inner in ast.walk(test)}
     return [n for n in nodes if n not in inside]
 
 
-def tests_of(node: Deciding) -> tuple[ast.expr, ...]:
-    """The expressions by which it decides. None for a handler: whether an exception came does."""
-    match node:
-        case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
-            return (node.test,)
-        case ast.For() | ast.AsyncFor():
-            return (node.iter,)
-        case ast.Match():
-            return (node.subject,)
-        case ast.BoolOp():
-            return tuple(node.values[:-1])
-        case ast.comprehension():
-            return (node.iter, *node.ifs)
-        case _:
-            return ()
-
-
-def _head(node: Deciding) -> range:
+def _head(node: DecidingNode) -> range:
     if isinstance(node, ast.comprehension):
         return range(node.target.lineno, _end(node.ifs[-1] if node.ifs else node.iter) + 1)
     if isinstance(node, ast.ExceptHandler):

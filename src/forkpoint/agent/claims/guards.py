@@ -2,12 +2,12 @@
 
 | the call, in the function of the condition | is |
 |---|---|
-| is come to on one way out of the condition and left out on another, or in more rounds | supported |
+| is reached for one outcome of the condition and not for another, or in more rounds | supported |
 | is a pass of a wrapped model, which the condition puts under `no_sync` or not | supported |
-| is come to whatever way is taken, or stands before the condition | contradicted |
+| is reached whatever the condition decides, or is before it | contradicted |
 | is in another function; nothing is decided or called on these lines; no source | unverifiable |
 
-Any call will do, one that comes to a collective further down as well.
+The call may be any call, also one that only leads to a collective.
 """
 
 import ast
@@ -15,13 +15,12 @@ from typing import Literal
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check, Claim, Status
-from forkpoint.agent.claims.decisions import Deciding, Line, deciding_at, find_line
-from forkpoint.agent.claims.reached import decides
+from forkpoint.agent.claims.decisions import Line, deciding_at, find_line
 from forkpoint.agent.claims.wording import named, number
 from forkpoint.agent.tools.answers import fact
-from forkpoint.remedies.place import ancestors
-from forkpoint.source.apis import Kind
-from forkpoint.source.syntax import last_word
+from forkpoint.source.apis import ApiKind
+from forkpoint.source.dependence import decides
+from forkpoint.source.syntax import DecidingNode, ancestors, last_word
 
 
 class Guards(Claim):
@@ -56,21 +55,21 @@ class Guards(Claim):
 
 
 _ANSWERS = {
-    True: (Status.SUPPORTED, "whether the call is reached hangs on it"),
+    True: (Status.SUPPORTED, "whether the call is reached depends on it"),
     False: (Status.CONTRADICTED, "the call is reached, or not, whatever is decided there"),
     None: (Status.UNVERIFIABLE, "the call is not made where it is written, or not in this function's own order"),
 }
 
 
-def _answer(nodes: list[Deciding], calls: list[ast.Call], line: Line) -> bool | None:
+def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> bool | None:
     answers = {_quiets(n, c, line) or decides(n, c, line.function) for n in nodes for c in calls}
     return next(a for a in (True, None, False) if a in answers)
 
 
-def _quiets(node: Deciding, call: ast.Call, line: Line) -> bool:
+def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
     """`with no_sync() if more else nullcontext():` decides whether a pass in it communicates."""
     api = line.analysis.communication.api(call, line.function)
-    if not isinstance(node, ast.IfExp) or api is None or api.kind is not Kind.IMPLICIT:
+    if not isinstance(node, ast.IfExp) or api is None or api.kind is not ApiKind.IMPLICIT:
         return False
     around = [outer for outer, _ in ancestors(call, line.function) if isinstance(outer, ast.With)]
     chosen = any(node is item.context_expr for outer in around for item in outer.items)

@@ -8,7 +8,6 @@ from forkpoint.agent.case import Case
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools.answers import names
 from forkpoint.bridge.attach import relative
-from forkpoint.bridge.places import function_at
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function, Module
 
@@ -46,7 +45,7 @@ def line_of(module: Module, line: int) -> str:
 
 
 def function_of(case: Case, module: Module, line: int) -> Function:
-    found = function_at(module, line) if line > 0 else None
+    found = module.function_at(line) if line > 0 else None
     if found is None:
         raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     return found

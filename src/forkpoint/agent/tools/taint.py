@@ -10,11 +10,10 @@ from forkpoint.agent.tool import Refused, Tool
 from forkpoint.agent.tools.answers import answer, fact, names
 from forkpoint.agent.tools.sources import analysis_of, find_module, function_of, name_module, place
 from forkpoint.agent.wire import Wire
-from forkpoint.bridge.tree import Deciding, deciding, head
 from forkpoint.bridge.why import how_caught, how_different
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function, Module
-from forkpoint.source.syntax import all_arguments, own_nodes, shortened
+from forkpoint.source.syntax import BranchOrLoop, all_arguments, branches_and_loops, own_nodes, shortened, test_of
 from forkpoint.source.tell import name_step
 from forkpoint.source.value import NO_REASONS, Reason, Reasons, Value
 
@@ -31,7 +30,7 @@ class Decision:
     """Something in a function by which ranks can part, and what is known of it."""
 
     function: Function
-    node: Deciding | ast.ExceptHandler | ast.expr
+    node: BranchOrLoop | ast.ExceptHandler | ast.expr
     what: str
     """`decides by`, `loop over`, ..."""
     written: str
@@ -59,7 +58,7 @@ def taint(case: Case, asked: Arguments) -> Sequence[Fact]:
 
 def _lines_of_decisions(module: Module) -> Iterator[int]:
     for function in module.functions.values():
-        yield from (node.lineno for node in deciding(function))
+        yield from (node.lineno for node in branches_and_loops(function))
         yield from (node.lineno for node in own_nodes(function.node) if isinstance(node, ast.ExceptHandler))
 
 
@@ -68,8 +67,8 @@ def decisions(function: Function, analysis: Analysis) -> Iterator[Decision]:
     passed to calls that communicate.
     """
     heads: set[ast.expr] = set()
-    for node in deciding(function):
-        test = head(node)
+    for node in branches_and_loops(function):
+        test = test_of(node)
         heads.add(test)
         reasons, _ = how_different(node, test, function, analysis)
         equal = not reasons and analysis.differences.test(test, function).equal
@@ -90,17 +89,21 @@ def decisions(function: Function, analysis: Analysis) -> Iterator[Decision]:
 
 
 def _decision(
-    function: Function, node: Deciding | ast.ExceptHandler | ast.expr, test: ast.expr | None, what: str, value: Value
+    function: Function,
+    node: BranchOrLoop | ast.ExceptHandler | ast.expr,
+    test: ast.expr | None,
+    what: str,
+    value: Value,
 ) -> Decision:
     written = function.module.source(test) if test is not None else "any exception"
     return Decision(function, node, what, written, _lines(node, test), value.reasons, value.equal)
 
 
-def _lines(node: Deciding | ast.ExceptHandler | ast.expr, test: ast.expr | None) -> range:
+def _lines(node: BranchOrLoop | ast.ExceptHandler | ast.expr, test: ast.expr | None) -> range:
     return range(node.lineno, ((test.end_lineno if test is not None else None) or node.lineno) + 1)
 
 
-def _word_for(node: Deciding) -> str:
+def _word_for(node: BranchOrLoop) -> str:
     if isinstance(node, ast.While):
         return "loop while"
     return "loop over" if isinstance(node, ast.For | ast.AsyncFor) else "decides by"
@@ -132,7 +135,7 @@ def _guarded(case: Case, decision: Decision, where: str) -> Iterator[Fact]:
         return
     arms = {"inside": node.body, "in its else": [] if isinstance(node, ast.ExceptHandler) else node.orelse}
     for arm, statements in arms.items():
-        steps = analysis_of(case).ways.steps(statements, decision.function)
+        steps = analysis_of(case).branches.steps(statements, decision.function)
         if statements:
             told = [f"{name_step(step)} (line {step.call.lineno})" for step in steps]
             yield fact(case, where, f"{arm}: {names(told) if told else 'nothing that comes to a collective'}")

@@ -1,1 +1,1 @@
-"""Report -> text, JSON, SARIF or annotations, and rules -> their documentation: one file per output."""
+"""Reports and rules -> text, JSON, SARIF, GitHub annotations and Markdown: one file per output."""

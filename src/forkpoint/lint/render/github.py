@@ -1,25 +1,25 @@
-"""Report -> workflow commands that GitHub shows as annotations."""
+"""Report -> workflow commands, which GitHub shows as annotations."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forkpoint.lint.report import Report
+from forkpoint.lint.report import LintReport
 from forkpoint.lint.violation import Violation
 from forkpoint.report.escape import escape
 
 MAX_SHOWN = 10
-"""GitHub shows so many annotations of a type for a step; the rest is only in the log."""
+"""GitHub shows this many annotations of a type per step; the rest is only in the log."""
 
 
-def render_annotations(report: Report) -> Iterator[str]:
-    """One command per violation: warnings, and notices for what is advisory."""
+def render_annotations(report: LintReport) -> Iterator[str]:
+    """One command per violation: warnings, and notices for advisory ones."""
     advisory = sum(violation.advisory for violation in report.violations)
     warnings, notices = len(report.violations) - advisory, advisory + len(report.notes)
     if max(warnings, notices) > MAX_SHOWN:
-        # A notice in front is always shown, and so takes the place of one.
+        # The first notice is always shown, and takes the place of another.
         more = max(0, warnings - MAX_SHOWN) + max(0, notices + 1 - MAX_SHOWN)
-        yield f"::notice title=forkpoint lint::{more} more remarks than GitHub shows here; the step's log has all"
+        yield f"::notice title=forkpoint lint::{more} more annotations than GitHub shows here; the log of the step has all"
     yield from map(_annotation, report.violations)
     yield from (f"::notice file={_property(_relative(note.file))}::{_data(escape(note.text))}" for note in report.notes)
 
@@ -33,7 +33,7 @@ def _annotation(violation: Violation) -> str:
         "title": f"forkpoint {violation.rule}",
     }
     if violation.end_line != violation.line:
-        # GitHub refuses a column where an annotation spans lines.
+        # GitHub rejects a column if an annotation spans several lines.
         del properties["col"]
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     parts = [violation.message, violation.condition, violation.why]
@@ -42,7 +42,7 @@ def _annotation(violation: Violation) -> str:
 
 
 def _relative(file: str) -> str:
-    """To the current folder, without the `./` that GitHub does not know."""
+    """Relative to the current folder, without `./`, which GitHub does not accept."""
     return Path(os.path.relpath(file)).as_posix()
 
 

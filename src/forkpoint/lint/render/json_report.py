@@ -1,18 +1,22 @@
-"""Report <-> JSON, schema `forkpoint.lint/1` (`lint.schema.json` beside this file)."""
+"""Reports <-> JSON, schema `forkpoint.lint/1` (`lint.schema.json` beside this file); rules -> JSON."""
 
+import inspect
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from forkpoint.lint.report import Report
-from forkpoint.lint.violation import Edit, Related, Violation
-from forkpoint.source import Note
+from forkpoint.lint.catalogue import AnyRule
+from forkpoint.lint.report import LintReport
+from forkpoint.lint.violation import LineEdit, Related, Violation
+from forkpoint.source import SourceNote
 
 SCHEMA = "forkpoint.lint/1"
+RULES_SCHEMA = "forkpoint.rules/1"
 
 Row = dict[str, Any]
 
 
-def render_json(report: Report) -> str:
+def render_json(report: LintReport) -> str:
     """One ASCII document without a final newline. Source is data: nothing in it can act on a terminal."""
     document = {
         "schema": SCHEMA,
@@ -24,14 +28,14 @@ def render_json(report: Report) -> str:
     return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
 
 
-def read_json(document: str) -> Report:
+def read_json(document: str) -> LintReport:
     """The inverse. Raises KeyError, TypeError or ValueError where the document is not one of ours."""
     row = json.loads(document)
     if row["schema"] != SCHEMA:
         raise ValueError(f"not a document of schema {SCHEMA}")
-    return Report(
+    return LintReport(
         violations=tuple(_read_violation(item) for item in row["violations"]),
-        notes=tuple(Note(**item) for item in row["notes"]),
+        notes=tuple(SourceNote(**item) for item in row["notes"]),
         files=row["files"],
         lines=row["lines"],
     )
@@ -62,6 +66,22 @@ def _violation(violation: Violation) -> Row:
 
 def _read_violation(row: Row) -> Violation:
     related = tuple(Related(**item) for item in row["related"])
-    edit = None if row["edit"] is None else Edit(**row["edit"])
+    edit = None if row["edit"] is None else LineEdit(**row["edit"])
     values: Row = {**row, "related": related, "edit": edit}
     return Violation(**values)
+
+
+def render_rules_json(rules: Sequence[AnyRule]) -> str:
+    """Rules as one ASCII document, schema `forkpoint.rules/1`."""
+    rows = [
+        {
+            "code": rule.code,
+            "title": rule.title,
+            "advisory": rule.advisory,
+            "doc": inspect.cleandoc(rule.doc),
+            "found_in": rule.found_in,
+            "silent_in": rule.silent_in,
+        }
+        for rule in rules
+    ]
+    return json.dumps({"schema": RULES_SCHEMA, "rules": rows}, indent=2)

@@ -1,11 +1,14 @@
-"""Report -> lines for a terminal or a pipe. What colour they take is said by name; whoever prints decides."""
+"""Reports and rules -> plain text. Lines of a report carry the names of styles; the caller decides whether to use them."""
 
+import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 
-from forkpoint.lint.report import Report
+from forkpoint.lint.catalogue import AnyRule
+from forkpoint.lint.report import LintReport
 from forkpoint.lint.violation import Violation
 from forkpoint.report.escape import escape
-from forkpoint.source import Note
+from forkpoint.source import SourceNote
 
 _INDENT = "    "
 _MAX_NOTES = 20
@@ -14,8 +17,8 @@ Line = tuple[tuple[str, str], ...]
 """Pieces of text, each with the name of its style; "" for plain."""
 
 
-def render_text(report: Report, width: int | None) -> list[Line]:
-    """Violations by file, notes, and one line that counts. `width` cuts what explains, never what names the place."""
+def render_text(report: LintReport, width: int | None) -> list[Line]:
+    """Violations by file, notes, and a summary. `width` shortens explanations, never places."""
     lines: list[Line] = []
     file = None
     for violation in report.violations:
@@ -47,14 +50,14 @@ def _reasons(violation: Violation) -> Iterator[str]:
         yield f"{place}: {related.says}"
 
 
-def _notes(notes: Sequence[Note]) -> Iterator[Line]:
+def _notes(notes: Sequence[SourceNote]) -> Iterator[Line]:
     for note in notes[:_MAX_NOTES]:
         yield ((f"{escape(note.file)}: note: {escape(note.text)}", "dim"),)
     if len(notes) > _MAX_NOTES:
         yield ((f"and {len(notes) - _MAX_NOTES} more notes: --json", "dim"),)
 
 
-def _summary(report: Report) -> Line:
+def _summary(report: LintReport) -> Line:
     where = f"{_count(report.files, 'file')}, {_count(report.lines, 'line')}"
     found = report.violations
     if not found:
@@ -73,3 +76,29 @@ def _count(number: int, noun: str) -> str:
 
 def _cut(text: str, width: int | None) -> str:
     return text if width is None or len(text) <= width else f"{text[: width - 4]} ..."
+
+
+# rules
+
+
+def render_rule_list(rules: Sequence[AnyRule]) -> str:
+    """For `forkpoint lint --list`: one line per rule."""
+    column = max(len(rule.code) for rule in rules)
+    return "\n".join(f"{rule.code:<{column}}  {rule.title}{' (advisory)' if rule.advisory else ''}" for rule in rules)
+
+
+def render_rule_text(rule: AnyRule) -> str:
+    """For `forkpoint explain CODE`."""
+    default = "off by default (advisory)" if rule.advisory else "on by default"
+    return "\n\n".join(
+        [
+            f"{rule.code}: {rule.title}\n  a rule of `forkpoint lint`, {default}",
+            inspect.cleandoc(rule.doc),
+            f"Finds something\n{_indented(rule.found_in)}",
+            f"Finds nothing\n{_indented(rule.silent_in)}",
+        ]
+    )
+
+
+def _indented(source: str) -> str:
+    return textwrap.indent(textwrap.dedent(source).strip(), "    ")

@@ -1,6 +1,6 @@
 """All rules, listed by hand: what is on by default first, then what is advisory."""
 
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.rules import (
     call_under_branch,
     collective_in_dataset,
@@ -22,7 +22,7 @@ from forkpoint.lint.rules import (
     timeout_shorter_than_work,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[LintRule, ...] = (
     collective_under_branch.RULE,
     call_under_branch.RULE,
     exit_before_collective.RULE,

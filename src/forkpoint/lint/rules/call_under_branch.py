@@ -1,21 +1,21 @@
-"""A call on one side of a branch that can differ by rank, to something that communicates further down.
+"""A branch that can differ by rank, with a call on one side that leads to a collective.
 
-The call looks harmless (a metric that is read, a checkpoint that is saved, a log line), and the collective is in
-another function or file. Only some ranks come to it; they wait for the others.
+The call looks harmless (reading a metric, saving a checkpoint, a log line), and the collective is in another function
+or file. Only some ranks reach it, and wait for the others.
 
 Call it on all ranks and use the result on one, or make the decision equal first.
 
-Left alone: what is left alone by `collective-under-branch`.
+Not reported: what `collective-under-branch` does not report.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
 from forkpoint.lint.describe import unequal_violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.tell import name_step
 
 CODE = "call-under-branch"
@@ -24,15 +24,15 @@ CODE = "call-under-branch"
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for unequal in unequal_branches(analysis):
         step = unequal.steps[0]
-        if unequal.leaves is not None or step.reach.through is None or step.reach.api.kind is Kind.SETUP:
+        if unequal.leaves is not None or step.reach.through is None or step.reach.api.kind is ApiKind.SETUP:
             continue
         message = f"{name_step(step)}, is called on one side of a branch that ranks can take differently"
         yield unequal_violation(CODE, message, unequal, analysis)
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="something that communicates is called on some ranks only",
+    title="a call that leads to a collective is made on some ranks only",
     find=_find,
     advisory=False,
     doc=str(__doc__),

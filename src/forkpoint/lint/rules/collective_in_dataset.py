@@ -1,20 +1,20 @@
 """A collective in a data set, a sampler or a collate function.
 
-Loaders run that code in worker processes, ahead of time, once per item or batch of *this* rank, and ranks do not have
-the same items. Some ranks come to the collective more often, earlier, or in a process that has no process group.
+Loaders run that code in worker processes, ahead of time, once per item or batch of *this* rank, and each rank has its
+own items. Some ranks reach the collective more often, earlier, or in a process without a process group.
 
-Decide together before the loop starts, and give the data set plain numbers.
+Communicate before the loop starts, and pass plain numbers to the data set.
 
-Left alone: collectives in the constructor, which all ranks run once.
+Not reported: collectives in the constructor, which all ranks run once.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function
 from forkpoint.source.tell import name_step
 
@@ -27,12 +27,12 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         if not _runs_per_item(function, analysis):
             continue
-        steps = analysis.ways.steps(function.body, function)
-        step = next((s for s in steps if s.reach.api.kind in {Kind.COLLECTIVE, Kind.SETUP}), None)
+        steps = analysis.branches.steps(function.body, function)
+        step = next((s for s in steps if s.reach.api.kind in {ApiKind.COLLECTIVE, ApiKind.SETUP}), None)
         if step is not None:
             yield violation(
                 CODE,
-                f"{name_step(step)} in {function.short} of a data set or sampler: ranks do not run it equally often",
+                f"{name_step(step)} in {function.short} of a data set or sampler: ranks do not run it the same number of times",
                 function,
                 step.call,
                 related=relate(step, function, analysis),
@@ -46,7 +46,7 @@ def _runs_per_item(function: Function, analysis: Analysis) -> bool:
     return any(b.startswith("torch.utils.data") and b.rpartition(".")[2] in _BASES for b in bases)
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a collective in a data set or sampler",
     find=_find,

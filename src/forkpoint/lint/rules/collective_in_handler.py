@@ -1,23 +1,23 @@
 """A collective in `except` or `finally`.
 
-Only the rank that failed runs the handler; the others are elsewhere. In `finally` the failing rank comes to the
-collective early, in the middle of what the others still do: it pairs with the wrong one, or hides the real error behind
-a timeout. Tearing the process group down in `finally` waits for ranks that are waiting for this one.
+Only the rank that failed runs the handler; the others are elsewhere. In `finally` the failing rank reaches the
+collective too early: it is matched with another collective, or a timeout hides the real error. Destroying the process
+group in `finally` waits for ranks that are waiting for this one.
 
 Let the rank fail, and let the launcher end the others.
 
-Left alone: `finally` in which only local things are closed.
+Not reported: `finally` that closes local things only.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
-from forkpoint.lint.rules.exception_swallowed import tries
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
+from forkpoint.source.syntax import tries
 from forkpoint.source.tell import name_step
 
 CODE = "collective-in-handler"
@@ -31,19 +31,18 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if node.finalbody:
                 places.append(("finally", node.finalbody, node.finalbody[0]))
             for word, body, at in places:
-                steps = [s for s in analysis.ways.steps(body, function) if s.reach.api.kind is not Kind.SETUP]
+                steps = [s for s in analysis.branches.steps(body, function) if s.reach.api.kind is not ApiKind.SETUP]
                 if steps:
                     yield violation(
                         CODE,
-                        f"{name_step(steps[0])} in `{word}`: a rank that fails comes to it while the others are elsewhere",
+                        f"{name_step(steps[0])} in `{word}`: a rank that fails reaches it while the others are elsewhere",
                         function,
                         at,
                         related=relate(steps[0], function, analysis),
-                        advisory=False,
                     )
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a collective in except or finally",
     find=_find,

@@ -1,25 +1,24 @@
 """One collective per key of a dictionary that each rank fills for itself.
 
-A rank that saw no example of a class, ran no expert or took no measurement has one key less, and makes one call less.
-Sorting the keys does not help.
+A rank that saw no example of a class, ran no expert or took no measurement has one key fewer, and makes one call
+fewer. Sorting the keys does not help.
 
 Agree on the keys first (`all_gather_object` of the names), or reduce one tensor that has room for all of them.
 
-Where the dictionary starts empty in a module or an object and is filled as the job runs, this is on by default; for
-others it is advisory: most have the same keys on all ranks.
+On by default for dictionaries of a module or an object that start empty and are filled while the job runs. Advisory for
+others, because most of them have the same keys on all ranks.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
-from forkpoint.source.branches import Loop
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import Loop, last_word, loops
 from forkpoint.source.tell import name_step
 
 CODE = "collective-per-key"
@@ -27,16 +26,16 @@ CODE = "collective-per-key"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = analysis.ways.steps(loop.body, function)
-            step = next((s for s in steps if s.reach.api.kind is Kind.COLLECTIVE), None)
+        for loop in loops(function):
+            steps = analysis.branches.steps(loop.body, function)
+            step = next((s for s in steps if s.reach.api.kind is ApiKind.COLLECTIVE), None)
             if step is None or not _is_over_keys(loop):
                 continue
             assert not isinstance(loop, ast.While)
             if not analysis.differences.test(loop.iter, function).equal:
                 yield violation(
                     CODE,
-                    f"{name_step(step)} once per key of a dictionary: ranks with other keys make other calls",
+                    f"{name_step(step)} once per key of a dictionary: ranks with different keys make different calls",
                     function,
                     loop,
                     condition=loop.iter,
@@ -58,7 +57,7 @@ def _mapping(head: ast.expr) -> ast.expr | None:
 
 
 def _is_filled_as_it_runs(mapping: ast.expr | None, function: Function, analysis: Analysis) -> bool:
-    """It starts empty in a module or an object, so its keys are what this rank happened to do."""
+    """It starts empty in a module or an object, so its keys depend on what this rank did."""
     made: list[ast.expr] = []
     if isinstance(mapping, ast.Name) and mapping.id not in function.params:
         if mapping.id not in analysis.resolver.assigned(function):
@@ -76,7 +75,7 @@ def _is_empty(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and last_word(value) in {"defaultdict", "dict", "OrderedDict", "Counter"}
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="one collective per key of a dictionary",
     find=_find,

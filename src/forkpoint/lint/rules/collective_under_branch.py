@@ -1,22 +1,23 @@
-"""A collective that stands on one side of a branch, where the condition can differ by rank.
+"""A collective on one side of a branch whose condition can differ by rank.
 
-Ranks on that side wait in the collective for ranks that never come to it. A condition on `.item()`, a NaN check, a
-clock, free memory or an exception is as dangerous as one on the rank's number: it differs only on some day.
+Ranks on that side wait in the collective for ranks that never call it. A condition on `.item()`, a NaN check, a clock,
+free memory or an exception is as dangerous as a condition on the rank: it differs rarely, but it does.
 
 Make the decision equal first (reduce or broadcast the flag), or move the collective out of the branch.
 
-Left alone: both sides communicate alike; the pair `if rank != 0: barrier()` ... `if rank == 0: barrier()`; a condition
-on the rank around a collective that names its own group, which may be just its members; a side that raises.
+Not reported: branches whose sides do the same communication; the pair `if rank != 0: barrier()` ... `if rank == 0:
+barrier()`; conditions on the rank around a collective with a group of its own, which may select just its members; a
+side that raises.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
 from forkpoint.lint.describe import unequal_violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.tell import name_step
 
 CODE = "collective-under-branch"
@@ -25,15 +26,13 @@ CODE = "collective-under-branch"
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for unequal in unequal_branches(analysis):
         step = unequal.steps[0]
-        if unequal.leaves is not None or step.reach.through is not None or step.reach.api.kind is Kind.SETUP:
+        if unequal.leaves is not None or step.reach.through is not None or step.reach.api.kind is ApiKind.SETUP:
             continue
-        message = (
-            f"{name_step(step)} on one side of a branch that ranks can take differently: the others never come to it"
-        )
+        message = f"{name_step(step)} on one side of a branch that ranks can take differently: the others never call it"
         yield unequal_violation(CODE, message, unequal, analysis)
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a collective on one side of a branch that can differ by rank",
     find=_find,

@@ -1,25 +1,24 @@
-"""An exception that is caught and passed over, around code that communicates.
+"""An exception is caught and ignored around code that communicates.
 
-Out of memory, a corrupt sample or a full disk happens on one rank. That rank skips the rest of the `try` block and goes
-on; the others wait in the collective that it skipped.
+Out of memory, a corrupt sample or a full disk happens on one rank. That rank skips the rest of the `try` block and
+continues; the others wait in the collective that it skipped.
 
-Let it fail, or agree on what happened: catch it around the local part only, reduce a flag, and skip together.
+Let it fail, or agree on what happened: catch it around the local part only, reduce a flag, and skip on all ranks.
 
-Left alone: a handler that raises or exits, and a `try` block whose collective comes first, with nothing before it that
-could fail on one rank alone.
+Not reported: handlers that raise or exit, and `try` blocks with nothing before the collective that could fail on one
+rank only.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.branches import Step, leaving
-from forkpoint.source.code import Function
-from forkpoint.source.exceptions import is_alike
-from forkpoint.source.syntax import own_nodes
+from forkpoint.source.branches import CommStep
+from forkpoint.source.flow import exit_of
+from forkpoint.source.syntax import is_raised_on_all_ranks, tries
 from forkpoint.source.tell import name_step
 
 CODE = "exception-swallowed"
@@ -28,16 +27,16 @@ CODE = "exception-swallowed"
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         for node in tries(function):
-            steps = [s for s in analysis.ways.steps(node.body, function) if not _is_setup(s)]
+            steps = [s for s in analysis.branches.steps(node.body, function) if not _is_setup(s)]
             if not steps:
                 continue
             for handler in node.handlers:
-                if is_alike(handler) or _ends_rank(handler.body):
+                if is_raised_on_all_ranks(handler) or _ends_rank(handler.body):
                     continue
                 name = ast.unparse(handler.type) if handler.type is not None else "any exception"
                 yield violation(
                     CODE,
-                    f"a rank that catches {name} here goes on without {name_step(steps[-1])}, and the others wait in it",
+                    f"a rank that catches {name} here continues without {name_step(steps[-1])}, and the others wait in it",
                     function,
                     handler,
                     related=relate(steps[-1], function, analysis),
@@ -45,21 +44,17 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 )
 
 
-def tries(function: Function) -> Iterator[ast.Try]:
-    yield from (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
-
-
-def _is_setup(step: Step) -> bool:
+def _is_setup(step: CommStep) -> bool:
     return step.reach.api.kind in {"setup", "teardown"}
 
 
 def _ends_rank(body: list[ast.stmt]) -> bool:
-    """It raises, exits or aborts, at least at its end."""
-    return leaving(body) == "raise" or any(isinstance(n, ast.Raise) for s in body for n in ast.walk(s))
+    """It raises, exits or aborts."""
+    return exit_of(body) == "raise" or any(isinstance(n, ast.Raise) for s in body for n in ast.walk(s))
 
 
-def _can_fail_first(node: ast.Try, steps: list[Step]) -> bool:
-    """Some call comes before the last collective in the block, so a rank can fail with collectives still to come."""
+def _can_fail_first(node: ast.Try, steps: list[CommStep]) -> bool:
+    """There is a call before the last collective of the block, so a rank can fail before that collective."""
     calls = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Call)]
     last = steps[-1].call
     arguments = (*last.args, *(k.value for k in last.keywords))
@@ -67,9 +62,9 @@ def _can_fail_first(node: ast.Try, steps: list[Step]) -> bool:
     return steps[-1].reach.through is not None or any(c.lineno <= last.lineno and id(c) not in inside for c in calls)
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="an exception is passed over around code that communicates",
+    title="an exception is ignored around code that communicates",
     find=_find,
     advisory=False,
     doc=str(__doc__),

@@ -1,19 +1,19 @@
-"""A `return`, `continue` or `break` that some ranks can take, before a collective that the others go on to.
+"""A `return`, `continue` or `break` that some ranks can take before a collective that the others call.
 
-A batch that is skipped for a NaN, a loop that one rank leaves because its own metric stopped improving, an early
-return because this rank has nothing to do: the rank is gone when the others call the collective.
+A batch skipped because of a NaN, a loop that one rank leaves because its own metric stopped improving, an early return
+because this rank has nothing to do: the rank is gone when the others call the collective.
 
-Decide together: reduce the flag over all ranks before acting on it.
+Reduce the flag over all ranks before acting on it.
 
-Left alone: conditions that are equal on all ranks (constants, configuration, values that a collective made equal), an
-exit after which nothing communicates, and `raise`.
+Not reported: conditions that are equal on all ranks (constants, configuration, results of a collective), exits after
+which nothing communicates, and `raise`.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
 from forkpoint.lint.describe import unequal_violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.tell import name_step
@@ -26,11 +26,11 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         if unequal.leaves is None:
             continue
         step = unequal.steps[0]
-        message = f"ranks can `{unequal.leaves}` here on their own, and the others go on to {name_step(step)}"
+        message = f"some ranks can `{unequal.leaves}` here while the others go on to {name_step(step)}"
         yield unequal_violation(CODE, message, unequal, analysis)
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="some ranks can leave before a collective",
     find=_find,

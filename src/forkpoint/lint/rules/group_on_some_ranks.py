@@ -1,19 +1,19 @@
-"""A process group that only some ranks create, or that each rank creates from its own list.
+"""A process group that only some ranks create, or that each rank creates from a list of its own.
 
 `new_group` is collective over *all* ranks of the job, members or not, and all must call it with the same lists in the
-same order. Ranks that skip it, or pass their own list, leave the others waiting at start-up.
+same order. If a rank skips it or passes another list, the others wait at start-up.
 
-Loop over all lists on all ranks, and keep the one that contains this rank.
+Create all groups on all ranks, and keep the one that contains this rank.
 
-Left alone: a loop over all groups in which only the result is chosen by rank, and `use_local_synchronization`, with
-which only members need to call.
+Not reported: a loop over all groups in which only the result is chosen by rank, and `use_local_synchronization`, which
+only members need to call.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import unequal_branches
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength
@@ -28,7 +28,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         if step.reach.api.op in _MAKERS and unequal.leaves is None:
             yield violation(
                 CODE,
-                "new_group must be called by all ranks, and stands on one side of a branch that can differ by rank",
+                "all ranks must call new_group, but it is on one side of a branch that can differ by rank",
                 unequal.branch.function,
                 unequal.branch.node,
                 condition=unequal.branch.test,
@@ -47,7 +47,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 if reasons:
                     yield violation(
                         CODE,
-                        "new_group gets a list that each rank makes for itself: all ranks must create all groups",
+                        "new_group is given a list that differs by rank: all ranks must create all groups",
                         function,
                         call,
                         condition=argument,
@@ -55,9 +55,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                     )
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="a process group is not created alike by all ranks",
+    title="a process group is not created in the same way by all ranks",
     find=_find,
     advisory=False,
     doc=str(__doc__),

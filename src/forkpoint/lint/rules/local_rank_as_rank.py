@@ -1,18 +1,18 @@
-"""The local rank, or this node's number of GPUs, where the job's own numbers are meant.
+"""The local rank, or the number of GPUs of this node, is used as the rank or world size of the job.
 
 `init_process_group(rank=LOCAL_RANK, world_size=torch.cuda.device_count())` works on one node. On two, several processes
 claim the same rank and all wait for a world that is never complete.
 
-Leave both out: they are read from RANK and WORLD_SIZE.
+Leave both arguments out: torch reads RANK and WORLD_SIZE.
 
-Left alone: local ranks that choose a device.
+Not reported: local ranks that choose a device.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
@@ -49,9 +49,9 @@ def _made_of(expr: ast.expr, function: Function, analysis: Analysis) -> list[str
     return texts
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="a local rank or local size where the job's is meant",
+    title="a local rank or local size is used for the whole job",
     find=_find,
     advisory=False,
     doc=str(__doc__),

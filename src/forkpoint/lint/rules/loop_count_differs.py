@@ -1,23 +1,24 @@
 """A collective in a loop that can run a different number of times on each rank.
 
-A rank that runs out of batches, files or keys leaves the loop; the others wait in the next round. Uneven data is the
-most common form: the last batches of a sharded data set.
+A rank that runs out of batches, files or keys leaves the loop; the others wait in the next round. The most common form
+is uneven data: the last batches of a sharded data set.
 
 Agree on the number of rounds (reduce the minimum or maximum, drop the last batch, `join` on uneven inputs).
 
-Left alone: `for batch in loader` around forward and backward passes only, which is every training loop (samplers
-usually make the lengths equal); loops over values that are equal on all ranks.
+Not reported: `for batch in loader` around forward and backward passes only, because that is every training loop and
+samplers usually make the lengths equal; loops over values that are equal on all ranks.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind, Origin, Strength
-from forkpoint.source.branches import Step
+from forkpoint.source.apis import ApiKind, Origin, Strength
+from forkpoint.source.branches import CommStep
+from forkpoint.source.syntax import loops
 from forkpoint.source.tell import name_step
 from forkpoint.source.value import Reasons, strength_of
 
@@ -26,8 +27,8 @@ CODE = "loop-count-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = analysis.ways.steps(loop.body, function)
+        for loop in loops(function):
+            steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if _is_explicit(s)), None)
             if step is None:
                 continue
@@ -48,16 +49,16 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 )
 
 
-def _is_explicit(step: Step) -> bool:
-    return step.reach.api.kind is Kind.COLLECTIVE
+def _is_explicit(step: CommStep) -> bool:
+    return step.reach.api.kind is ApiKind.COLLECTIVE
 
 
-def _is_weak(reasons: Reasons, step: Step) -> bool:
+def _is_weak(reasons: Reasons, step: CommStep) -> bool:
     of_rank = all(r.origin is Origin.RANK for r in reasons) and step.group is not None
     return strength_of(reasons) is Strength.POSSIBLE or of_rank
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a collective in a loop whose length can differ by rank",
     find=_find,

@@ -1,21 +1,21 @@
-"""A message that only two ranks exchange, in a branch that all others take too; or one that nobody answers.
+"""A message to one rank, in a branch where all other ranks wait for it.
 
 `if rank == 0: send(x, dst=1)` with `else: recv(x, src=0)` is right for two ranks. With more, ranks 2 and up wait for a
 message that rank 0 never sends them.
 
 Loop over all destinations, or use `broadcast` or `scatter`.
 
-Left alone: partners computed from the rank (`dst=rank + 1`), and branches that name both ranks.
+Not reported: partners computed from the rank (`dst=rank + 1`), and branches that name both ranks.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind, Origin
+from forkpoint.source.apis import ApiKind, Origin
 from forkpoint.source.code import Function
 
 CODE = "message-without-partner"
@@ -35,7 +35,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 if sent is not None and awaited is not None and mine is ours:
                     yield violation(
                         CODE,
-                        "all other ranks wait for this message, and it is sent to one of them",
+                        "all other ranks wait for this message, but it is sent to one of them only",
                         function,
                         awaited,
                         condition=node.test,
@@ -54,7 +54,7 @@ def _messages(block: list[ast.stmt], function: Function, analysis: Analysis) -> 
     found = [(analysis.communication.api(c, function), c) for c in calls]
     # Under a further branch or loop it is not for all of them.
     nested = any(isinstance(s, ast.If | ast.For | ast.While) for s in block)
-    return [] if nested else [(api.op, c) for api, c in found if api is not None and api.kind is Kind.P2P]
+    return [] if nested else [(api.op, c) for api, c in found if api is not None and api.kind is ApiKind.P2P]
 
 
 def _fixed(call: ast.Call, keyword: str, place: int) -> int | None:
@@ -64,7 +64,7 @@ def _fixed(call: ast.Call, keyword: str, place: int) -> int | None:
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a message for one rank that all others wait for",
     find=_find,

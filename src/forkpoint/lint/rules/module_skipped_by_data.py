@@ -1,22 +1,22 @@
-"""A part of the model that runs only where this rank's data asks for it.
+"""A part of the model that runs only if this rank's data needs it.
 
 Under DDP, FSDP and ZeRO each part of the model communicates when it runs forward or backward. A vision tower that a
 text-only batch skips, an expert without tokens, a head without targets: that rank makes fewer calls than the others.
 
-Run the part on all ranks, with a dummy input whose result is multiplied by zero where there is nothing to do.
+Run the part on all ranks; where there is nothing to do, use a dummy input and multiply the result by zero.
 
-Advisory: whether data differs in this respect, and how the model is wrapped, is not seen in source.
+Advisory: the source shows neither whether the data differs in this respect nor how the model is wrapped.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word, own_nodes
+from forkpoint.source.syntax import last_word, names_in, own_nodes
 from forkpoint.source.words import is_data_word
 
 CODE = "module-skipped-by-data"
@@ -34,7 +34,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if part is not None and not other:
                 yield violation(
                     CODE,
-                    f"{last_word(part.func)} runs only for ranks whose data asks for it: under DDP, FSDP or ZeRO it communicates",
+                    f"{last_word(part.func)} runs only on ranks whose data needs it, and communicates under DDP, FSDP or ZeRO",
                     function,
                     part,
                     condition=node.test,
@@ -44,8 +44,8 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 def _asks_for_data(test: ast.expr, function: Function) -> bool:
     """`pixel_values is None`, `mask.any()`, `len(tokens) > 0` of a parameter that holds data."""
-    names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
-    return any(n in function.params and (is_data_word(n) or n.startswith(("pixel_", "image", "video"))) for n in names)
+    names = names_in(test) & set(function.params)
+    return any(is_data_word(n) or n.startswith(("pixel_", "image", "video")) for n in names)
 
 
 def _parts(statement: ast.stmt, function: Function, analysis: Analysis) -> Iterator[ast.Call]:
@@ -55,9 +55,9 @@ def _parts(statement: ast.stmt, function: Function, analysis: Analysis) -> Itera
             yield node
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="a part of the model runs only where the data asks for it",
+    title="a part of the model runs only if the data needs it",
     find=_find,
     advisory=True,
     doc=str(__doc__),

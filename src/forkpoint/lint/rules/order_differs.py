@@ -1,11 +1,11 @@
 """One collective per element of something whose order or keys can differ by rank.
 
-A set of strings has another order in every process (hashes are seeded), a directory listing another one on every node.
-The ranks then reduce different things with each other: wrong numbers where sizes agree, a hang where they do not.
+The order of a set of strings differs between processes (hashes are seeded), and that of a directory listing between
+nodes. The ranks then reduce different things with each other: wrong numbers if the sizes agree, a hang if they do not.
 
 Iterate over `sorted(...)`, and over keys that are the same on all ranks.
 
-Left alone: lists, `sorted(...)`, dictionaries whose keys nothing shows to differ.
+Not reported: lists, `sorted(...)`, and dictionaries unless their keys are seen to differ.
 """
 
 import ast
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
-from forkpoint.lint.violation import Edit, Violation
+from forkpoint.lint.rule import LintRule
+from forkpoint.lint.violation import LineEdit, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind, Origin, Strength
-from forkpoint.source.branches import Loop
+from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import Loop, loops
 from forkpoint.source.tell import name_step
 from forkpoint.source.value import strength_of
 
@@ -27,8 +27,8 @@ CODE = "order-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in analysis.ways.loops(function):
-            steps = [s for s in analysis.ways.steps(loop.body, function) if s.reach.api.kind is not Kind.SETUP]
+        for loop in loops(function):
+            steps = [s for s in analysis.branches.steps(loop.body, function) if s.reach.api.kind is not ApiKind.SETUP]
             if isinstance(loop, ast.While) or not steps:
                 continue
             extent = analysis.differences.test(loop.iter, function).extent
@@ -36,7 +36,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if reasons:
                 found = violation(
                     CODE,
-                    f"{name_step(steps[0])} once per element, in an order that is not the same on all ranks",
+                    f"{name_step(steps[0])} once per element, in an order that can differ by rank",
                     function,
                     loop,
                     condition=loop.iter,
@@ -54,10 +54,10 @@ def _with_edit(found: Violation, loop: Loop, function: Function) -> Violation:
     line = function.module.lines[head.lineno - 1]
     text = line[: head.col_offset] + b"sorted(" + line[head.col_offset : head.end_col_offset] + b")"
     changed = (text + line[head.end_col_offset :]).decode("utf-8", "replace")
-    return replace(found, edit=Edit("iterate in sorted order", head.lineno, head.lineno, f"{changed}\n"))
+    return replace(found, edit=LineEdit("iterate in sorted order", head.lineno, head.lineno, f"{changed}\n"))
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a collective per element in an order that can differ by rank",
     find=_find,

@@ -1,21 +1,21 @@
-"""A check that only some ranks make, and that raises there.
+"""A check that raises, made on some ranks only.
 
-`if rank == 0: if exists(path): raise`: rank 0 ends, the others go on to the next collective and wait for it until the
-timeout. Their error hides the real one.
+`if rank == 0: if exists(path): raise`: rank 0 ends, and the others wait for it in the next collective until the timeout.
+Their error hides the real one.
 
 Make the check on all ranks, or broadcast its outcome and raise everywhere.
 
-Left alone: checks that all ranks make, and those after which nothing communicates.
+Not reported: checks that all ranks make, and checks after which nothing communicates.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind, Origin, Strength
+from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import Branch
 from forkpoint.source.tell import name_step
 
@@ -24,8 +24,8 @@ CODE = "raise-on-some-ranks"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for branch in analysis.ways.branches(function):
-            step = next((s for s in branch.after if s.reach.api.kind is Kind.COLLECTIVE), None)
+        for branch in analysis.branches.of(function):
+            step = next((s for s in branch.after if s.reach.api.kind is ApiKind.COLLECTIVE), None)
             raised = _raised(branch)
             if step is None or raised is None:
                 continue
@@ -34,7 +34,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if reasons:
                 yield violation(
                     CODE,
-                    f"only some ranks make this check and raise, and the others go on to {name_step(step)}",
+                    f"only some ranks make this check and can raise; the others go on to {name_step(step)}",
                     function,
                     raised,
                     condition=branch.test,
@@ -44,7 +44,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 
 def _raised(branch: Branch) -> ast.Raise | None:
-    """A `raise` under a further condition: one that stands there alone is a plain refusal to run."""
+    """A `raise` under another condition; a `raise` directly in the arm is a plain refusal to run."""
     for arm in branch.arms:
         for statement in arm.statements:
             if isinstance(statement, ast.If):
@@ -54,7 +54,7 @@ def _raised(branch: Branch) -> ast.Raise | None:
     return None
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a check that raises on some ranks only",
     find=_find,

@@ -1,18 +1,18 @@
 """A fixed global rank as the root of a collective in a sub-group.
 
 `src` and `dst` are *global* ranks. `src=0` with a group that is not the whole world is right only for the one group that
-contains rank 0; all other groups fail or wait.
+contains rank 0; all other groups fail or hang.
 
 Use `dist.get_global_rank(group, 0)`, or `group_src=0`.
 
-Left alone: the default group, and roots that are computed.
+Not reported: the default group, and computed roots.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import group_of
@@ -36,14 +36,14 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if group is not None and isinstance(root, ast.Constant) and isinstance(root.value, int):
                 yield violation(
                     CODE,
-                    f"{api.op} has the fixed global rank {root.value} as its root in {group}, which may not contain it",
+                    f"{api.op} uses the fixed global rank {root.value} as root of {group}, which may not contain it",
                     function,
                     call,
                     condition=root,
                 )
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
     title="a fixed global rank as root of a sub-group",
     find=_find,

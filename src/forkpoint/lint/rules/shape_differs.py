@@ -1,17 +1,17 @@
-"""A gather of tensors whose size each rank decides for itself.
+"""A collective on tensors whose size can differ by rank.
 
 `all_gather`, `gather` and `all_reduce` need the same shape on all ranks. A batch padded to its own longest sequence, or
-what a mask selects, has another size on each: NCCL then hangs or mixes memory, gloo raises.
+the result of a mask, differs in size: NCCL then hangs or corrupts memory, gloo raises.
 
-Gather the sizes first and pad to the largest, or use `all_gather_object` for small things.
+Gather the sizes first and pad to the largest, or use `all_gather_object` for small objects.
 
-Advisory: that a size is local is often only likely.
+Advisory: the source often shows only that a size may differ.
 """
 
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
@@ -45,9 +45,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                     break
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="a fixed-shape collective gets a tensor of local size",
+    title="a fixed-shape collective gets a tensor whose size can differ by rank",
     find=_find,
     advisory=True,
     doc=str(__doc__),

@@ -1,18 +1,18 @@
-"""A trainer's stop flag that is set from something local.
+"""A trainer's stop flag is set from a value that can differ by rank.
 
 `trainer.should_stop = True` on one rank ends the loop there; the others wait in the next step. A barrier afterwards
-brings the ranks together, but does not carry the value over.
+synchronises the ranks, but not the value.
 
 Reduce the decision first: `trainer.strategy.reduce_boolean_decision(stop)`, or `all_reduce` on the flag.
 
-Left alone: flags set from values that a collective made equal, or from configuration.
+Not reported: flags set from the result of a collective, or from configuration.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength
@@ -30,7 +30,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         writes = analysis.differences.facts(function).writes
         agreed = _agreed(function, analysis)
         for target, value in writes:
-            # Set locally, and made equal before the function ends.
+            # Set locally, but made equal before the function ends.
             if not is_stop_flag(target.attr) or agreed.get(target.attr, 0) > target.lineno:
                 continue
             reasons = analysis.differences.settled(value, function).reasons
@@ -38,7 +38,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             if reasons:
                 yield violation(
                     CODE,
-                    f"`{target.attr}` is set from something that can differ by rank: this rank stops, the others go on",
+                    f"`{target.attr}` is set from a value that can differ by rank: one rank stops, the others go on",
                     function,
                     target,
                     reasons=reasons,
@@ -47,7 +47,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 
 def _agreed(function: Function, analysis: Analysis) -> dict[str, int]:
-    """The last line on which a flag is set to something made equal, here or in what is called."""
+    """Flag -> the last line that sets it to the result of a collective, here or in a callee."""
     lines: dict[str, int] = {}
     for target, value in analysis.differences.facts(function).writes:
         if value.made:
@@ -67,9 +67,9 @@ def _written(function: Function) -> Iterator[str]:
                 yield target.attr
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="a trainer's stop flag is set from something local",
+    title="a trainer's stop flag is set from a value that can differ by rank",
     find=_find,
     advisory=False,
     doc=str(__doc__),

@@ -1,18 +1,18 @@
-"""A short timeout of the process group, and work of one rank that the others wait for.
+"""A process group with a short timeout, and work on one rank that the others wait for.
 
-While one rank downloads, tokenises, compiles or saves, the others stand in the next collective, and its timeout runs.
-With a timeout of a minute, a slow disk ends the job; nothing is wrong with the ranks.
+While one rank downloads, tokenises, compiles or saves, the others wait in the next collective, and its timeout runs.
+With a timeout of a minute, a slow disk ends the job although all ranks are fine.
 
-Give that wait a group of its own with a longer timeout, or do the work before the group exists.
+Wait in a separate group with a longer timeout, or do the work before the group exists.
 
-Advisory: how long work takes is not seen in source.
+Advisory: the source does not show how long work takes.
 """
 
 import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import Rule
+from forkpoint.lint.rule import LintRule
 from forkpoint.lint.violation import Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
@@ -21,7 +21,7 @@ from forkpoint.source.syntax import last_word
 
 CODE = "timeout-shorter-than-work"
 _DEFAULT = 600
-"""Seconds: what NCCL groups have where nothing is said."""
+"""Seconds: the default of NCCL groups."""
 _UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "milliseconds": 0.001}
 _SLOW = ("save", "download", "tokenize", "from_pretrained", "load_dataset", "prepare", "export", "evaluate", "upload",
          "preprocess", "build_index")  # fmt: skip
@@ -33,7 +33,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         return
     at, seconds = short
     for function in analysis.communicating():
-        for branch in analysis.ways.branches(function):
+        for branch in analysis.branches.of(function):
             reasons = analysis.differences.test(branch.test, function).reasons
             if not any(r.origin is Origin.RANK for r in reasons) or branch.arms[0].steps or not branch.after:
                 continue
@@ -66,7 +66,7 @@ def _at(function: Function, call: ast.Call) -> Related:
 
 
 def _seconds(expr: ast.expr) -> float | None:
-    """Of `timedelta(seconds=60)` with plain numbers."""
+    """60 for `timedelta(seconds=60)`; None unless all numbers are literals."""
     if not isinstance(expr, ast.Call) or last_word(expr) != "timedelta" or expr.args:
         return None
     total = 0.0
@@ -84,9 +84,9 @@ def _slow_calls(statement: ast.stmt) -> Iterator[ast.Call]:
             yield node
 
 
-RULE = Rule(
+RULE = LintRule(
     code=CODE,
-    title="work of one rank may outlast the timeout of the others",
+    title="work on one rank may take longer than the timeout of the others",
     find=_find,
     advisory=True,
     doc=str(__doc__),

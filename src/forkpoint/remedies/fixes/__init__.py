@@ -1,4 +1,4 @@
-"""Fixes, one per file: a patch where the pattern is known and the change is safe, else words."""
+"""Fixes, one per file: a patch if the pattern is known and the change is safe, else words."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,7 +33,7 @@ _MOST = 3
 
 
 def offer_fixes(forks: Sequence[Fork], scene: Scene) -> tuple[Fix, ...]:
-    """For each fork that explains the divergence as well as the first one does; patches before words."""
+    """One for each fork that explains the divergence as well as the first one; patches before words."""
     equal = [fork for fork in forks if fork.confidence == forks[0].confidence][:_MOST]
     found = [next(f for offer in FIXES if (f := offer(fork, scene))) for fork in equal]
     return tuple(sorted(dict.fromkeys(found), key=lambda fix: fix.patch is None))

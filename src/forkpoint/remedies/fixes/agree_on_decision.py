@@ -1,8 +1,8 @@
 """Agree on a decision before any rank acts on it.
 
 The condition goes through an all_reduce of one flag. If the condition says that something is bad, missing or at its
-end, one rank is enough for all; if it says that something is there, or that all of something is done, all ranks must
-have it. Not for conditions that ask for the rank: those differ on purpose.
+end, one rank decides for all; if it says that something exists or is complete, it must be true on all ranks. Not for
+conditions on the rank: those differ on purpose.
 """
 
 import ast
@@ -11,10 +11,10 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement, group_at
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import asks_for_rank, come_together, is_about_order, leaves, matters
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})
 _PRESENT = frozenset(
@@ -33,7 +33,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         return None
     if fork.kind is ForkKind.SKIPPED and not (matters(fork, scene.analysis) or leaves(node)):
         return None
-    # In which order calls are made is no matter of one group alone.
+    # The order of calls concerns more than one group.
     is_order = is_about_order(node, fork.function, scene.analysis)
     group = "" if is_order else group_at(fork, scene)
     if group is None:
@@ -43,14 +43,16 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     agreed = agreement("all_ranks" if of_all else "any_rank", module, group)
     edits = wrapping(node.test, f"{agreed.name}(", f"{agreed.argument})")
     patch = scene.patch(module, [definitions(module, [agreed.text]), *edits])
-    who = "only if all ranks do" if of_all else "if one rank does"
-    text, where = short(module.source(node.test)), scene.where(module, node)
-    title = f"Agree on `{text}` ({where}) before acting on it: all ranks take that way {who}. It costs one small all_reduce."
+    who = "only if it is true on all ranks" if of_all else "if it is true on one rank"
+    text, where = shortened(module.source(node.test)), scene.where(module, node)
+    title = (
+        f"Agree on `{text}` ({where}) before acting on it: it counts as true {who}. This costs one small all_reduce."
+    )
     return Fix(title, patch) if patch else None
 
 
 def _asks_for_all(test: ast.expr) -> bool:
-    """The way it opens needs what it asks for, so no rank may take it for the sake of another."""
+    """The branch needs what the condition tests, so it must be true on every rank that takes the branch."""
     match test:
         case ast.UnaryOp(op=ast.Not()):
             word = last_word(test.operand)
@@ -68,6 +70,6 @@ def _asks_for_all(test: ast.expr) -> bool:
 
 
 def _is_about_values(expr: ast.expr) -> bool:
-    """`isfinite(x).any()`: the question behind it is whether numbers are good."""
+    """`isfinite(x).any()`: it tests whether numbers are valid."""
     words = {last_word(node) for node in ast.walk(expr) if isinstance(node, ast.Call)}
     return bool(words & {"isnan", "isinf", "isfinite"})

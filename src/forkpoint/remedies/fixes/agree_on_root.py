@@ -1,7 +1,7 @@
-"""Take the root of a collective from rank 0, where each rank works it out by itself.
+"""Take the root of a collective from rank 0 instead of computing it on each rank.
 
-`src` and `dst` must be the same number everywhere. Rank 0's is broadcast where the value is made, so all that depends
-on it agrees too.
+`src` and `dst` must be the same on all ranks. The value of rank 0 is broadcast where it is computed, so everything that
+depends on it agrees too.
 """
 
 import ast
@@ -9,11 +9,12 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import block_of, definitions, free_name, short, statement_of
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import OF_RANK_0
 from forkpoint.remedies.together import come_together
 from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.syntax import block_of, shortened, statement_of
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -28,12 +29,12 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     name = free_name("of_rank_0", module)
     text = OF_RANK_0.format(name=name, **torch_names(module).fields)
     patch = scene.patch(module, [definitions(module, [text]), *wrapping(made, f"{name}(", ")")])
-    title = f"Take `{short(module.source(made))}` ({scene.where(module, made)}) from rank 0 on all ranks."
+    title = f"Use rank 0's value of `{shortened(module.source(made))}` ({scene.where(module, made)}) on all ranks."
     return Fix(title, patch) if patch else None
 
 
 def _made(root: ast.expr, fork: Fork) -> ast.expr | None:
-    """Where the variable gets its only value, if that stands in front of the call."""
+    """The only value that is assigned to the variable, if that is in the same block as the call."""
     values = fork.function and [
         a.value
         for a in fork.function.own.assignments

@@ -1,7 +1,7 @@
-"""Go round a loop as often as the rank with the fewest rounds.
+"""Run a loop as many times as the rank with the fewest rounds.
 
-A `range` is cut to the smallest length before the loop. Anything else is asked round by round whether all ranks have
-one more. Ranks with more leave out their last rounds.
+A `range` is cut to the smallest length before the loop. For anything else, ranks agree before each round whether all of
+them have one more. Ranks with more rounds skip their last ones.
 """
 
 import ast
@@ -10,11 +10,11 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement, group_at
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, free_name, names_in, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_STEP
 from forkpoint.remedies.together import come_together
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, names_in, shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -35,17 +35,17 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         texts = [agreed.text, IN_STEP.format(name=name, agree=agreed.name, **options)]
         edits = wrapping(loop.iter, f"{name}(", f"{agreed.argument})")
     patch = scene.patch(module, [definitions(module, texts), *edits])
-    text, where = short(module.source(loop.iter)), scene.where(module, loop)
+    text, where = shortened(module.source(loop.iter)), scene.where(module, loop)
     how = "before the loop" if length is not None else "in each round"
     title = (
-        f"Agree {how} on how often to go through `{text}` ({where}): as often as the rank with the fewest rounds. "
-        "The others leave out their last ones."
+        f"Agree {how} on the number of rounds over `{text}` ({where}): as many as the rank with the fewest has. "
+        "The others skip their last ones."
     )
     return Fix(title, patch) if patch else None
 
 
 def _is_over_keys(loop: ast.For) -> bool:
-    """What it goes through says which: a round of one rank must not meet another one's round."""
+    """The loop is over keys: a round of one rank must not be matched with the round of another key."""
     keyed = isinstance(loop.iter, ast.Call) and last_word(loop.iter) in {"sorted", "keys", "items", "values", "set"}
     picked = {
         name for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Subscript) for name in names_in(n.slice)

@@ -1,34 +1,34 @@
 """Move a collective out of a branch that only some ranks take.
 
-Every rank makes the call before the branch, and the branch uses the result. Only where the call stands by itself in the
-branch: what it needs is known before, and nothing before it in the branch matters to it. A call for its own sake is
-moved as a whole, unless something in it looks like writing: that is not to be done on all ranks.
+Every rank makes the call before the branch, and the branch uses the result. Only if the call does not depend on anything
+else in the branch. A call whose result is not used is moved as a whole, unless it seems to write something, which must
+not happen on all ranks.
 """
 
 import ast
 
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import Edit, end_of, insertion, replacement
-from forkpoint.remedies.place import ancestors, free_name, indent_of, names_in, names_set_in, short
+from forkpoint.remedies.edit import TextEdit, end_of, insertion, replacement
+from forkpoint.remedies.place import free_name, indent_of
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import asks_for_rank, come_together, is_paired
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function, Module
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, names_in, names_set_in, shortened
 
 _KEPT = (
     ast.Call | ast.keyword | ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.List | ast.Dict
     | ast.JoinedStr | ast.FormattedValue | ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign
 )  # fmt: skip
-"""What may stand between the call and the branch: all of it is evaluated whenever the branch is taken."""
+"""Nodes allowed between the call and the branch: all of them are evaluated whenever the branch is taken."""
 _WRITING = frozenset({
     "save", "write", "writer", "dump", "open", "makedirs", "mkdir", "remove", "unlink", "rename", "replace", "upload", "put",
     "post", "push", "send", "touch", "rmtree", "symlink", "copy", "copyfile", "move", "scalar", "scalars", "track",
 })  # fmt: skip
 _DEPTH = 4
-_TALK = frozenset({"debug", "info", "warning", "error", "print", "log"})
+_LOGGING = frozenset({"debug", "info", "warning", "error", "print", "log"})
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -41,26 +41,26 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         return None
     edits = _edits(branch, statement, step.call, indent, module)
     patch = scene.patch(module, edits) if edits else None
-    text, where = short(module.source(step.call)), scene.where(module, step.call)
-    moved = "out of the branch" if _is_for_its_own_sake(statement) else "before the branch, which uses the result"
+    text, where = shortened(module.source(step.call)), scene.where(module, step.call)
+    moved = "out of the branch" if _ignores_result(statement) else "before the branch, which uses the result"
     return Fix(f"Let every rank call `{text}` ({where}), {moved}.", patch) if patch else None
 
 
 def _is_safe(branch: ast.If, statement: ast.stmt, fork: Fork, analysis: Analysis) -> bool:
     step, function = fork.step, fork.function
     assert step is not None
-    alone = len(analysis.ways.steps([*branch.body, *branch.orelse], function)) == 1
+    alone = len(analysis.branches.steps([*branch.body, *branch.orelse], function)) == 1
     begins = function.module.lines[branch.lineno - 1].lstrip().startswith(b"if")
-    if not (alone and begins) or step.reach.api.kind is not Kind.COLLECTIVE or step.group:
+    if not (alone and begins) or step.reach.api.kind is not ApiKind.COLLECTIVE or step.group:
         return False
-    if _is_for_its_own_sake(statement) and _writes(step.reach.through, analysis):
+    if _ignores_result(statement) and _writes(step.reach.through, analysis):
         return False
     by_rank = asks_for_rank(branch.test, function, analysis) and not is_paired(fork, analysis)
     return by_rank and come_together(branch, function, analysis)
 
 
 def _statement_in(branch: ast.If, fork: Fork) -> ast.stmt | None:
-    """The statement of the branch that holds the call, if nothing comes between or before them that matters."""
+    """The statement of the branch that contains the call, if nothing before or around the call matters."""
     assert fork.step is not None
     call = fork.step.call
     for outer, inner in ancestors(call, fork.function):
@@ -68,16 +68,16 @@ def _statement_in(branch: ast.If, fork: Fork) -> ast.stmt | None:
             if not isinstance(inner, ast.stmt) or inner not in branch.body:
                 return None
             before = branch.body[: branch.body.index(inner)]
-            plain = all(_is_talk(s) for s in before)
+            plain = all(_is_logging(s) for s in before)
             return inner if plain and not names_set_in(before) & names_in(call) else None
         if not isinstance(outer, _KEPT):
             return None
     return None
 
 
-def _edits(branch: ast.If, statement: ast.stmt, call: ast.Call, indent: str, module: Module) -> list[Edit]:
+def _edits(branch: ast.If, statement: ast.stmt, call: ast.Call, indent: str, module: Module) -> list[TextEdit]:
     source = _as_written(call, module)
-    if _is_for_its_own_sake(statement) and getattr(statement, "value", None) is call:
+    if _ignores_result(statement) and getattr(statement, "value", None) is call:
         is_last = statement is branch.body[-1]
         own_line = indent_of(statement, module) is not None
         return _moved(branch, statement, f"{indent}{source}\n") if is_last and own_line and not branch.orelse else []
@@ -85,10 +85,10 @@ def _edits(branch: ast.If, statement: ast.stmt, call: ast.Call, indent: str, mod
     return [insertion(branch.lineno, 0, f"{indent}{name} = {source}\n"), replacement(call, name)]
 
 
-def _moved(branch: ast.If, statement: ast.stmt, text: str) -> list[Edit]:
-    """Out of the branch, behind it. Of a branch that holds nothing else, nothing stays."""
+def _moved(branch: ast.If, statement: ast.stmt, text: str) -> list[TextEdit]:
+    """After the branch. If the branch contains nothing else, it is removed."""
     first = branch.lineno if len(branch.body) == 1 else statement.lineno
-    return [Edit(first, 0, end_of(statement)[0] + 1, 0, text)]
+    return [TextEdit(first, 0, end_of(statement)[0] + 1, 0, text)]
 
 
 def _as_written(call: ast.Call, module: Module) -> str:
@@ -99,12 +99,12 @@ def _as_written(call: ast.Call, module: Module) -> str:
     return "\n".join(line.rstrip(b"\r\n").decode() for line in lines)
 
 
-def _is_for_its_own_sake(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and not _is_talk(statement)
+def _ignores_result(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and not _is_logging(statement)
 
 
 def _writes(function: Function | None, analysis: Analysis, depth: int = _DEPTH) -> bool:
-    """Something in it leaves traces outside the job, as far as names tell."""
+    """It seems to write something outside the job, judging by names."""
     if function is None:
         return False
     for call in function.calls:
@@ -115,9 +115,9 @@ def _writes(function: Function | None, analysis: Analysis, depth: int = _DEPTH) 
     return False
 
 
-def _is_talk(statement: ast.stmt) -> bool:
+def _is_logging(statement: ast.stmt) -> bool:
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
-        and last_word(statement.value) in _TALK
+        and last_word(statement.value) in _LOGGING
     )

@@ -1,4 +1,4 @@
-"""Gather tensors whose first dimension differs by rank: pad them, gather, and cut.
+"""Gather tensors whose first dimension differs by rank: pad, gather, and cut to size.
 
 The lengths are gathered first. For `all_gather(parts, local)` with a list that is filled in place.
 """
@@ -8,10 +8,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import replacement
-from forkpoint.remedies.place import definitions, free_name, statement_of
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import GATHER_UNEVEN
 from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.syntax import statement_of
 
 _PASSED_ON = frozenset({"group"})
 
@@ -32,5 +33,5 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     text = GATHER_UNEVEN.format(name=name, **torch_names(module).fields)
     patch = scene.patch(module, [definitions(module, [text]), replacement(call.func, name)])
     where = scene.where(module, call)
-    title = f"Gather the lengths first and pad to the longest ({where}); what comes back is cut again."
+    title = f"Gather the lengths first, pad to the longest ({where}), and cut the results to size."
     return Fix(title, patch) if patch else None

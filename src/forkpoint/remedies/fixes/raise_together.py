@@ -1,8 +1,8 @@
 """Raise an exception on all ranks if it is raised on one.
 
-The call that raises goes through a small function in which ranks agree, so all of them raise at the same place, are
-caught by the same handler, and skip the same step. Work that the others had done in that step is lost. Only where the
-call that raises is known, does not communicate, and stands where all ranks come.
+The call that raises goes through a small function in which ranks agree, so all of them raise at the same place, enter
+the same handler, and skip the same step. What the others did in that step is lost. Only if the call that raises is
+known, does not communicate, and is reached by all ranks.
 """
 
 import ast
@@ -13,20 +13,20 @@ from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.agree import agreement
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, free_name, own_nodes, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import RAISE_TOGETHER
 from forkpoint.remedies.together import come_together
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Class, Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, own_nodes, shortened
 
 _DEPTH = 4
 _TAKES_TEXT = frozenset({
     "ArithmeticError", "Exception", "FileNotFoundError", "IOError", "IndexError", "LookupError", "MemoryError", "OSError",
     "OutOfMemoryError", "OverflowError", "RuntimeError", "TimeoutError", "ValueError", "ZeroDivisionError",
 })  # fmt: skip
-"""Exceptions of Python and torch that can be made of a sentence."""
+"""Exceptions of Python and torch that take one message."""
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -49,10 +49,10 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     texts = [agreed.text, RAISE_TOGETHER.format(name=name, agree=agreed.name)]
     edits = handed_over(call, f"{name}({error}", module)
     patch = scene.patch(module, [definitions(module, texts), *edits]) if edits else None
-    text, where = short(module.source(call)), scene.where(module, call)
+    text, where = shortened(module.source(call)), scene.where(module, call)
     title = (
-        f"Raise `{error}` on all ranks if `{text}` ({where}) raises it on one: all of them skip the step, and what the "
-        "others had done of it is lost."
+        f"Raise `{error}` on all ranks if `{text}` ({where}) raises it on one: all of them skip the step, and the work of "
+        "the others in it is lost."
     )
     return Fix(title, patch) if patch else None
 
@@ -88,7 +88,7 @@ def _can_raise(function: Function, error: str, analysis: Analysis, depth: int) -
 
 
 def _takes_text(handler: ast.ExceptHandler, function: Function, analysis: Analysis) -> bool:
-    """The other ranks can make one, from a sentence alone."""
+    """The other ranks can create it from one message."""
     assert handler.type is not None
     defined = analysis.resolver.definition(handler.type, function)
     if isinstance(defined, Class):

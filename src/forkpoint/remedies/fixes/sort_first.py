@@ -1,14 +1,14 @@
 """Sort before a loop whose order differs by rank.
 
-The order of a set, or of a directory, is nobody's promise. Only for loops over such things, whose elements are names.
+The order of a set or a directory listing is not defined. Only for loops over those.
 """
 
 from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import wrapping
 from forkpoint.remedies.order import unordered_loop
-from forkpoint.remedies.place import short
 from forkpoint.remedies.scene import Scene
+from forkpoint.source.syntax import shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Fix | None:
@@ -17,5 +17,5 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
         return None
     module = fork.function.module
     patch = scene.patch(module, wrapping(loop.iter, "sorted(", ")"))
-    text = short(module.source(loop.iter))
-    return Fix(f"Sort `{text}` ({scene.where(module, loop)}) before going through it.", patch) if patch else None
+    text = shortened(module.source(loop.iter))
+    return Fix(f"Sort `{text}` ({scene.where(module, loop)}) before looping over it.", patch) if patch else None

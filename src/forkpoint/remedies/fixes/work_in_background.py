@@ -1,8 +1,8 @@
-"""Take the work of one rank off the path on which the others wait for it.
+"""Run the work of one rank in a thread, so that the others do not wait for it.
 
-For a call for its own sake, under a condition on the rank, that does not communicate: it runs in a thread, on a copy of
-what it is given. That does not cure what it waits for: work that has not finished when the job ends is lost, and said
-to be.
+For a call under a condition on the rank that does not communicate and whose result is not used: it runs in a thread, on
+a copy of its arguments. This does not solve what the call waits for: if it has not finished when the job ends, its work
+is lost and a message says so.
 """
 
 import ast
@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, free_name, short
+from forkpoint.remedies.place import definitions, free_name
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_BACKGROUND
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
 from forkpoint.source.code import Function
+from forkpoint.source.syntax import ancestors, shortened
 
 _DEPTH = 4
 
@@ -32,10 +33,10 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
     name = free_name("in_background", module)
     edits = handed_over(call, f"{name}(", module)
     patch = scene.patch(module, [definitions(module, [IN_BACKGROUND.format(name=name)]), *edits]) if edits else None
-    text, where = short(module.source(call)), scene.where(module, call)
+    text, where = shortened(module.source(call)), scene.where(module, call)
     title = (
-        f"Run `{text}` ({where}) in a thread, on a copy, so that the other ranks do not wait for it. What it waits for is "
-        "not cured: work that never finishes is lost."
+        f"Run `{text}` ({where}) in a thread, on a copy of its arguments, so that the other ranks do not wait for it. This "
+        "does not solve what the call itself waits for: work that never finishes is lost."
     )
     return Fix(title, patch) if patch else None
 
@@ -43,7 +44,7 @@ def offer(fork: Fork, scene: Scene) -> Fix | None:
 def _of_one_rank(
     node: ast.AST, function: Function, analysis: Analysis, depth: int
 ) -> Iterator[tuple[ast.Call, Function]]:
-    """The statement around the place, or around a call that leads to it, that only some ranks come to."""
+    """The statement around the node, or around a call that leads to it, that only some ranks reach."""
     statement = next((o for o, _ in ((node, node), *ancestors(node, function)) if isinstance(o, ast.stmt)), None)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and _is_by_rank(call, function, analysis):

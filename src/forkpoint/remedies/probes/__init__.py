@@ -25,12 +25,12 @@ PROBES: tuple[Callable[[Fork, Scene], Probe | None], ...] = (
 )
 """For a fork, the first that fits."""
 SECOND = collective_reached.offer
-"""Asks at the collective, not at the decision: it also tells if the fork is not the cause."""
+"""Checks the collective, not the decision, so it also works if the fork is not the cause."""
 _MOST = 3
 
 
 def offer_probes(forks: Sequence[Fork], scene: Scene) -> tuple[Probe, ...]:
-    """Forks that explain the divergence equally well get one each; the second kind asks about the first of them."""
+    """One for each fork that explains the divergence equally well; the second kind only for the first fork."""
     equal = [fork for fork in forks if fork.confidence == forks[0].confidence]
     found = [next((p for offer in PROBES if (p := offer(fork, scene))), None) for fork in equal]
     second = [SECOND(fork, scene) for fork in equal[:1]]

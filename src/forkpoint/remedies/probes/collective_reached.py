@@ -1,7 +1,7 @@
-"""Ask at the collective itself who comes to it, in which step and with what.
+"""Check at the collective which ranks reach it, in which step and with what arguments.
 
-One line before the call compares the step, and shape and type of what is passed, over the store. A rank that does not
-come within ten seconds is named by those that wait for it.
+One line before the call compares the step, and the shape and type of the argument, over the store. Waiting ranks name
+those that do not arrive within ten seconds.
 """
 
 import ast
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.divergence import PartingKind, Role
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.place import ancestors, definitions, line_before, statement_of
+from forkpoint.remedies.place import definitions, line_before
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import is_paired, meet
-from forkpoint.source.apis import Kind
+from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, statement_of
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.CAUGHT, ForkKind.HELD})
 
@@ -37,14 +37,14 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     values = ", ".join([*_counters(call, function), *([passed] if passed else [])])
     text = f"_forkpoint_same({what!r}, [{values}]{scene.members})  # forkpoint probe"
     patch = scene.patch(module, [definitions(module, [SAME]), line_before(statement, text, module)])
-    title = f"Ask before {last_word(call)} who comes to it: ranks that are not there after ten seconds are named."
+    title = f"Check before {last_word(call)} which ranks reach it: those that are missing after ten seconds are named."
     return Probe(title, where, patch) if patch else None
 
 
 def _missed(fork: Fork, scene: Scene) -> tuple[ast.Call, Function] | None:
-    """The call that the fork leaves out: in the loop that counts, if there is one, else the collective itself."""
+    """The call that the fork skips: in a loop with a counter, if there is one, else the collective itself."""
     step = fork.step
-    if step is None or step.reach.api.kind is not Kind.COLLECTIVE:
+    if step is None or step.reach.api.kind is not ApiKind.COLLECTIVE:
         return None
     deeper = scene.analysis.communication.path(step.reach)
     if not deeper or list(_counters(step.call, fork.function)):
@@ -53,7 +53,7 @@ def _missed(fork: Fork, scene: Scene) -> tuple[ast.Call, Function] | None:
 
 
 def _waited_in(scene: Scene) -> tuple[ast.Call, Function] | None:
-    """The collective in which the others wait, as their stacks show it."""
+    """The collective in which the others wait, according to their stacks."""
     absent = scene.divergence is not None and scene.divergence.how is PartingKind.ABSENCE
     cohorts = scene.divergence.cohorts if scene.divergence and absent else ()
     for frame in (f for c in cohorts if c.role is Role.WAITING for f in c.stack or ()):
@@ -61,13 +61,13 @@ def _waited_in(scene: Scene) -> tuple[ast.Call, Function] | None:
         for function in module.functions.values() if module else ():
             for call in function.calls:
                 api = scene.analysis.communication.api(call, function)
-                if api is not None and api.kind is Kind.COLLECTIVE and call.lineno == frame.line:
+                if api is not None and api.kind is ApiKind.COLLECTIVE and call.lineno == frame.line:
                     return call, function
     return None
 
 
 def _counters(node: ast.AST, function: Function) -> Iterator[str]:
-    """Variables that count the rounds of the loops around it, outermost last."""
+    """Loop counters around it, outermost last."""
     for outer, _ in ancestors(node, function):
         if isinstance(outer, ast.For) and isinstance(outer.iter, ast.Call):
             counted = last_word(outer.iter)

@@ -1,7 +1,7 @@
-"""Do not go on after an exception that only some ranks see.
+"""Stop after an exception that only some ranks see.
 
-One line at the top of the handler ends the rank that caught it, with the rank's number; Python shows the exception
-itself above it. The ranks that saw none do not come here.
+One line at the top of the handler ends the rank that caught the exception and names it; Python shows the exception
+above. Other ranks do not enter the handler.
 """
 
 import ast
@@ -26,5 +26,5 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     says = f"caught {named} ({where}) and would go on without the others"
     text = f'raise BaseException(f"forkpoint probe: rank {{{dist}.get_rank()}} {says}")  # forkpoint probe'
     patch = scene.patch(module, [line_before(handler.body[0], text, module)])
-    title = f"End the rank that catches {named} at once, instead of letting it go on without the others."
+    title = f"End the rank that catches {named} immediately, instead of letting it continue without the others."
     return Probe(title, where, patch) if patch else None

@@ -1,7 +1,7 @@
-"""End a rank that stays in one call, with its stacks.
+"""End a rank that is stuck in one call, and print its stacks.
 
-The call goes through a watch that needs neither the other ranks nor the GIL. After ten seconds the rank that is held
-says so, prints where all its threads are, and ends: the failure is on the rank that it is about.
+The call goes through a timer that needs neither the other ranks nor the GIL. After ten seconds the stuck rank prints
+the stacks of all its threads and ends, so the failure is on the right rank.
 """
 
 import ast
@@ -9,12 +9,12 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import ancestors, definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import WITHIN
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import ancestors, last_word, shortened
 
 _DEPTH = 3
 
@@ -25,16 +25,16 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
         return None
     call, function = held
     module = function.module
-    where, text = scene.where(module, call), short(module.source(call))
+    where, text = scene.where(module, call), shortened(module.source(call))
     what = f"`{text}` ({where})"
     edits = handed_over(call, f"_forkpoint_within({what!r}", module)
     patch = scene.patch(module, [definitions(module, [WITHIN]), *edits]) if edits else None
-    title = f"Give `{text}` ten seconds: a rank that stays in it longer prints its stacks and ends."
+    title = f"Limit `{text}` to ten seconds: a rank that takes longer prints its stacks and ends."
     return Probe(title, where, patch) if patch else None
 
 
 def _held_call(node: ast.AST, function: Function, analysis: Analysis, depth: int) -> tuple[ast.Call, Function] | None:
-    """The call in which the rank is. Of a loop that polls each round is short: it is the call of its function."""
+    """The call in which the rank is stuck. If it is in a polling loop, the call of the function with that loop."""
     call = next((n for n in ast.walk(_head(node)) if isinstance(n, ast.Call)), None)
     loops = any(isinstance(outer, ast.While | ast.For) for outer, _ in ancestors(node, function))
     if call is not None and last_word(call) != "sleep" and not (loops and _polls(node, function)):
@@ -44,7 +44,7 @@ def _held_call(node: ast.AST, function: Function, analysis: Analysis, depth: int
 
 
 def _head(node: ast.AST) -> ast.AST:
-    """What of a statement is evaluated when it is come to."""
+    """The part of a statement that is evaluated first."""
     if isinstance(node, ast.With):
         return node.items[0].context_expr
     for name in ("test", "value"):

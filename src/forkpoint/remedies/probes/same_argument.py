@@ -1,6 +1,6 @@
-"""Compare what ranks pass to one and the same call.
+"""Compare the argument that ranks pass to the same call.
 
-Of tensors shape and type are compared, of lists their elements, of anything else how it prints. The call itself stays.
+Tensors are compared by shape and type, lists by their elements, anything else by its `repr`. The call itself stays.
 """
 
 import ast
@@ -8,11 +8,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import meet
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 _ALIKE = frozenset({
     "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "reduce", "reduce_scatter", "reduce_scatter_tensor",
@@ -28,18 +28,18 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     if not meet(call, fork.function, scene.analysis):
         return None
     module = fork.function.module
-    where, text = scene.where(module, call), short(module.source(passed))
+    where, text = scene.where(module, call), shortened(module.source(passed))
     what = f"`{text}` of {last_word(call)} ({where})"
     edits = wrapping(passed, f"_forkpoint_same({what!r}, ", f"{scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])
     title = (
-        f"Compare `{text}` between ranks before {last_word(call)}: the job stops at the first call in which it differs."
+        f"Compare `{text}` between ranks before {last_word(call)}: the job stops at the first call where it differs."
     )
     return Probe(title, where, patch) if patch else None
 
 
 def _is_alike_everywhere(call: ast.Call, passed: ast.expr, fork: Fork, scene: Scene) -> bool:
-    """Of most collectives all that is passed; of the others the root alone."""
+    """For most collectives every argument must be the same; for the others only the root."""
     api = scene.analysis.communication.api(call, fork.function)
     is_root = any(k.value is passed and k.arg in {"src", "dst"} for k in call.keywords)
     return api is not None and (api.op in _ALIKE or is_root)

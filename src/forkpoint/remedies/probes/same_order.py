@@ -1,16 +1,17 @@
-"""Compare the order in which ranks go through the same things.
+"""Compare the order in which ranks loop over the same elements.
 
-The whole order is compared before the loop. What is looped over is put into a list first, so that it is asked once.
+The elements are put into a list, which is compared before the loop.
 """
 
 from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
 from forkpoint.remedies.order import unordered_loop
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import meet
+from forkpoint.source.syntax import shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Probe | None:
@@ -20,9 +21,9 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     if not meet(loop, fork.function, scene.analysis):
         return None
     module = fork.function.module
-    where, text = scene.where(module, loop), short(module.source(loop.iter))
+    where, text = scene.where(module, loop), shortened(module.source(loop.iter))
     what = f"order of `{text}` ({where})"
     edits = wrapping(loop.iter, f"_forkpoint_same({what!r}, list(", f"){scene.members})")
     patch = scene.patch(module, [definitions(module, [SAME]), *edits])
-    title = f"Compare the order of `{text}` between ranks: the job stops before the first loop in another order."
+    title = f"Compare the order of `{text}` between ranks: the job stops before the first loop with a different order."
     return Probe(title, where, patch) if patch else None

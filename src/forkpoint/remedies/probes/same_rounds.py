@@ -1,7 +1,7 @@
-"""Compare how often ranks go round a loop.
+"""Compare the number of rounds of a loop.
 
-A `range` is compared before the loop begins, which disturbs nothing in it. Of anything else each round is announced
-first, so the job stops before the round that not all ranks have.
+A `range` is compared before the loop. For anything else, ranks compare before each round whether they have one, so the
+job stops before the round that some ranks do not have.
 """
 
 import ast
@@ -9,11 +9,11 @@ import ast
 from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, short
+from forkpoint.remedies.place import definitions
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import ROUNDS, SAME
 from forkpoint.remedies.together import meet
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 
 
 def offer(fork: Fork, scene: Scene) -> Probe | None:
@@ -23,7 +23,7 @@ def offer(fork: Fork, scene: Scene) -> Probe | None:
     if not meet(loop, fork.function, scene.analysis):
         return None
     module = fork.function.module
-    where, text = scene.where(module, loop), short(module.source(loop.iter))
+    where, text = scene.where(module, loop), shortened(module.source(loop.iter))
     what = f"`for ... in {text}` ({where})"
     is_range = isinstance(loop.iter, ast.Call) and last_word(loop.iter) == "range"
     name = "_forkpoint_same" if is_range else "_forkpoint_rounds"
