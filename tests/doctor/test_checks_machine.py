@@ -7,7 +7,7 @@ import pytest
 from doctor.machine_samples import machine, with_gpus, with_kernel_log
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks.machine import MACHINE_CHECKS
+from forkpoint.doctor.checks import MACHINE_CHECKS
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.overlay import empty_machine
 

@@ -7,7 +7,8 @@ import pytest
 
 from doctor.machine_samples import machine, text_of
 from forkpoint.doctor.check import Status
-from forkpoint.doctor.checks import cgroup_cpu, cgroup_memory, cgroup_pids, dump_space, limits, shared_memory
+from forkpoint.doctor.checks.limits import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS, LIMITS, SHARED_MEMORY
+from forkpoint.doctor.checks.recorder import DUMP_SPACE
 from forkpoint.doctor.overlay import (
     empty_machine,
     with_disk,
@@ -53,11 +54,11 @@ def with_file_in_shm(system: System, name: str, users: Sequence[str | None]) -> 
     ],
 )
 def test_shared_memory_needs_a_gigabyte(total: int, free: int, status: Status) -> None:
-    assert shared_memory.CHECK.look(shared(total, free)).status is status
+    assert SHARED_MEMORY.look(shared(total, free)).status is status
 
 
 def test_dockers_own_size_is_named_with_the_option_that_changes_it() -> None:
-    result = shared_memory.CHECK.look(shared(64 << 20, 64 << 20))
+    result = SHARED_MEMORY.look(shared(64 << 20, 64 << 20))
 
     assert "64 MiB" in result.says
     assert result.fix
@@ -65,13 +66,13 @@ def test_dockers_own_size_is_named_with_the_option_that_changes_it() -> None:
 
 
 def test_a_machine_without_shared_memory_is_skipped() -> None:
-    assert shared_memory.CHECK.look(empty_machine()).status is Status.SKIPPED
+    assert SHARED_MEMORY.look(empty_machine()).status is Status.SKIPPED
 
 
 def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them() -> None:
     system = with_file_in_shm(shared(16 * GIB, 1), "nccl-WU88OE", ["7f00-7f01 rw-s 0 00:19 7 /dev/shm/nccl-other\n"])
 
-    result = shared_memory.CHECK.look(system)
+    result = SHARED_MEMORY.look(system)
 
     assert result.status is Status.BAD
     assert "nccl-WU88OE (9 MiB, user 1000)" in result.says
@@ -90,7 +91,7 @@ def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them(
     ids=["still mapped", "not every process can be seen", "not ours"],
 )
 def test_a_file_that_may_be_in_use_is_no_leftover(name: str, users: list[str | None]) -> None:
-    assert name not in shared_memory.CHECK.look(with_file_in_shm(shared(16 * GIB, GIB), name, users)).says
+    assert name not in SHARED_MEMORY.look(with_file_in_shm(shared(16 * GIB, GIB), name, users)).says
 
 
 def limited(**changes: str) -> System:
@@ -106,11 +107,11 @@ RDMA = {"/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"}
 
 
 def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
-    result = limits.CHECK.look(with_files(limited(), RDMA))
+    result = LIMITS.look(with_files(limited(), RDMA))
 
-    assert limits.CHECK.look(limited()).status is Status.OK
+    assert LIMITS.look(limited()).status is Status.OK
     assert (result.status, result.says.split(",")[0]) == (Status.BAD, "only 8192 kB may be locked")
-    assert limits.CHECK.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is Status.OK
+    assert LIMITS.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is Status.OK
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
     ],
 )
 def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], status: Status) -> None:
-    assert limits.CHECK.look(with_environ(limited(open_files=files), environ)).status is status
+    assert LIMITS.look(with_environ(limited(open_files=files), environ)).status is status
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], s
 def test_an_unlimited_stack_is_bad_for_older_nccl(stack: str, nccl: str | None, status: Status) -> None:
     system = with_packages(limited(stack_size=stack), {"nvidia-nccl-cu12": nccl, "nvidia-nccl-cu13": None})
 
-    assert limits.CHECK.look(system).status is status
+    assert LIMITS.look(system).status is status
 
 
 def test_limits_of_the_job_are_read_where_one_is_named() -> None:
@@ -147,8 +148,8 @@ def test_limits_of_the_job_are_read_where_one_is_named() -> None:
         limited(), {"/proc/77/limits": "Max open files            256                  256     files\n"}
     )
 
-    assert limits.CHECK.look(replace(system, job=77)).status is Status.BAD
-    assert limits.CHECK.look(replace(system, job=78)).status is Status.SKIPPED
+    assert LIMITS.look(replace(system, job=77)).status is Status.BAD
+    assert LIMITS.look(replace(system, job=78)).status is Status.SKIPPED
 
 
 def newer_memory(kills: int, **texts: str) -> System:
@@ -170,7 +171,7 @@ def older_memory(kills: int) -> System:
 
 @pytest.mark.parametrize("made", [newer_memory, older_memory])
 def test_a_kill_for_memory_in_the_jobs_group_is_bad(made: object) -> None:
-    sound, killed = cgroup_memory.CHECK.look(made(0)), cgroup_memory.CHECK.look(made(2))
+    sound, killed = CGROUP_MEMORY.look(made(0)), CGROUP_MEMORY.look(made(2))
 
     assert (sound.status, sound.says) == (Status.OK, "nothing was killed for memory; 3.0 GiB used, limit 64.0 GiB")
     assert killed.status is Status.BAD
@@ -181,7 +182,7 @@ def test_the_largest_number_of_older_groups_is_no_limit() -> None:
     folder = f"{TOP}/memory/job:7"
     files = {f"{folder}/memory.usage_in_bytes": "0\n", f"{folder}/memory.limit_in_bytes": "9223372036854771712\n"}
 
-    assert ("memory limit", "none") in cgroup_memory.CHECK.look(machine(texts={**OLDER, **files})).details
+    assert ("memory limit", "none") in CGROUP_MEMORY.look(machine(texts={**OLDER, **files})).details
 
 
 def test_a_container_sees_its_group_as_the_top() -> None:
@@ -190,13 +191,13 @@ def test_a_container_sees_its_group_as_the_top() -> None:
     inside = machine(texts={"/proc/self/cgroup": "0::/\n", **files})
     outside_path = machine(texts={"/proc/self/cgroup": "0::/kubepods/pod7\n", **files})
 
-    assert cgroup_memory.CHECK.look(inside).status is Status.BAD
-    assert cgroup_memory.CHECK.look(outside_path).status is Status.BAD
+    assert CGROUP_MEMORY.look(inside).status is Status.BAD
+    assert CGROUP_MEMORY.look(outside_path).status is Status.BAD
 
 
-@pytest.mark.parametrize("check", [cgroup_memory, cgroup_pids, cgroup_cpu])
+@pytest.mark.parametrize("check", [CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU])
 def test_a_machine_without_control_groups_is_skipped(check: object) -> None:
-    assert check.CHECK.look(empty_machine()).status is Status.SKIPPED
+    assert check.look(empty_machine()).status is Status.SKIPPED
 
 
 @pytest.mark.parametrize(("refused", "status"), [(0, Status.OK), (3, Status.BAD)])
@@ -212,7 +213,7 @@ def test_a_refused_process_is_bad_wherever_the_limit_stands(
         f"{folder}/pids.events": f"max {refused}\n",
     }
 
-    assert cgroup_pids.CHECK.look(machine(texts={**where, **files})).status is status
+    assert CGROUP_PIDS.look(machine(texts={**where, **files})).status is status
 
 
 def cpus(quota: str = "max 100000\n", allowed: str = "0-7", later: dict[str, str] | None = None) -> System:
@@ -254,33 +255,33 @@ def job(
 def test_ranks_and_loader_workers_need_a_cpu_each(
     quota: str, allowed: str, ranks: int, loaders: int, status: Status
 ) -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(quota, allowed), ranks, loaders)).status is status
+    assert CGROUP_CPU.look(job(cpus(quota, allowed), ranks, loaders)).status is status
 
 
 def test_children_that_compile_do_not_count() -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is Status.OK
+    assert CGROUP_CPU.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is Status.OK
 
 
 def test_ranks_of_other_jobs_have_cpus_of_their_own() -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(), 9, 0)).status is Status.BAD
-    assert cgroup_cpu.CHECK.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is Status.SKIPPED
+    assert CGROUP_CPU.look(job(cpus(), 9, 0)).status is Status.BAD
+    assert CGROUP_CPU.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is Status.SKIPPED
 
 
 def test_cpus_of_all_ranks_count_where_each_is_bound_to_some() -> None:
     system = job(cpus(allowed="0-1"), 2, 1, allowed="0-1")
     bound = with_files(system, {"/proc/1001/status": "Cpus_allowed_list:\t2-3\n"})
 
-    assert cgroup_cpu.CHECK.look(system).says == "4 ranks and loader workers share 2 CPUs"
-    assert cgroup_cpu.CHECK.look(bound).says == "4 ranks and loader workers, 4 CPUs"
+    assert CGROUP_CPU.look(system).says == "4 ranks and loader workers share 2 CPUs"
+    assert CGROUP_CPU.look(bound).says == "4 ranks and loader workers, 4 CPUs"
 
 
 def test_a_job_that_its_quota_holds_back_is_bad() -> None:
     held = {f"{OWN}/cpu.stat": "usage_usec 9\nnr_periods 20\nnr_throttled 9\n"}
 
-    result = cgroup_cpu.CHECK.look(job(cpus("400000 100000\n", later=held), 2, 0))
+    result = CGROUP_CPU.look(job(cpus("400000 100000\n", later=held), 2, 0))
 
     assert (result.status, result.says) == (Status.BAD, "the CPU quota held the job back 5 times in 1 s")
-    assert cgroup_cpu.CHECK.look(job(cpus("400000 100000\n"), 2, 0)).status is Status.OK
+    assert CGROUP_CPU.look(job(cpus("400000 100000\n"), 2, 0)).status is Status.OK
 
 
 def test_the_older_quota_counts_as_the_newer() -> None:
@@ -288,8 +289,8 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     none = {**files, f"{TOP}/cpu/job:7/cpu.cfs_quota_us": "-1\n"}
     status = {"/proc/self/status": "Cpus_allowed_list:\t0-7\n"}
 
-    assert cgroup_cpu.CHECK.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is Status.BAD
-    assert cgroup_cpu.CHECK.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is Status.OK
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is Status.BAD
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is Status.OK
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     [({}, Status.SKIPPED), ({"LOCAL_WORLD_SIZE": "8"}, Status.OK), ({"LOCAL_WORLD_SIZE": "9"}, Status.BAD)],
 )
 def test_before_a_job_runs_its_number_of_ranks_is_compared(environ: dict[str, str], status: Status) -> None:
-    result = cgroup_cpu.CHECK.look(with_environ(cpus(), environ))
+    result = CGROUP_CPU.look(with_environ(cpus(), environ))
 
     assert result.status is status
     assert result.details == (("CPUs", "8"),)
@@ -323,4 +324,4 @@ def dumps(free: int, inodes_free: int = 100, **environ: str) -> System:
     ids=["fits", "does not fit", "one rank", "no inodes", "recorder off", "no such disk", "no torch"],
 )
 def test_dumps_of_all_ranks_need_room(system: System, status: Status) -> None:
-    assert dump_space.CHECK.look(system).status is status
+    assert DUMP_SPACE.look(system).status is status

@@ -10,7 +10,8 @@ import pytest
 
 from forkpoint.cli.env import COMMAND
 from forkpoint.doctor.check import Status
-from forkpoint.doctor.checks import recorder_dump, recorder_on, unknown_variables, variable_values
+from forkpoint.doctor.checks.recorder import RECORDER_DUMP, RECORDER_ON
+from forkpoint.doctor.checks.settings import UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
 from forkpoint.doctor.script import check_script
 from forkpoint.errors import UnreadableInput, UsageError
@@ -90,9 +91,9 @@ def test_the_doctor_is_content_with_what_is_to_be_set(release: Release) -> None:
     machine = with_packages(empty_machine(), {"torch": f"{release}.0"})
     set_up = with_environ(machine, {setting.name: setting.value for setting in wanted(release)})
 
-    for module in (recorder_on, recorder_dump, variable_values, unknown_variables):
-        assert module.CHECK.look(set_up).status is (
-            Status.OK if release >= (2, 2) or module in (variable_values, unknown_variables) else Status.SKIPPED
+    for check in (RECORDER_ON, RECORDER_DUMP, VARIABLE_VALUES, UNKNOWN_VARIABLES):
+        assert check.look(set_up).status is (
+            Status.OK if release >= (2, 2) or check in (VARIABLE_VALUES, UNKNOWN_VARIABLES) else Status.SKIPPED
         )
 
 

@@ -1,6 +1,6 @@
 """The first-response checklist as a program: is this node, and this job's environment, fit to run and to leave evidence?
 
-One file per check in `checks/`. A check reads the machine through a System and answers ok, bad or skipped; it changes
+Checks are in `checks/`, by subject. A check reads the machine through a System and answers ok, bad or skipped; it changes
 nothing.
 """
 

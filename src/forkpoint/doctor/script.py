@@ -5,15 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks import (
-    async_error_handling,
-    recorder_buffer,
-    recorder_dump,
-    recorder_on,
-    recorder_path_unique,
-    recorder_timing,
-    timeouts,
+from forkpoint.doctor.checks.recorder import (
+    RECORDER_BUFFER,
+    RECORDER_DUMP,
+    RECORDER_ON,
+    RECORDER_PATH_UNIQUE,
+    RECORDER_TIMING,
 )
+from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS
 from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
 from forkpoint.launch_env.assignments import Assignment, assignments
 from forkpoint.launch_env.names import unread
@@ -22,13 +21,13 @@ from forkpoint.launch_env.values import wrong_value
 from forkpoint.launch_env.wanted import wanted
 
 _CHECKS: tuple[Check, ...] = (
-    recorder_on.CHECK,
-    recorder_buffer.CHECK,
-    recorder_dump.CHECK,
-    recorder_path_unique.CHECK,
-    recorder_timing.CHECK,
-    async_error_handling.CHECK,
-    timeouts.CHECK,
+    RECORDER_ON,
+    RECORDER_BUFFER,
+    RECORDER_DUMP,
+    RECORDER_PATH_UNIQUE,
+    RECORDER_TIMING,
+    ASYNC_ERROR_HANDLING,
+    TIMEOUTS,
 )
 _LAUNCHES = re.compile(
     r"(?<![\w./-])(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python[\d.]* -m torch\.distributed)\s"
@@ -125,7 +124,7 @@ def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: 
     lines = {each.name: each.line for each in found}
     for check in _CHECKS:
         result = check.look(machine)
-        if result.status is Status.BAD and not (per_pod and check is recorder_path_unique.CHECK):
+        if result.status is Status.BAD and not (per_pod and check is RECORDER_PATH_UNIQUE):
             named = [line for name, line in lines.items() if re.search(rf"\b{name}\b", result.says)]
             yield Problem(min(named, default=None), check.name, result.says, result.fix or "")
 

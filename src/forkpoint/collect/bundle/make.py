@@ -93,7 +93,6 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
             for name, data in (*doctors, *made):
                 _add_whole(making, writer, name, data)
             writer.add_whole(MANIFEST, render_contents(_made(making, verdict)).encode() + b"\n")
-            writer.finish()
         part.replace(target)
     except OSError as error:
         raise UsageError(f"{making.order.out}: cannot be written ({error.strerror}); choose another place") from error

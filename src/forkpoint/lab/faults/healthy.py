@@ -60,4 +60,4 @@ _AGREED_SKIP = _healthy(
     ),
 )
 
-FAULTS = (*(_healthy(job.name, job.title, job) for job in JOBS), _UNEVEN, _SLOW_SAVE, _RESUMED, _AGREED_SKIP)
+HEALTHY = (*(_healthy(job.name, job.title, job) for job in JOBS), _UNEVEN, _SLOW_SAVE, _RESUMED, _AGREED_SKIP)
