@@ -21,12 +21,12 @@ from forkpoint.cli.doctor import COMMAND
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.check import Check, Status, bad, ok
 from forkpoint.doctor.checks import CHECKS
+from forkpoint.doctor.document import render_json
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.mounts import mount_of
 from forkpoint.doctor.once import once
 from forkpoint.doctor.overlay import empty_machine, with_files
 from forkpoint.doctor.packages import find_package, folders_of_environment, folders_of_process
-from forkpoint.doctor.render.json_report import render_json
 from forkpoint.doctor.render.text import render_text
 from forkpoint.doctor.system import NoAnswer, Ran
 from forkpoint.errors import UsageError

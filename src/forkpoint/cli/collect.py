@@ -56,9 +56,9 @@ def run(args: Namespace) -> int:
     )
     manifest = collect(wanted, args.out)
     if args.json:
-        from forkpoint.collect.manifest import render_manifest
+        from forkpoint.report.json_text import json_text
 
-        print(render_manifest(manifest))
+        print(json_text(manifest))
     else:
         _print(manifest, args.out)
     return 0 if manifest.files else _NOTHING

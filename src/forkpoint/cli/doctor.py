@@ -96,7 +96,7 @@ def _split(lists: Sequence[str]) -> list[str]:
 
 def _print_report(report: "Report", *, as_json: bool) -> None:
     if as_json:
-        from forkpoint.doctor.render.json_report import render_json
+        from forkpoint.doctor.document import render_json
 
         print(render_json(report))
         return
@@ -119,7 +119,7 @@ def _compare(paths: Sequence[str], *, as_json: bool) -> int:
 
     comparison = compare([read_document(path) for path in paths])
     if as_json:
-        from forkpoint.doctor.render.json_report import render_comparison_json
+        from forkpoint.doctor.compare import render_comparison_json
 
         print(render_comparison_json(comparison))
     else:
@@ -133,7 +133,7 @@ def _print_list(*, as_json: bool) -> None:
     from forkpoint.doctor.checks import CHECKS
 
     if as_json:
-        from forkpoint.doctor.render.json_report import render_checks_json
+        from forkpoint.doctor.document import render_checks_json
 
         print(render_checks_json(CHECKS))
     else:

@@ -14,7 +14,7 @@ from forkpoint.collect.keep import Folder
 from forkpoint.collect.kernel import copy_kernel_log
 from forkpoint.collect.kinds import FileKind
 from forkpoint.collect.limits import Limits, Meter
-from forkpoint.collect.manifest import NAME, Copied, Manifest, Note, render_manifest
+from forkpoint.collect.manifest import MANIFEST_NAME, Copied, Manifest, Note
 from forkpoint.collect.named import find_named
 from forkpoint.collect.places import parse_remote
 from forkpoint.collect.processes import find_live_ranks
@@ -23,6 +23,7 @@ from forkpoint.collect.transports import Remote
 from forkpoint.collect.transports.url import copy_url
 from forkpoint.collect.usual import usual_paths
 from forkpoint.ingest.files import is_url
+from forkpoint.report.json_text import json_text
 
 _AT_ONCE = 8
 _Got = list[Copied | Note]
@@ -59,10 +60,9 @@ def collect(wanted: Wanted, root: str) -> Manifest:
     got += _named(got, host, folder)
     files = judged([file for file in got if isinstance(file, Copied)], folder.root, frozenset({HERE, *paths}))
     notes = tuple(note for note in got if isinstance(note, Note))
-    manifest = Manifest(
-        tuple(sorted(files, key=lambda f: f.file)), notes, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
-    (folder.root / NAME).write_text(render_manifest(manifest) + "\n")
+    taken_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    manifest = Manifest(taken_at, tuple(sorted(files, key=lambda f: f.file)), notes)
+    (folder.root / MANIFEST_NAME).write_text(json_text(manifest) + "\n")
     return manifest
 
 

@@ -4,9 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.document import Document, Told
+from forkpoint.doctor.document import Document, PastResult
 from forkpoint.doctor.report import Report
+from forkpoint.report.json_text import json_text
 
+COMPARISON_SCHEMA = "forkpoint.doctor-compare/1"
 COUNTER = "count "
 """How details begin that count since boot: they differ between nodes, and on one node only their growth matters."""
 _STATUS = "status"
@@ -57,7 +59,7 @@ def changes(earlier: Document, report: Report) -> tuple[Change, ...]:
         before = earlier.results.get(judged.check)
         if before is None:
             continue
-        now = Told(judged.result.status, dict(judged.result.details))
+        now = PastResult(judged.result.status, dict(judged.result.details))
         values = ((what, _value(before, what), _value(now, what)) for what in _subjects((before, now)))
         found += [Change(judged.check, what, old, new) for what, old, new in values if old != new]
     return tuple(found)
@@ -71,7 +73,7 @@ def _node_names(documents: Sequence[Document]) -> tuple[str, ...]:
     )
 
 
-def _differences(check: str, told: dict[str, Told | None]) -> Iterator[Difference]:
+def _differences(check: str, told: dict[str, PastResult | None]) -> Iterator[Difference]:
     for what in _subjects([each for each in told.values() if each]):
         if what.startswith(COUNTER):
             continue
@@ -89,11 +91,24 @@ def _difference(check: str, what: str, nodes: dict[str, list[str]]) -> Differenc
     return Difference(check, what, usual, tuple((value, tuple(sorted(hosts))) for value, hosts in ordered))
 
 
-def _subjects(told: Sequence[Told]) -> dict[str, None]:
+def _subjects(told: Sequence[PastResult]) -> dict[str, None]:
     return dict.fromkeys((_STATUS, *(what for each in told for what in each.details)))
 
 
-def _value(told: Told | None, what: str) -> str:
+def _value(told: PastResult | None, what: str) -> str:
     if told is None:
         return _ABSENT
     return told.status if what == _STATUS else told.details.get(what, _ABSENT)
+
+
+def render_comparison_json(comparison: Comparison) -> str:
+    differences = [
+        {
+            "check": difference.check,
+            "what": difference.what,
+            "usual": difference.usual,
+            "values": [{"value": value, "nodes": nodes} for value, nodes in difference.values],
+        }
+        for difference in comparison.differences
+    ]
+    return json_text({"schema": COMPARISON_SCHEMA, "nodes": comparison.nodes, "differences": differences})

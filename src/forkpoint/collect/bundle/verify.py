@@ -5,14 +5,15 @@ The manifest is in the archive: this finds damage, not somebody who means harm.
 
 import gzip
 import hashlib
-import json
 import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from forkpoint.collect.bundle.contents import MANIFEST, SCHEMA
+import msgspec
+
+from forkpoint.collect.bundle.contents import BUNDLE_SCHEMA, MANIFEST, Contents
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.logs.archives import _SmallHeader
 from forkpoint.model.capture import Problem
@@ -73,8 +74,7 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
 
 def _expected(manifest: bytes, path: str) -> dict[str, str]:
     try:
-        document = json.loads(manifest)
-        files = document["files"] if document["schema"] == SCHEMA else ()
-        return {str(file["name"]): str(file["sha256"]) for file in files}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: holds no manifest of {SCHEMA}; is it a whole bundle?") from error
+        files = msgspec.json.decode(manifest, type=Contents).files
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: holds no manifest of {BUNDLE_SCHEMA}; is it a whole bundle?") from error
+    return {file.name: str(file.sha256) for file in files}

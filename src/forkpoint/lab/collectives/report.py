@@ -1,10 +1,10 @@
 """What ranks tell the first of them, as JSON, and what that makes of it."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median_low
-from typing import Any
+
+import msgspec
 
 from forkpoint.lab.collectives.links import NONE_AGAIN, Again, Blame, PairTimes, blame, find_slow
 from forkpoint.lab.collectives.plan import Plan, Test
@@ -64,18 +64,11 @@ class RankReport:
     failed: str | None = None
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
 
 def read_report(text: str) -> RankReport:
-    told: dict[str, Any] = json.loads(text)
-    for wrong in told["wrong"]:
-        wrong["group"] = tuple(wrong["group"])
-    for name in ("unsupported", "times", "choices"):
-        told[name] = {int(number): value for number, value in told[name].items()}
-    told["wrong"] = [Wrong(**one) for one in told["wrong"]]
-    told["spans"] = [Span(**one) for one in told["spans"]]
-    return RankReport(**told)
+    return msgspec.json.decode(text, type=RankReport)
 
 
 @dataclass(frozen=True, slots=True)
