@@ -17,7 +17,7 @@ from doctor.settings_samples import (
     launcher,
     rank,
 )
-from forkpoint.doctor.check import Status
+from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.job import MASTER_ADDRESS, ORPHANS, RANKS_ALIVE
 from forkpoint.doctor.checks.software import CLOCK, VERSIONS
 from forkpoint.doctor.overlay import (
@@ -31,7 +31,7 @@ from forkpoint.doctor.overlay import (
 )
 from forkpoint.doctor.system import KernelClock, Process, Ran, System
 
-OK, BAD, SKIPPED = Status.OK, Status.BAD, Status.SKIPPED
+OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
 ALL = [rank(n, 200 + n) for n in range(4)]
 
 
@@ -59,7 +59,7 @@ def test_a_missing_rank_is_named_and_loader_workers_do_not_stand_in_for_it() -> 
 
 
 @pytest.mark.parametrize(("state", "status"), [("T", BAD), ("t", BAD), ("Z", BAD), ("D", OK), ("R", OK)])
-def test_a_rank_that_was_stopped_makes_no_step(state: str, status: Status) -> None:
+def test_a_rank_that_was_stopped_makes_no_step(state: str, status: CheckStatus) -> None:
     result = RANKS_ALIVE.look(among(*ALL[:3], rank(3, 203, state=state)))
 
     assert result.status is status
@@ -150,12 +150,12 @@ def test_without_a_meeting_point_there_is_nothing_to_look_up(environ: Mapping[st
         (meeting(HERE), OK, "node-0 is 10.0.0.5, and port 29500 is free"),
         (meeting(HERE, "10.0.0.9       STREAM node-9\n"), OK, "port 29500 is to be looked at there"),
         (meeting(HERE, "", 2), BAD, "node-0 does not resolve on this node"),
-        (meeting({**HERE, "MASTER_PORT": "99999"}), BAD, "'99999' is no port"),
-        (meeting({**HERE, "MASTER_PORT": "port"}), BAD, "'port' is no port"),
+        (meeting({**HERE, "MASTER_PORT": "99999"}), BAD, "'99999' is not a port"),
+        (meeting({**HERE, "MASTER_PORT": "port"}), BAD, "'port' is not a port"),
         (with_environ(empty_machine(), HERE), SKIPPED, "getent is not installed"),
     ],
 )
-def test_the_meeting_point_resolves_or_not(machine: System, status: Status, says: str) -> None:
+def test_the_meeting_point_resolves_or_not(machine: System, status: CheckStatus, says: str) -> None:
     result = MASTER_ADDRESS.look(machine)
 
     assert result.status is status
@@ -171,7 +171,7 @@ def test_the_meeting_point_resolves_or_not(machine: System, status: Status, says
         ({}, OK),
     ],
 )
-def test_the_loopback_is_wrong_only_for_a_job_of_several_nodes(environ: Mapping[str, str], status: Status) -> None:
+def test_the_loopback_is_wrong_only_for_a_job_of_several_nodes(environ: Mapping[str, str], status: CheckStatus) -> None:
     machine = meeting({**HERE, **environ}, "127.0.1.1       STREAM node-0\n")
 
     assert MASTER_ADDRESS.look(machine).status is status
@@ -288,10 +288,10 @@ def telling(outputs: Mapping[str, str], *, kernel: bool | None = None) -> System
         (telling({"timedatectl": TIMEDATECTL.replace("yes", "no")}, kernel=False), SKIPPED, "a hypervisor's"),
         (telling({}, kernel=True), OK, "the kernel's clock is kept, within 0.25 s"),
         (telling({}, kernel=False), SKIPPED, "the kernel reports no synchronisation"),
-        (telling({}), SKIPPED, "nothing here tells about the clock"),
+        (telling({}), SKIPPED, "the state of the clock is not known"),
     ],
 )
-def test_the_clock_is_kept_or_not_or_nobody_knows(machine: System, status: Status, says: str) -> None:
+def test_the_clock_is_kept_or_not_or_nobody_knows(machine: System, status: CheckStatus, says: str) -> None:
     result = CLOCK.look(machine)
 
     assert result.status is status

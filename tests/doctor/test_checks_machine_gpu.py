@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import gpu_of, machine, with_gpus, without_nvml
-from forkpoint.doctor.check import Check, Status
+from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
     GPU_MEMORY_ROWS,
@@ -18,7 +18,7 @@ from forkpoint.doctor.checks.gpu import (
 from forkpoint.doctor.checks.links import GPU_NVLINK
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
 from forkpoint.doctor.overlay import empty_machine, with_environ
-from forkpoint.doctor.system import NoAnswer
+from forkpoint.doctor.system import Unanswered
 
 GPU_CHECKS = [
     GPU_ECC,
@@ -57,7 +57,7 @@ def link(number: int = 0, **added: int) -> NvLink:
 def test_sound_gpus_are_ok(check: Check) -> None:
     result = check.look(with_gpus(empty_machine()))
 
-    assert result.status is Status.OK
+    assert result.status is CheckStatus.OK
     assert result.fix is None
 
 
@@ -65,23 +65,23 @@ def test_sound_gpus_are_ok(check: Check) -> None:
 def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: Check) -> None:
     result = check.look(machine("pci_vm.json"))
 
-    assert result.status is Status.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert "no NVIDIA GPU" in result.says
     assert result.fix is None
 
 
 @pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: Check) -> None:
-    missing = NoAnswer("nvidia-ml-py is not installed", INSTALL)
+    missing = Unanswered("nvidia-ml-py is not installed", INSTALL)
 
     result = check.look(without_nvml(machine("pci_h100.json"), missing))
 
-    assert (result.status, result.says, result.fix) == (Status.SKIPPED, missing.why, INSTALL)
+    assert (result.status, result.says, result.fix) == (CheckStatus.SKIPPED, missing.why, INSTALL)
 
 
 @pytest.mark.parametrize("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
 def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
-    assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is Status.SKIPPED
+    assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is CheckStatus.SKIPPED
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
 def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], says: str) -> None:
     result = check.look(with_gpus(empty_machine(), change))
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert says in result.says
     assert "GPU 1" not in result.says
     assert result.fix
@@ -123,32 +123,34 @@ def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], s
     ids=["errors of earlier times", "slow for a moment", "idle, clocks set, power cap", "warm", "margin counts"],
 )
 def test_what_only_looks_like_trouble_is_ok(check: object, change: dict[str, object]) -> None:
-    assert check.look(with_gpus(empty_machine(), change)).status is Status.OK
+    assert check.look(with_gpus(empty_machine(), change)).status is CheckStatus.OK
 
 
 def test_a_gpu_whose_ecc_is_off_counts_no_errors() -> None:
     off = {"ecc": False, "uncorrected": None}
 
-    assert GPU_ECC.look(with_gpus(empty_machine(), off, off)).status is Status.SKIPPED
+    assert GPU_ECC.look(with_gpus(empty_machine(), off, off)).status is CheckStatus.SKIPPED
 
 
 @pytest.mark.parametrize(
     ("added", "status"),
     [
-        ({}, Status.OK),
-        ({"replay": 1}, Status.BAD),
-        ({"recovery": 1}, Status.BAD),
-        ({"crc": 99}, Status.OK),
-        ({"crc": 100}, Status.BAD),
+        ({}, CheckStatus.OK),
+        ({"replay": 1}, CheckStatus.BAD),
+        ({"recovery": 1}, CheckStatus.BAD),
+        ({"crc": 99}, CheckStatus.OK),
+        ({"crc": 100}, CheckStatus.BAD),
     ],
 )
-def test_nvlink_errors_are_judged_by_what_is_added_and_not_by_their_age(added: dict[str, int], status: Status) -> None:
+def test_nvlink_errors_are_judged_by_what_is_added_and_not_by_their_age(
+    added: dict[str, int], status: CheckStatus
+) -> None:
     links = (link(0, **added), *gpu_of(with_gpus(empty_machine())).links[1:])
 
     result = GPU_NVLINK.look(with_gpus(empty_machine(), {"links": links}))
 
     assert result.status is status
-    assert ("link 0" in result.says) is (status is Status.BAD)
+    assert ("link 0" in result.says) is (status is CheckStatus.BAD)
 
 
 def test_a_gpu_with_fewer_links_than_its_like_is_named() -> None:
@@ -163,20 +165,20 @@ def test_a_gpu_with_fewer_links_than_its_like_is_named() -> None:
 def test_gpus_of_another_model_may_have_fewer_links() -> None:
     few = {"name": "NVIDIA A100-PCIE-40GB", "links": (link(),)}
 
-    assert GPU_NVLINK.look(with_gpus(empty_machine(), few)).status is Status.OK
+    assert GPU_NVLINK.look(with_gpus(empty_machine(), few)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("environ", "status"),
     [
-        ({"SLURM_GPUS_ON_NODE": "8"}, Status.BAD),
-        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, Status.BAD),
-        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"}, Status.OK),
-        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, Status.OK),
-        ({"LOCAL_WORLD_SIZE": "8"}, Status.OK),
+        ({"SLURM_GPUS_ON_NODE": "8"}, CheckStatus.BAD),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, CheckStatus.BAD),
+        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"}, CheckStatus.OK),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, CheckStatus.OK),
+        ({"LOCAL_WORLD_SIZE": "8"}, CheckStatus.OK),
     ],
 )
-def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, str], status: Status) -> None:
+def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, str], status: CheckStatus) -> None:
     result = GPU_PRESENT.look(with_environ(with_gpus(empty_machine()), environ))
 
     assert result.status is status
@@ -185,18 +187,18 @@ def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, st
 def test_a_driver_that_does_not_answer_is_bad_and_leaves_the_other_checks_undecided() -> None:
     stuck = without_nvml(machine("pci_h100.json"), DriverStuck("NVML gave no answer: it did not answer in 10 s"))
 
-    assert GPU_PRESENT.look(stuck).status is Status.BAD
-    assert GPU_ECC.look(stuck).status is Status.SKIPPED
+    assert GPU_PRESENT.look(stuck).status is CheckStatus.BAD
+    assert GPU_ECC.look(stuck).status is CheckStatus.SKIPPED
 
 
 def test_a_reader_that_fails_where_there_is_no_gpu_speaks_against_nothing() -> None:
     stuck = without_nvml(machine("pci_vm.json"), DriverStuck("NVML gave no answer: it did not answer in 10 s"))
 
-    assert GPU_PRESENT.look(stuck).status is Status.SKIPPED
+    assert GPU_PRESENT.look(stuck).status is CheckStatus.SKIPPED
 
 
 def test_a_job_that_was_given_gpus_where_no_driver_is_loaded_is_bad() -> None:
-    nothing = without_nvml(machine("pci_vm.json"), NoAnswer("no NVIDIA driver is loaded here"))
+    nothing = without_nvml(machine("pci_vm.json"), Unanswered("no NVIDIA driver is loaded here"))
 
-    assert GPU_PRESENT.look(with_environ(nothing, {"SLURM_GPUS_ON_NODE": "8"})).status is Status.BAD
-    assert GPU_PRESENT.look(nothing).status is Status.SKIPPED
+    assert GPU_PRESENT.look(with_environ(nothing, {"SLURM_GPUS_ON_NODE": "8"})).status is CheckStatus.BAD
+    assert GPU_PRESENT.look(nothing).status is CheckStatus.SKIPPED

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import machine, text_of
-from forkpoint.doctor.check import Status
+from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.limits import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS, LIMITS, SHARED_MEMORY
 from forkpoint.doctor.checks.recorder import DUMP_SPACE
 from forkpoint.doctor.overlay import (
@@ -47,13 +47,13 @@ def with_file_in_shm(system: System, name: str, users: Sequence[str | None]) -> 
 @pytest.mark.parametrize(
     ("total", "free", "status"),
     [
-        (64 << 20, 64 << 20, Status.BAD),
-        (16 * GIB, GIB - 1, Status.BAD),
-        (16 * GIB, GIB, Status.OK),
-        (65 << 20, 65 << 20, Status.BAD),
+        (64 << 20, 64 << 20, CheckStatus.BAD),
+        (16 * GIB, GIB - 1, CheckStatus.BAD),
+        (16 * GIB, GIB, CheckStatus.OK),
+        (65 << 20, 65 << 20, CheckStatus.BAD),
     ],
 )
-def test_shared_memory_needs_a_gigabyte(total: int, free: int, status: Status) -> None:
+def test_shared_memory_needs_a_gigabyte(total: int, free: int, status: CheckStatus) -> None:
     assert SHARED_MEMORY.look(shared(total, free)).status is status
 
 
@@ -66,7 +66,7 @@ def test_dockers_own_size_is_named_with_the_option_that_changes_it() -> None:
 
 
 def test_a_machine_without_shared_memory_is_skipped() -> None:
-    assert SHARED_MEMORY.look(empty_machine()).status is Status.SKIPPED
+    assert SHARED_MEMORY.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
 def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them() -> None:
@@ -74,7 +74,7 @@ def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them(
 
     result = SHARED_MEMORY.look(system)
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert "nccl-WU88OE (9 MiB, user 1000)" in result.says
     assert result.fix
     assert "fuser" in result.fix
@@ -109,35 +109,35 @@ RDMA = {"/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"}
 def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
     result = LIMITS.look(with_files(limited(), RDMA))
 
-    assert LIMITS.look(limited()).status is Status.OK
-    assert (result.status, result.says.split(",")[0]) == (Status.BAD, "only 8192 kB may be locked")
-    assert LIMITS.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is Status.OK
+    assert LIMITS.look(limited()).status is CheckStatus.OK
+    assert (result.status, result.says.split(",")[0]) == (CheckStatus.BAD, "only 8192 kB may be locked")
+    assert LIMITS.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("files", "environ", "status"),
     [
-        ("1024", {}, Status.BAD),
-        ("1025", {}, Status.OK),
-        ("unlimited", {"WORLD_SIZE": "100000"}, Status.OK),
-        ("20000", {"WORLD_SIZE": "10000"}, Status.OK),
-        ("20000", {"WORLD_SIZE": "10001"}, Status.BAD),
+        ("1024", {}, CheckStatus.BAD),
+        ("1025", {}, CheckStatus.OK),
+        ("unlimited", {"WORLD_SIZE": "100000"}, CheckStatus.OK),
+        ("20000", {"WORLD_SIZE": "10000"}, CheckStatus.OK),
+        ("20000", {"WORLD_SIZE": "10001"}, CheckStatus.BAD),
     ],
 )
-def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], status: Status) -> None:
+def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], status: CheckStatus) -> None:
     assert LIMITS.look(with_environ(limited(open_files=files), environ)).status is status
 
 
 @pytest.mark.parametrize(
     ("stack", "nccl", "status"),
     [
-        ("unlimited", "2.27.5", Status.BAD),
-        ("unlimited", "2.28.3", Status.OK),
-        ("unlimited", None, Status.OK),
-        ("8388608", "2.27.5", Status.OK),
+        ("unlimited", "2.27.5", CheckStatus.BAD),
+        ("unlimited", "2.28.3", CheckStatus.OK),
+        ("unlimited", None, CheckStatus.OK),
+        ("8388608", "2.27.5", CheckStatus.OK),
     ],
 )
-def test_an_unlimited_stack_is_bad_for_older_nccl(stack: str, nccl: str | None, status: Status) -> None:
+def test_an_unlimited_stack_is_bad_for_older_nccl(stack: str, nccl: str | None, status: CheckStatus) -> None:
     system = with_packages(limited(stack_size=stack), {"nvidia-nccl-cu12": nccl, "nvidia-nccl-cu13": None})
 
     assert LIMITS.look(system).status is status
@@ -148,8 +148,8 @@ def test_limits_of_the_job_are_read_where_one_is_named() -> None:
         limited(), {"/proc/77/limits": "Max open files            256                  256     files\n"}
     )
 
-    assert LIMITS.look(replace(system, job=77)).status is Status.BAD
-    assert LIMITS.look(replace(system, job=78)).status is Status.SKIPPED
+    assert LIMITS.look(replace(system, job=77)).status is CheckStatus.BAD
+    assert LIMITS.look(replace(system, job=78)).status is CheckStatus.SKIPPED
 
 
 def newer_memory(kills: int, **texts: str) -> System:
@@ -173,8 +173,8 @@ def older_memory(kills: int) -> System:
 def test_a_kill_for_memory_in_the_jobs_group_is_bad(made: object) -> None:
     sound, killed = CGROUP_MEMORY.look(made(0)), CGROUP_MEMORY.look(made(2))
 
-    assert (sound.status, sound.says) == (Status.OK, "nothing was killed for memory; 3.0 GiB used, limit 64.0 GiB")
-    assert killed.status is Status.BAD
+    assert (sound.status, sound.says) == (CheckStatus.OK, "nothing was killed for memory; 3.0 GiB used, limit 64.0 GiB")
+    assert killed.status is CheckStatus.BAD
     assert "killed 2 processes" in killed.says
 
 
@@ -191,21 +191,21 @@ def test_a_container_sees_its_group_as_the_top() -> None:
     inside = machine(texts={"/proc/self/cgroup": "0::/\n", **files})
     outside_path = machine(texts={"/proc/self/cgroup": "0::/kubepods/pod7\n", **files})
 
-    assert CGROUP_MEMORY.look(inside).status is Status.BAD
-    assert CGROUP_MEMORY.look(outside_path).status is Status.BAD
+    assert CGROUP_MEMORY.look(inside).status is CheckStatus.BAD
+    assert CGROUP_MEMORY.look(outside_path).status is CheckStatus.BAD
 
 
 @pytest.mark.parametrize("check", [CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU])
 def test_a_machine_without_control_groups_is_skipped(check: object) -> None:
-    assert check.look(empty_machine()).status is Status.SKIPPED
+    assert check.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(("refused", "status"), [(0, Status.OK), (3, Status.BAD)])
+@pytest.mark.parametrize(("refused", "status"), [(0, CheckStatus.OK), (3, CheckStatus.BAD)])
 @pytest.mark.parametrize(
     ("where", "folder"), [(SLURM, OWN), (SLURM, ABOVE), (OLDER, f"{TOP}/pids/job:7")], ids=["own", "above", "older"]
 )
 def test_a_refused_process_is_bad_wherever_the_limit_stands(
-    where: dict[str, str], folder: str, refused: int, status: Status
+    where: dict[str, str], folder: str, refused: int, status: CheckStatus
 ) -> None:
     files = {
         f"{folder}/pids.current": "9\n",
@@ -245,26 +245,26 @@ def job(
 @pytest.mark.parametrize(
     ("quota", "allowed", "ranks", "loaders", "status"),
     [
-        ("max 100000\n", "0-7", 2, 3, Status.OK),
-        ("max 100000\n", "0-7", 2, 4, Status.BAD),
-        ("max 100000\n", "0-3,8-9", 2, 3, Status.BAD),
-        ("250000 100000\n", "0-7", 3, 0, Status.OK),
-        ("250000 100000\n", "0-7", 4, 0, Status.BAD),
+        ("max 100000\n", "0-7", 2, 3, CheckStatus.OK),
+        ("max 100000\n", "0-7", 2, 4, CheckStatus.BAD),
+        ("max 100000\n", "0-3,8-9", 2, 3, CheckStatus.BAD),
+        ("250000 100000\n", "0-7", 3, 0, CheckStatus.OK),
+        ("250000 100000\n", "0-7", 4, 0, CheckStatus.BAD),
     ],
 )
 def test_ranks_and_loader_workers_need_a_cpu_each(
-    quota: str, allowed: str, ranks: int, loaders: int, status: Status
+    quota: str, allowed: str, ranks: int, loaders: int, status: CheckStatus
 ) -> None:
     assert CGROUP_CPU.look(job(cpus(quota, allowed), ranks, loaders)).status is status
 
 
 def test_children_that_compile_do_not_count() -> None:
-    assert CGROUP_CPU.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is Status.OK
+    assert CGROUP_CPU.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is CheckStatus.OK
 
 
 def test_ranks_of_other_jobs_have_cpus_of_their_own() -> None:
-    assert CGROUP_CPU.look(job(cpus(), 9, 0)).status is Status.BAD
-    assert CGROUP_CPU.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is Status.SKIPPED
+    assert CGROUP_CPU.look(job(cpus(), 9, 0)).status is CheckStatus.BAD
+    assert CGROUP_CPU.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is CheckStatus.SKIPPED
 
 
 def test_cpus_of_all_ranks_count_where_each_is_bound_to_some() -> None:
@@ -280,8 +280,8 @@ def test_a_job_that_its_quota_holds_back_is_bad() -> None:
 
     result = CGROUP_CPU.look(job(cpus("400000 100000\n", later=held), 2, 0))
 
-    assert (result.status, result.says) == (Status.BAD, "the CPU quota held the job back 5 times in 1 s")
-    assert CGROUP_CPU.look(job(cpus("400000 100000\n"), 2, 0)).status is Status.OK
+    assert (result.status, result.says) == (CheckStatus.BAD, "the CPU quota held the job back 5 times in 1 s")
+    assert CGROUP_CPU.look(job(cpus("400000 100000\n"), 2, 0)).status is CheckStatus.OK
 
 
 def test_the_older_quota_counts_as_the_newer() -> None:
@@ -289,15 +289,19 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     none = {**files, f"{TOP}/cpu/job:7/cpu.cfs_quota_us": "-1\n"}
     status = {"/proc/self/status": "Cpus_allowed_list:\t0-7\n"}
 
-    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is Status.BAD
-    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is Status.OK
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is CheckStatus.BAD
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("environ", "status"),
-    [({}, Status.SKIPPED), ({"LOCAL_WORLD_SIZE": "8"}, Status.OK), ({"LOCAL_WORLD_SIZE": "9"}, Status.BAD)],
+    [
+        ({}, CheckStatus.SKIPPED),
+        ({"LOCAL_WORLD_SIZE": "8"}, CheckStatus.OK),
+        ({"LOCAL_WORLD_SIZE": "9"}, CheckStatus.BAD),
+    ],
 )
-def test_before_a_job_runs_its_number_of_ranks_is_compared(environ: dict[str, str], status: Status) -> None:
+def test_before_a_job_runs_its_number_of_ranks_is_compared(environ: dict[str, str], status: CheckStatus) -> None:
     result = CGROUP_CPU.look(with_environ(cpus(), environ))
 
     assert result.status is status
@@ -313,15 +317,15 @@ def dumps(free: int, inodes_free: int = 100, **environ: str) -> System:
 @pytest.mark.parametrize(
     ("system", "status"),
     [
-        (dumps(160_000_000), Status.OK),
-        (dumps(159_999_999), Status.BAD),
-        (dumps(20_000_000, LOCAL_WORLD_SIZE="1"), Status.OK),
-        (dumps(GIB, inodes_free=7), Status.BAD),
-        (dumps(GIB, TORCH_FR_BUFFER_SIZE="0"), Status.SKIPPED),
-        (with_environ(dumps(GIB), {"TORCH_FR_DUMP_TEMP_FILE": "/elsewhere/rank_"}), Status.SKIPPED),
-        (with_packages(dumps(GIB), {"torch": None}), Status.SKIPPED),
+        (dumps(160_000_000), CheckStatus.OK),
+        (dumps(159_999_999), CheckStatus.BAD),
+        (dumps(20_000_000, LOCAL_WORLD_SIZE="1"), CheckStatus.OK),
+        (dumps(GIB, inodes_free=7), CheckStatus.BAD),
+        (dumps(GIB, TORCH_FR_BUFFER_SIZE="0"), CheckStatus.SKIPPED),
+        (with_environ(dumps(GIB), {"TORCH_FR_DUMP_TEMP_FILE": "/elsewhere/rank_"}), CheckStatus.SKIPPED),
+        (with_packages(dumps(GIB), {"torch": None}), CheckStatus.SKIPPED),
     ],
     ids=["fits", "does not fit", "one rank", "no inodes", "recorder off", "no such disk", "no torch"],
 )
-def test_dumps_of_all_ranks_need_room(system: System, status: Status) -> None:
+def test_dumps_of_all_ranks_need_room(system: System, status: CheckStatus) -> None:
     assert DUMP_SPACE.look(system).status is status

@@ -3,12 +3,12 @@
 import pytest
 
 from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
-from forkpoint.doctor.check import Check, Status
+from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
 from forkpoint.doctor.checks.links import PCIE_ERRORS
 from forkpoint.doctor.kernel_log import LOOK_BACK_S
 from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import NoAnswer, Ran, System
+from forkpoint.doctor.system import Ran, System, Unanswered
 
 H100 = machine("pci_h100.json")
 LOST = "NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -60,13 +60,13 @@ NEAR = [
 def test_such_a_line_is_bad(check: object, line: str) -> None:
     result = check.look(with_kernel_log(H100, line))
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert result.fix
 
 
 @pytest.mark.parametrize(("check", "line"), NEAR, ids=[line[:60] for _, line in NEAR])
 def test_such_a_line_does_not_speak_against_the_node(check: object, line: str) -> None:
-    assert check.look(with_kernel_log(H100, line)).status is Status.OK
+    assert check.look(with_kernel_log(H100, line)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
@@ -75,21 +75,23 @@ def test_a_line_older_than_a_day_is_not_judged(check: object, line: str) -> None
     today = with_files(old, {"/proc/uptime": f"{37_046.54 - 30_000 + LOOK_BACK_S - 1} 0\n"})
     later = with_files(old, {"/proc/uptime": f"{37_046.54 - 30_000 + LOOK_BACK_S + 2} 0\n"})
 
-    assert check.look(today).status is Status.BAD
-    assert check.look(later).status is Status.OK
+    assert check.look(today).status is CheckStatus.BAD
+    assert check.look(later).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
 def test_a_sound_machine_is_ok(check: Check) -> None:
-    assert check.look(with_kernel_log(H100)).status is Status.OK
+    assert check.look(with_kernel_log(H100)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("outputs", [{}, {"dmesg": REFUSED}, {"dmesg": Ran(0, ""), "journalctl": Ran(0, "")}])
-def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(check: Check, outputs: dict[str, Ran | NoAnswer]) -> None:
+def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(
+    check: Check, outputs: dict[str, Ran | Unanswered]
+) -> None:
     result = check.look(with_outputs(H100, outputs))
 
-    assert result.status is Status.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert result.fix
     assert "root" in result.fix
 
@@ -105,7 +107,7 @@ def test_the_journal_is_read_where_dmesg_is_refused() -> None:
     journal = f"[36990.123456] node-7 kernel: {LOST}\n"
     system = with_outputs(with_files(H100, {"/proc/uptime": UPTIME}), {"dmesg": REFUSED, "journalctl": Ran(0, journal)})
 
-    assert XIDS.look(system).status is Status.BAD
+    assert XIDS.look(system).status is CheckStatus.BAD
 
 
 def virtual(*lines: str) -> System:
@@ -114,12 +116,12 @@ def virtual(*lines: str) -> System:
 
 @pytest.mark.parametrize("check", [XIDS, ADAPTER_MESSAGES, PCIE_ERRORS])
 def test_a_machine_without_the_hardware_is_skipped_and_not_ok(check: object) -> None:
-    assert check.look(virtual()).status is Status.SKIPPED
+    assert check.look(virtual()).status is CheckStatus.SKIPPED
 
 
 def test_an_xid_counts_where_sysfs_shows_no_gpu() -> None:
     """A container may hide the bus and still show the kernel's log."""
-    assert XIDS.look(virtual(LOST)).status is Status.BAD
+    assert XIDS.look(virtual(LOST)).status is CheckStatus.BAD
 
 
 def test_an_xid_says_what_it_means_and_what_to_do() -> None:
@@ -149,8 +151,8 @@ def test_an_application_error_is_named_though_it_is_ok() -> None:
 def test_a_file_server_that_answers_again_is_ok() -> None:
     silent, back = "nfs: server 10.0.0.9 not responding, still trying", "nfs: server 10.0.0.9 OK"
 
-    assert KERNEL_STALLS.look(with_kernel_log(H100, silent, back)).status is Status.OK
-    assert KERNEL_STALLS.look(with_kernel_log(H100, back, silent)).status is Status.BAD
+    assert KERNEL_STALLS.look(with_kernel_log(H100, silent, back)).status is CheckStatus.OK
+    assert KERNEL_STALLS.look(with_kernel_log(H100, back, silent)).status is CheckStatus.BAD
 
 
 def test_a_link_is_judged_by_its_last_state() -> None:
@@ -158,8 +160,8 @@ def test_a_link_is_judged_by_its_last_state() -> None:
     up = "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE"
     another = "mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link ACTIVE"
 
-    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, up)).status is Status.OK
-    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, another)).status is Status.BAD
+    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, up)).status is CheckStatus.OK
+    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, another)).status is CheckStatus.BAD
 
 
 def test_many_messages_are_cut_short_and_counted() -> None:
@@ -177,18 +179,18 @@ def test_counters_of_pcie_errors_are_judged_by_what_is_added() -> None:
     still = with_kernel_log(machine("pci_h100.json", texts={file: old}, later={file: old}))
     moving = with_kernel_log(machine("pci_h100.json", texts={file: old}, later={file: old.replace("12", "13")}))
 
-    assert PCIE_ERRORS.look(still).status is Status.OK
+    assert PCIE_ERRORS.look(still).status is CheckStatus.OK
     result = PCIE_ERRORS.look(moving)
-    assert (result.status, result.says) == (Status.BAD, "GPU 0000:18:00.0: 1 non-fatal errors in 1 s")
+    assert (result.status, result.says) == (CheckStatus.BAD, "GPU 0000:18:00.0: 1 non-fatal errors in 1 s")
     assert ("count GPU 0000:18:00.0 non-fatal", "13") in result.details
 
 
 def test_pcie_counters_count_where_the_log_cannot_be_read() -> None:
     result = PCIE_ERRORS.look(H100)
 
-    assert result.status is Status.OK
+    assert result.status is CheckStatus.OK
     assert "cannot be read" in result.says
-    assert PCIE_ERRORS.look(empty_machine()).status is Status.SKIPPED
+    assert PCIE_ERRORS.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
 def test_the_recorded_log_of_a_sound_machine_has_lines() -> None:

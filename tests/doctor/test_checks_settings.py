@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from doctor.settings_samples import with_torch_and
-from forkpoint.doctor.check import Check, Status
+from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.recorder import (
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -20,7 +20,7 @@ from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNK
 from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_facts, with_files, with_processes
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
 
-OK, BAD, SKIPPED = Status.OK, Status.BAD, Status.SKIPPED
+OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
 BY_RELEASE = (RECORDER_ON, RECORDER_BUFFER, RECORDER_DUMP, RECORDER_PATH, RECORDER_PATH_UNIQUE, RECORDER_PATH_SURVIVES)
 FOLDER = FileFacts(4096, 1000, 0.0, is_folder=True)
 UID = "6f3a2b1c-77aa-4c1e-9f5e-0d2c1b8e4a10"
@@ -62,7 +62,7 @@ def test_a_release_without_a_recorder_is_not_blamed_for_it(check: Check) -> None
     ],
 )
 def test_the_recorder_is_on_or_off_as_this_release_reads_it(
-    version: str, environ: Mapping[str, str], status: Status, says: str
+    version: str, environ: Mapping[str, str], status: CheckStatus, says: str
 ) -> None:
     result = RECORDER_ON.look(with_torch_and(version, environ))
 
@@ -80,7 +80,7 @@ def test_the_fix_names_what_this_release_reads() -> None:
     ("size", "status"),
     [("2097152", BAD), ("100001", BAD), ("100000", OK), ("20000", OK), ("100", OK), ("99", BAD), ("0", SKIPPED)],
 )
-def test_a_buffer_is_too_large_too_small_or_right(size: str, status: Status) -> None:
+def test_a_buffer_is_too_large_too_small_or_right(size: str, status: CheckStatus) -> None:
     assert RECORDER_BUFFER.look(with_torch_and("2.13.0", {"TORCH_FR_BUFFER_SIZE": size})).status is status
 
 
@@ -112,7 +112,9 @@ def test_a_size_in_bytes_is_told_as_memory() -> None:
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, OK, "leaves a dump"),
     ],
 )
-def test_a_timeout_leaves_a_dump_or_not(version: str, environ: Mapping[str, str], status: Status, word: str) -> None:
+def test_a_timeout_leaves_a_dump_or_not(
+    version: str, environ: Mapping[str, str], status: CheckStatus, word: str
+) -> None:
     result = RECORDER_DUMP.look(with_torch_and(version, environ))
 
     assert result.status is status
@@ -136,7 +138,7 @@ def test_a_folder_that_can_be_written_is_ok() -> None:
     [
         (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 is not there (TORCH_FR_DUMP_TEMP_FILE)"),
         (with_prefix("/shared/4711/rank_", writable=False), "/shared/4711 may not be written"),
-        (with_prefix("dumps/rank_"), "no absolute path"),
+        (with_prefix("dumps/rank_"), "not an absolute path"),
     ],
 )
 def test_a_dump_that_could_not_be_written_is_bad(machine: System, says: str) -> None:
@@ -181,14 +183,16 @@ def test_the_default_moves_with_the_release_and_is_nobodys_own(version: str, pre
         ("/shared/81/rank_3", {"SLURM_JOB_ID": "81", "TORCH_FR_DUMP_DYNAMIC_FILE_NAME": "1", "RANK": "3"}, OK),
     ],
 )
-def test_a_prefix_is_the_jobs_own_if_it_names_the_job(prefix: str, environ: Mapping[str, str], status: Status) -> None:
+def test_a_prefix_is_the_jobs_own_if_it_names_the_job(
+    prefix: str, environ: Mapping[str, str], status: CheckStatus
+) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": prefix, **environ})
 
     assert RECORDER_PATH_UNIQUE.look(machine).status is status
 
 
 @pytest.mark.parametrize(("root", "status"), [(f"/volume/{UID}", OK), ("/volume", BAD)])
-def test_a_folder_that_kubernetes_mounts_per_pod_is_its_own(root: str, status: Status) -> None:
+def test_a_folder_that_kubernetes_mounts_per_pod_is_its_own(root: str, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "POD_UID": UID})
     mounted = with_files(machine, {"/proc/self/mountinfo": f"36 35 98:0 {root} /dumps rw shared:1 - nfs4 host:/ rw\n"})
 
@@ -196,7 +200,7 @@ def test_a_folder_that_kubernetes_mounts_per_pod_is_its_own(root: str, status: S
 
 
 @pytest.mark.parametrize(("modified", "status"), [(500.0, BAD), (1500.0, OK)])
-def test_dumps_older_than_the_job_are_another_ones(modified: float, status: Status) -> None:
+def test_dumps_older_than_the_job_are_another_ones(modified: float, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/shared/4711/rank_"})
     machine = with_files(machine, {"/shared/4711/rank_3": ""})
     machine = with_facts(machine, {"/shared/4711/rank_3": FileFacts(9, 1000, modified, is_folder=False)})
@@ -210,7 +214,7 @@ def test_dumps_older_than_the_job_are_another_ones(modified: float, status: Stat
 @pytest.mark.parametrize(
     ("kind", "status"), [("tmpfs", BAD), ("overlay", BAD), ("ext4", OK), ("nfs4", OK), ("lustre", OK)]
 )
-def test_a_disk_outlives_the_job_or_goes_with_it(kind: str, status: Status) -> None:
+def test_a_disk_outlives_the_job_or_goes_with_it(kind: str, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/shared/4711/rank_"})
     result = RECORDER_PATH_SURVIVES.look(with_disk(machine, "/shared", Disk("/shared", kind, 9, 9, 0, 0)))
 
@@ -236,7 +240,7 @@ def test_a_disk_that_does_not_tell_is_skipped() -> None:
         ({"TORCH_DISTRIBUTED_DEBUG": "INFO"}, OK),
     ],
 )
-def test_timing_is_for_investigations(environ: Mapping[str, str], status: Status) -> None:
+def test_timing_is_for_investigations(environ: Mapping[str, str], status: CheckStatus) -> None:
     assert RECORDER_TIMING.look(with_torch_and("2.13.0", environ)).status is status
 
 
@@ -255,7 +259,7 @@ def test_timing_is_for_investigations(environ: Mapping[str, str], status: Status
         ("2.13.0", {"TORCH_NCCL_ENABLE_MONITORING": "1"}, OK, "3 (end without abort)"),
     ],
 )
-def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status: Status, word: str) -> None:
+def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status: CheckStatus, word: str) -> None:
     result = ASYNC_ERROR_HANDLING.look(with_torch_and(version, environ))
 
     assert result.status is status
@@ -277,7 +281,7 @@ def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "90"}, OK, "heartbeat"),
     ],
 )
-def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], status: Status, word: str) -> None:
+def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], status: CheckStatus, word: str) -> None:
     result = TIMEOUTS.look(with_torch_and("2.13.0", environ))
 
     assert result.status is status
@@ -288,15 +292,15 @@ def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], sta
     ("environ", "status", "says"),
     [
         ({}, SKIPPED, "none of torch's or NCCL's switches is set"),
-        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}, BAD, "'enabled' is no yes or no"),
-        ({"TORCH_FR_BUFFER_SIZE": "2k"}, BAD, "'2k' is no whole number"),
-        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": '"2000"'}, BAD, "is no whole number"),
+        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}, BAD, "'enabled' is neither yes nor no"),
+        ({"TORCH_FR_BUFFER_SIZE": "2k"}, BAD, "'2k' is not a whole number"),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": '"2000"'}, BAD, "is not a whole number"),
         ({"TORCH_DISTRIBUTED_DEBUG": "VERBOSE"}, BAD, "none of OFF, INFO, DETAIL"),
         ({"NCCL_DEBUG": "info"}, OK, "1 are set"),
         ({"NCCL_IB_HCA": "=mlx5_0"}, SKIPPED, "none of torch's or NCCL's switches is set"),
     ],
 )
-def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: Status, says: str) -> None:
+def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: CheckStatus, says: str) -> None:
     result = VARIABLE_VALUES.look(with_environ(empty_machine(), environ))
 
     assert result.status is status
@@ -347,7 +351,9 @@ def test_a_variable_that_somebody_may_read_is_left_alone(name: str) -> None:
         ("2.9.0", {"TORCH_FR_DUMP_DYNAMIC_FILE_NAME": "1"}, BAD),
     ],
 )
-def test_a_name_newer_than_this_torch_is_not_read(version: str, environ: Mapping[str, str], status: Status) -> None:
+def test_a_name_newer_than_this_torch_is_not_read(
+    version: str, environ: Mapping[str, str], status: CheckStatus
+) -> None:
     assert UNKNOWN_VARIABLES.look(with_torch_and(version, environ)).status is status
 
 

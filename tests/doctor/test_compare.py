@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from forkpoint.doctor import examine, examine_injected
-from forkpoint.doctor.check import Check, CheckResult, Status
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus
 from forkpoint.doctor.checks import CHECKS
-from forkpoint.doctor.compare import Change, changes, compare, render_comparison_json
+from forkpoint.doctor.compare import NodeChange, changes, compare, render_comparison_json
 from forkpoint.doctor.document import Document, PastResult, read_document, render_json
 from forkpoint.doctor.overlay import empty_machine
 from forkpoint.doctor.render.text import render_changes, render_comparison
-from forkpoint.doctor.report import Report
+from forkpoint.doctor.report import DoctorReport
 from forkpoint.errors import UnreadableInput
 
 
@@ -42,7 +42,7 @@ def test_of_a_tie_nobody_is_odd(drivers: tuple[str, ...]) -> None:
     comparison = compare([node(f"n{i}", driver) for i, driver in enumerate(drivers)])
 
     assert comparison.differences[0].usual is None
-    assert "no majority: nobody is odd" in render_comparison(comparison)
+    assert "no majority" in render_comparison(comparison)
 
 
 def test_the_most_common_of_three_values_is_usual_without_being_half() -> None:
@@ -102,8 +102,8 @@ def test_what_a_node_said_cannot_act_on_the_terminal() -> None:
     assert "\x07" not in text
 
 
-def report_of(**details: str) -> Report:
-    result = CheckResult(Status.OK, "seen", details=tuple(details.items()))
+def report_of(**details: str) -> DoctorReport:
+    result = CheckResult(CheckStatus.OK, "seen", details=tuple(details.items()))
     return examine(empty_machine(), [Check("links", "links", "why.", lambda _system: result, lambda system: system)])
 
 
@@ -112,7 +112,7 @@ def test_since_an_earlier_look_counters_count() -> None:
 
     found = changes(earlier, report_of(**{"count errors": "9", "rate": "400"}))
 
-    assert found == (Change("links", "count errors", "3", "9"),)
+    assert found == (NodeChange("links", "count errors", "3", "9"),)
     assert render_changes(found, "e.json") == "since e.json:\n  links: count errors 3 -> 9"
     assert render_changes((), "e.json") == "nothing has changed since e.json"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import UPTIME, machine, text_of
-from forkpoint.doctor.check import Check, Status
+from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
     GPU_MEMORY_ROWS,
@@ -51,14 +51,14 @@ def h200(texts: Mapping[str, str] | None = None, said: str = "", **changed: obje
 def test_the_recorded_machine_is_sound(check: Check) -> None:
     result = check.look(h200())
 
-    assert (result.status, result.fix) == (Status.OK, None), result.says
+    assert (result.status, result.fix) == (CheckStatus.OK, None), result.says
 
 
 @pytest.mark.parametrize("check", [GPU_NVLINK, INFINIBAND, ADAPTER_MESSAGES], ids=lambda check: check.name)
 def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     result = check.look(h200())
 
-    assert result.status is Status.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert result.says
 
 
@@ -83,30 +83,30 @@ def test_one_value_of_nvml_makes_its_own_check_bad_and_no_other(
 
     result = check.look(system)
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert says in result.says
     assert "0000:00:06.0" in result.says or "GPU 0" in result.says
-    others = [other.name for other in OK_THERE if other != check and other.look(system).status is Status.BAD]
+    others = [other.name for other in OK_THERE if other != check and other.look(system).status is CheckStatus.BAD]
     assert others == []
 
 
 @pytest.mark.parametrize(
     ("texts", "status"),
     [
-        ({f"{GPU}/current_link_width": "8\n"}, Status.BAD),
-        ({f"{GPU}/current_link_speed": "2.5 GT/s PCIe\n"}, Status.OK),
+        ({f"{GPU}/current_link_width": "8\n"}, CheckStatus.BAD),
+        ({f"{GPU}/current_link_speed": "2.5 GT/s PCIe\n"}, CheckStatus.OK),
     ],
     ids=["half as wide", "slow while it has nothing to do"],
 )
-def test_a_narrow_link_is_bad_and_a_slow_one_of_an_idle_gpu_is_not(texts: dict[str, str], status: Status) -> None:
+def test_a_narrow_link_is_bad_and_a_slow_one_of_an_idle_gpu_is_not(texts: dict[str, str], status: CheckStatus) -> None:
     assert PCIE_LINK.look(h200(texts)).status is status
 
 
 def test_a_slow_link_of_a_gpu_at_work_is_bad() -> None:
     working = {"reasons": 0, "later": {"reasons": 0, "links": []}}
 
-    assert PCIE_LINK.look(h200({f"{GPU}/current_link_speed": "2.5 GT/s PCIe\n"}, **working)).status is Status.BAD
-    assert PCIE_LINK.look(h200(**working)).status is Status.OK
+    assert PCIE_LINK.look(h200({f"{GPU}/current_link_speed": "2.5 GT/s PCIe\n"}, **working)).status is CheckStatus.BAD
+    assert PCIE_LINK.look(h200(**working)).status is CheckStatus.OK
 
 
 def test_the_drivers_own_talk_is_no_xid_and_an_xid_behind_it_is() -> None:
@@ -114,5 +114,5 @@ def test_the_drivers_own_talk_is_no_xid_and_an_xid_behind_it_is() -> None:
     xid = "[37000.000000] NVRM: Xid (PCI:0000:00:06): 79, pid=4711, name=python, GPU has fallen off the bus.\n"
 
     assert "FBHUB Interrupt detected" in text_of("dmesg_h200.txt")
-    assert XIDS.look(h200()).status is Status.OK
-    assert XIDS.look(h200(said=xid)).status is Status.BAD
+    assert XIDS.look(h200()).status is CheckStatus.OK
+    assert XIDS.look(h200(said=xid)).status is CheckStatus.BAD

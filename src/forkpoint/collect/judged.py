@@ -1,4 +1,4 @@
-"""What is wrong with the files that were gathered: cut short, of another run, still being written."""
+"""What is wrong with gathered files: cut short, from another run, still being written."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -31,7 +31,7 @@ class Copied(msgspec.Struct, frozen=True):
     """Why it does not belong to this run."""
 
 
-class Note(msgspec.Struct, frozen=True):
+class CollectNote(msgspec.Struct, frozen=True):
     """What a place could not give."""
 
     place: str
@@ -42,4 +42,4 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.c
     taken_at: str
     """UTC."""
     files: tuple[Copied, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[CollectNote, ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from forkpoint.doctor.check import Check
-from forkpoint.doctor.report import Failure, Judged, Report
+from forkpoint.doctor.report import CheckFailure, DoctorReport, Judged
 from forkpoint.errors import UnreadableInput
 from forkpoint.report.json_text import json_text
 
@@ -37,7 +37,7 @@ class _Written(msgspec.Struct, frozen=True, tag_field="schema", tag=SCHEMA):
     injected: str | None
     exit_code: int
     results: tuple[_Row, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[CheckFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Document:
     results: Mapping[str, PastResult]
 
 
-def render_json(report: Report) -> str:
+def render_json(report: DoctorReport) -> str:
     rows = tuple(_row(judged) for judged in report.results)
     return json_text(
         _Written(

@@ -1,4 +1,4 @@
-"""What is in a bundle, and what was taken out. Schema `forkpoint.bundle/1`."""
+"""What is in a bundle, and what was removed. Schema `forkpoint.bundle/1`."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Inside(msgspec.Struct, frozen=True):
     """Of the unpacked file. None in a dry run."""
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class LeftOutFile(msgspec.Struct, frozen=True):
     name: str
     why: str
 
@@ -34,7 +34,7 @@ class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEM
 
     verdict_schema: str
     files: tuple[Inside, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutFile, ...]
     removed: dict[str, int]
 
 
@@ -52,5 +52,5 @@ class Bundle:
 
 def render_contents(bundle: Bundle) -> str:
     """The manifest, and what `--json` prints."""
-    left_out = tuple(LeftOut(problem.file, problem.text) for problem in bundle.left_out)
+    left_out = tuple(LeftOutFile(problem.file, problem.text) for problem in bundle.left_out)
     return json_text(Contents(VERDICT_SCHEMA, bundle.inside, left_out, dict(bundle.removed)))

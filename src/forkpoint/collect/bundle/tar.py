@@ -15,7 +15,7 @@ _LEVEL = 1
 _IN_MEMORY = 64 << 20
 
 
-class Member:
+class ArchiveMember:
     """One file of the archive, while it is written."""
 
     def __init__(self, spool: "SpooledTemporaryFile[bytes]") -> None:
@@ -44,10 +44,10 @@ class TarWriter:
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
     @contextmanager
-    def member(self, name: str) -> Generator[Member]:
+    def member(self, name: str) -> Generator[ArchiveMember]:
         """Its size stands in its header, so its pieces are kept until all are there. An exception adds no member."""
         with SpooledTemporaryFile(_IN_MEMORY, dir=self._folder) as spool:
-            member = Member(spool)
+            member = ArchiveMember(spool)
             yield member
             spool.seek(0)
             self._add(name, member.size, spool)

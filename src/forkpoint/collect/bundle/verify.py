@@ -31,16 +31,18 @@ class Verified:
 
 
 def verify_bundle(path: str) -> Verified:
-    """Raises UnreadableInput for what is no bundle."""
+    """Raises UnreadableInput for anything but a bundle."""
     try:
         there, manifest = _hashes(path)
     except _BROKEN as error:
         raise UnreadableInput(f"{path}: cannot be read ({error}); get the archive again") from error
     expected = _expected(manifest, path)
     problems = [Problem(name, "is missing") for name in expected if name not in there]
-    problems += [Problem(name, "is in no line of the manifest") for name in there if name not in expected]
+    problems += [Problem(name, "is not in the manifest") for name in there if name not in expected]
     problems += [
-        Problem(name, "is not what was packed") for name in expected if there.get(name) not in (None, expected[name])
+        Problem(name, "differs from what was packed")
+        for name in expected
+        if there.get(name) not in (None, expected[name])
     ]
     return Verified(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
 

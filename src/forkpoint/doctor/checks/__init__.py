@@ -28,7 +28,7 @@ from forkpoint.doctor.checks.recorder import (
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.checks.software import CLOCK, VERSIONS
 
-SETTINGS_CHECKS: tuple[Check, ...] = (
+CHECKS_OF_JOB: tuple[Check, ...] = (
     RECORDER_ON,
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -48,7 +48,7 @@ SETTINGS_CHECKS: tuple[Check, ...] = (
 )
 """The recorder, the variables, the job and its software."""
 
-MACHINE_CHECKS: tuple[Check, ...] = (
+CHECKS_OF_MACHINE: tuple[Check, ...] = (
     GPU_PRESENT,
     GPU_RECOVERY,
     XIDS,
@@ -75,4 +75,4 @@ MACHINE_CHECKS: tuple[Check, ...] = (
 )
 """Hardware and host."""
 
-CHECKS = (*SETTINGS_CHECKS, *MACHINE_CHECKS)
+CHECKS = (*CHECKS_OF_JOB, *CHECKS_OF_MACHINE)

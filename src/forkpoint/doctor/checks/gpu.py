@@ -11,7 +11,7 @@ from forkpoint.doctor.pci import lacks_gpu
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
-    "look at `nvidia-smi -L` and at the kernel's words (`dmesg | grep -E 'NVRM|Xid'`); a lost GPU needs its operator"
+    "look at `nvidia-smi -L` and at the kernel log (`dmesg | grep -E 'NVRM|Xid'`); an operator must look at a lost GPU"
 )
 _GPU_LIST = re.compile(r"(?:\d+|GPU-[\w-]+)(?:,(?:\d+|GPU-[\w-]+))*")
 
@@ -30,7 +30,7 @@ def _look_at_gpu_present(system: System) -> CheckResult:
         return bad(nvml.why, _LOOK_CLOSER)
     if wanted and nvml.fix is None:
         number, variable = wanted
-        return bad(f"{variable} speaks of {number} GPU{'s' * (number > 1)}, and {nvml.why}", _LOOK_CLOSER)
+        return bad(f"{variable} expects {number} GPU{'s' * (number > 1)}, and {nvml.why}", _LOOK_CLOSER)
     return skip_gpus(system, nvml)
 
 
@@ -49,7 +49,7 @@ def _judge_gpu_present(nvml: Nvml, wanted: tuple[int, str] | None) -> CheckResul
         return bad(f"{len(nvml.gpus)} of {number} GPUs are there ({variable})", _LOOK_CLOSER, *details)
     if not nvml.gpus:
         return skipped("NVML shows no GPU")
-    expected = f", as {wanted[1]} expects" if wanted else "; nothing tells how many there should be"
+    expected = f", as {wanted[1]} expects" if wanted else "; the expected number is not known"
     return ok(f"{models(nvml.gpus)}{expected}", *details)
 
 
@@ -212,7 +212,7 @@ def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
         return bad(
             "; ".join(slow),
             "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
-            "power and cooling of the node are its operator's. In a job this GPU's rank is the straggler",
+            "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
         )
     return ok(f"none of {len(told)} GPUs is held back by heat or power")
 
@@ -240,7 +240,7 @@ def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
     if hot:
         return bad(
             "; ".join(f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in hot),
-            "fans, cooling and dust filters of the node are its operator's; compare it with its neighbours",
+            "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
         )
     warmest = max(gpu.temperature or 0 for gpu in told)
     return ok(f"the warmest of {len(told)} GPUs is at {warmest} C, below its limit")
@@ -264,7 +264,7 @@ GPU_TEMPERATURE = Check(
 
 def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     """Does the driver stay loaded between jobs? Without persistence each job starts by waking all GPUs, and the counters that
-    tell of the last job's errors are cleared when it ends (NVIDIA, Driver Persistence).
+    hold the last job's errors are cleared when it ends (NVIDIA, Driver Persistence).
     """
     told = [gpu for gpu in gpus if gpu.persistence is not None]
     if not told:

@@ -2,11 +2,11 @@
 
 from ipaddress import ip_address
 
-from forkpoint.doctor.check import Check, CheckResult, Status, bad, ok, skipped
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
 from forkpoint.doctor.overlay import with_environ, with_outputs, with_processes
 from forkpoint.doctor.ranks import LocalJob, LocalRank, key_of, local_jobs
 from forkpoint.doctor.sockets import Address, listeners, own_addresses, owners
-from forkpoint.doctor.system import NoAnswer, Process, Ran, System
+from forkpoint.doctor.system import Process, Ran, System, Unanswered
 
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _LAST_PORT = 65535
@@ -23,9 +23,9 @@ def _look_at_master_address(system: System) -> CheckResult:
     if not name or not port:
         return skipped(f"{_ADDRESS} and {_PORT} are not both set; torchrun makes its own")
     if not port.isdigit() or not 0 < int(port) <= _LAST_PORT:
-        return bad(f"{_PORT}={port!r} is no port", f"export {_PORT}=29500")
+        return bad(f"{_PORT}={port!r} is not a port", f"export {_PORT}=29500")
     told = system.run(("getent", "ahosts", name))
-    if isinstance(told, NoAnswer):
+    if isinstance(told, Unanswered):
         return skipped(f"{name} was not looked up: {told.why}")
     addresses = _addresses(told)
     if not addresses:
@@ -109,7 +109,7 @@ def _look_at_ranks_alive(system: System) -> CheckResult:
     """Are all ranks of the job that belong on this node still there?
 
     Counted by RANK in their environment: agents, loader workers and compile workers are Python processes, too. A process in
-    D once is no finding, disks do that; one that is stopped or traced makes no step.
+    D for a moment is normal, disks cause it; a process that is stopped or traced makes no progress.
     """
     jobs = local_jobs(system.processes())
     if system.job is not None:
@@ -117,7 +117,7 @@ def _look_at_ranks_alive(system: System) -> CheckResult:
     if not jobs:
         return skipped("no process here has RANK in its environment, or none that this user may look into")
     results = [_look_at_job(job) for job in jobs]
-    worst = max(results, key=lambda result: (result.status is Status.BAD, result.status is Status.OK))
+    worst = max(results, key=lambda result: (result.status is CheckStatus.BAD, result.status is CheckStatus.OK))
     says = "; ".join(result.says for result in results if result.status is worst.status)
     return CheckResult(worst.status, says, worst.fix, worst.details)
 
@@ -164,7 +164,7 @@ def _inject_ranks_alive(system: System) -> System:
 RANKS_ALIVE = Check(
     name="ranks-alive",
     title="ranks of this node alive",
-    why="A rank that died without a word is what the others wait for until their timeout.",
+    why="The others wait for a rank that died until their timeout.",
     look=_look_at_ranks_alive,
     inject=_inject_ranks_alive,
 )

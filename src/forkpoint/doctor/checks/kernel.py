@@ -7,7 +7,7 @@ from forkpoint.doctor.kernel_log import judge_presence, look_at_kernel, say, tol
 from forkpoint.doctor.pci import lacks_gpu, lacks_mellanox
 from forkpoint.ingest.machine.bursts import Burst, group_bursts
 from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
-from forkpoint.kb.entry import Entry, Kind
+from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 
 XID_KINDS = frozenset({KernelKind.XID, KernelKind.GPU_LOST, KernelKind.SXID, KernelKind.NVLINK})
@@ -20,7 +20,7 @@ def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
 
     Bad are those that hardware or driver more likely cause and that end or hang a process. What an application causes
     (13, 31, 43), what only follows (45, 154) and what costs nothing is told, but is not this node's fault. Numbers that the
-    knowledge base does not know are bad: nobody can say that they are harmless. Events of one GPU within three minutes are
+    knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are
     one incident, and its first counts (NVIDIA Fleet Intelligence does the same).
     """
     bursts = group_bursts(events)
@@ -31,8 +31,8 @@ def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
         return bad("; ".join(_say_xids(burst.first) for burst in serious), _fix_xids(first), *details)
     if bursts:
         mild = "; ".join(dict.fromkeys(_say_xids(burst.first) for burst in bursts))
-        return ok(f"nothing that speaks against the node; the kernel told of {mild}", *details)
-    return ok("the kernel told of no Xid in the last day", *details)
+        return ok(f"nothing points to a fault of this node; the kernel logged {mild}", *details)
+    return ok("the kernel logged no Xid in the last day", *details)
 
 
 def _is_serious_xid(burst: Burst) -> bool:
@@ -50,7 +50,7 @@ def _is_serious_xid(burst: Burst) -> bool:
 
 
 def _xid_entry(event: KernelEvent) -> Entry | None:
-    kind, code = (Kind.SXID, event.sxid) if event.kind is KernelKind.SXID else (Kind.XID, event.explained_by)
+    kind, code = (EntryKind.SXID, event.sxid) if event.kind is KernelKind.SXID else (EntryKind.XID, event.explained_by)
     return next((entry for entry in entries(kind) if entry.code == str(code)), None)
 
 
@@ -75,7 +75,7 @@ def _fix_xids(event: KernelEvent) -> str:
 
 XIDS = Check(
     name="xids",
-    title="no Xid speaks against this node",
+    title="no Xid points to a fault of this node",
     why="The rank on such a GPU dies or hangs; the ranks that print the timeout are its victims.",
     look=look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu),
     inject=say("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
@@ -103,7 +103,7 @@ def _judge_adapter_messages(events: Sequence[KernelEvent]) -> CheckResult:
             "`ibstat` or `ip -br link` for the state now, `mlxlink -d DEVICE --show_counters` for the cable (operator)",
         )
     changes = f"; {len(events)} messages of links that are up again" if events else ""
-    return ok(f"the adapters' driver told of no trouble in the last day{changes}")
+    return ok(f"the adapters' driver logged no trouble in the last day{changes}")
 
 
 def _about_link(event: KernelEvent) -> bool:
@@ -112,8 +112,8 @@ def _about_link(event: KernelEvent) -> bool:
 
 ADAPTER_MESSAGES = Check(
     name="adapter-messages",
-    title="the network adapters' driver tells of no trouble",
-    why="A port that loses its link leaves the collective on it without an end until NCCL or the watchdog gives up.",
+    title="the network adapters' driver logs no trouble",
+    why="A collective on a port that lost its link does not end until NCCL or the watchdog gives up.",
     look=look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox),
     inject=say(
         "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W)."
@@ -125,7 +125,7 @@ ADAPTER_MESSAGES = Check(
 OOM_KILLS = Check(
     name="oom-kills",
     title="nothing was killed for memory",
-    why="A rank or loader worker that is killed writes no dump and no last word; its peers hang.",
+    why="A rank or loader worker that is killed writes no dump and no message; its peers hang.",
     look=look_at_kernel(
         {KernelKind.OOM_KILL},
         judge_presence(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from forkpoint.doctor.cgroup import ROOT, cgroup_folders, keyed
-from forkpoint.doctor.check import Check, CheckResult, Status, bad, ok, skipped
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
 from forkpoint.doctor.counters import INTERVAL_S, read_number
 from forkpoint.doctor.overlay import with_disk, with_files, with_processes
-from forkpoint.doctor.system import Disk, NoAnswer, Process, System
+from forkpoint.doctor.system import Disk, Process, System, Unanswered
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
 DOCKER_DEFAULT = 64 << 20
@@ -34,7 +34,7 @@ def _look_at_shared_memory(system: System) -> CheckResult:
     to be deleted unseen: a file without a mapping that can be seen here may be another container's.
     """
     disk = system.disk(SHM)
-    if isinstance(disk, NoAnswer):
+    if isinstance(disk, Unanswered):
         return skipped(disk.why)
     leftovers = _leftovers(system)
     details = ((SHM, _mib_or_gib(disk.total)),)
@@ -98,13 +98,15 @@ def _mib_or_gib(number: int) -> str:
 def _inject_shared_memory(system: System) -> System:
     small = Disk(SHM, "tmpfs", DOCKER_DEFAULT, DOCKER_DEFAULT, 0, 0)
     disk = system.disk(SHM)
-    return with_disk(system, SHM, small if isinstance(disk, NoAnswer) else replace(disk, total=DOCKER_DEFAULT, free=0))
+    return with_disk(
+        system, SHM, small if isinstance(disk, Unanswered) else replace(disk, total=DOCKER_DEFAULT, free=0)
+    )
 
 
 SHARED_MEMORY = Check(
     name="shared-memory",
     title="room in /dev/shm",
-    why="Full, loader workers die of a bus error and NCCL fails to start: `No space left on device (28)`.",
+    why="When it is full, loader workers die of a bus error and NCCL fails to start: `No space left on device (28)`.",
     look=_look_at_shared_memory,
     inject=_inject_shared_memory,
 )
@@ -213,7 +215,7 @@ def _look_at_cgroup_memory(system: System) -> CheckResult:
     folders = cgroup_folders(system, "memory")
     own = next((folder for folder in folders if _memory_used(system, folder) is not None), None)
     if own is None:
-        return skipped("no control group of this process tells of memory")
+        return skipped("no control group of this process reports memory")
     limit = _memory_limit(system, folders)
     details = (("memory limit", _gib(limit)), (f"count kills in {own}", str(_memory_kills(system, own))))
     if _memory_kills(system, own):
@@ -285,7 +287,7 @@ def _look_at_cgroup_cpu(system: System) -> CheckResult:
     ranks = _ranks_in_cgroup(system)
     cpus = _cpus_for_job(system, [f"/proc/{rank.pid}" for rank in ranks] or [system.proc])
     if cpus is None:
-        return CheckResult(Status.SKIPPED, "neither affinity nor quota of this process can be read")
+        return CheckResult(CheckStatus.SKIPPED, "neither affinity nor quota of this process can be read")
     details = (("CPUs", f"{cpus:g}"),)
     if not ranks:
         return _without_ranks(system, cpus, details)
@@ -310,7 +312,10 @@ def _without_ranks(system: System, cpus: float, details: tuple[tuple[str, str], 
     ranks = system.environ.get("LOCAL_WORLD_SIZE", "")
     if not ranks.isdecimal():
         return CheckResult(
-            Status.SKIPPED, f"{cpus:g} CPUs; no rank runs in this control group to compare with", _NAME_A_JOB, details
+            CheckStatus.SKIPPED,
+            f"{cpus:g} CPUs; no rank runs in this control group to compare with",
+            _NAME_A_JOB,
+            details,
         )
     if int(ranks) > ceil(cpus):
         return bad(f"{ranks} ranks will share {cpus:g} CPUs", _MORE_CPUS, *details)

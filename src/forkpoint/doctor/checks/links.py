@@ -13,7 +13,7 @@ from forkpoint.doctor.nvml import Gpu, LinkErrors, NvLink, Nvml
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
 from forkpoint.doctor.overlay import with_files
 from forkpoint.doctor.pci import DEVICES, PciDevice, find_devices, lacks_gpu
-from forkpoint.doctor.system import NoAnswer, System
+from forkpoint.doctor.system import System, Unanswered
 from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
 
 EVENTS_AT_LEAST = 1
@@ -41,7 +41,7 @@ def _judge_gpu_nvlink(gpus: Sequence[Gpu]) -> CheckResult:
         return bad(
             "; ".join(trouble),
             "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
-            "kernel log. Cable, baseplate and both ends are the operator's to inspect",
+            "kernel log. The operator inspects cable, baseplate and both ends",
             *details,
         )
     return ok(
@@ -109,7 +109,7 @@ GPU_NVLINK = Check(
 
 _AER_FILES = {"fatal": "aer_dev_fatal", "non-fatal": "aer_dev_nonfatal"}
 _PCIE_FIX = (
-    "`lspci -vvv -s ADDRESS` shows the link and its errors; seating, riser and cable are the operator's. A GPU that falls "
+    "`lspci -vvv -s ADDRESS` shows the link and its errors; the operator checks seating, riser and cable. A GPU that falls "
     "off the bus often says this first"
 )
 
@@ -122,11 +122,11 @@ def _look_at_pcie_errors(system: System) -> CheckResult:
     """
     counters = _read_aer_counters(system)
     events = recent_events(system, {KernelKind.AER})
-    if isinstance(events, NoAnswer) and not counters:
+    if isinstance(events, Unanswered) and not counters:
         return skipped(f"{events.why}, and the kernel keeps no error counters of a GPU or adapter", events.fix)
     if not events and not counters and lacks_gpu(system):
         return skipped("no GPU is on the PCI bus, and no adapter's errors are counted")
-    words = () if isinstance(events, NoAnswer) else events
+    words = () if isinstance(events, Unanswered) else events
     details = tuple((f"count {label} {name}", str(counter.after)) for (label, name), counter in counters.items())
     moved = [
         f"{label}: {counter.added} {name} errors in {INTERVAL_S:g} s"
@@ -136,7 +136,7 @@ def _look_at_pcie_errors(system: System) -> CheckResult:
     lost = [event for event in words if _is_uncorrected(event)]
     if moved or lost:
         return bad("; ".join([*moved, *([told(lost)] if lost else [])]), _PCIE_FIX, *details)
-    unread = f"; {events.why}" if isinstance(events, NoAnswer) else ""
+    unread = f"; {events.why}" if isinstance(events, Unanswered) else ""
     corrected = f"; {len(words)} messages of corrected ones" if words else ""
     return ok(f"no uncorrected PCIe error{corrected}{unread}", *details)
 
@@ -192,7 +192,7 @@ def _look_at_pcie_link(system: System) -> CheckResult:
         return skipped("no GPU and no network adapter is on the PCI bus")
     judged = [device for device in devices if _widths(system, device)]
     if not judged:
-        return skipped("the PCI bus of this machine tells no link widths: it is a virtual machine's")
+        return skipped("the PCI bus of this machine shows no link widths: it is a virtual machine's")
     working = _working_gpus(system)
     trouble = [said for device in judged for said in _slow_pcie_links(system, device, working)]
     details = (("PCIe links", "; ".join(_describe_link(system, device) for device in judged)),)

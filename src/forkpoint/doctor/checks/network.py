@@ -20,7 +20,7 @@ _PORT_COUNTERS = (
 )
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 _INFINIBAND_FIX = (
-    "`ibstat` (or `rdma link`) and `perfquery -x` a minute apart; cable, transceiver and switch port are the operator's. A "
+    "`ibstat` (or `rdma link`) and `perfquery -x` a minute apart; the operator checks cable, transceiver and switch port. A "
     "port that jobs do not use: leave it out with NCCL_IB_HCA, and the doctor does too"
 )
 
@@ -226,7 +226,7 @@ def _judge_network_interfaces(
     if trouble:
         return bad(
             "; ".join(trouble),
-            "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; cable and switch port are the operator's",
+            "`ip -s link show INTERFACE` and `ethtool -S INTERFACE` a minute apart; the operator checks cable and switch port",
             *details,
         )
     return ok(f"{', '.join(one.name for one in used)}: up, no errors in {INTERVAL_S:g} s", *details)

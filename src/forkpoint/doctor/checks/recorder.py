@@ -7,7 +7,7 @@ from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
 from forkpoint.doctor.mounts import mount_of
 from forkpoint.doctor.overlay import with_disk, with_environ
 from forkpoint.doctor.settings import recording_release, with_torch
-from forkpoint.doctor.system import Disk, NoAnswer, System
+from forkpoint.doctor.system import Disk, System, Unanswered
 from forkpoint.launch_env.recorder import (
     BUFFER,
     DUMP,
@@ -155,7 +155,7 @@ def _look_at_recorder_path(system: System) -> CheckResult:
     details = (("prefix", prefix.value),)
     if not posixpath.isabs(prefix.value):
         return bad(
-            f"{by} is {prefix.value!r}, which is no absolute path: dumps land where each rank happens to run",
+            f"{by} is {prefix.value!r}, which is not an absolute path: dumps land where each rank happens to run",
             f"export {by}=/shared/dumps/$JOB/{posixpath.basename(prefix.value) or 'rank_'}",
             *details,
         )
@@ -285,7 +285,7 @@ def _look_at_recorder_path_survives(system: System) -> CheckResult:
         return release
     folder = posixpath.dirname(dump_prefix(system.environ, release).value)
     disk = system.disk(folder)
-    if isinstance(disk, NoAnswer):
+    if isinstance(disk, Unanswered):
         return skipped(f"which disk holds {folder} cannot be told: {disk.why}")
     details = (("file system", disk.kind),)
     if disk.kind in _SHORT_LIVED:
@@ -307,7 +307,7 @@ def _inject_recorder_path_survives(system: System) -> System:
 RECORDER_PATH_SURVIVES = Check(
     name="recorder-path-survives",
     title="dump folder outlives the job",
-    why="Pods and node-local scratch are cleaned before anyone looks; the dumps then never existed.",
+    why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
     look=_look_at_recorder_path_survives,
     inject=_inject_recorder_path_survives,
 )
@@ -370,7 +370,7 @@ def _look_at_dump_space(system: System) -> CheckResult:
     if entries <= 0:
         return skipped("the recorder is off")
     disk = system.disk(folder)
-    if isinstance(disk, NoAnswer):
+    if isinstance(disk, Unanswered):
         return skipped(disk.why)
     told = system.environ.get("LOCAL_WORLD_SIZE", "")
     ranks = int(told) if told.isdecimal() else _RANKS_PER_NODE

@@ -25,7 +25,7 @@ def _look_at_async_error_handling(system: System) -> CheckResult:
 
     0: nothing, the job hangs for good without a line. 1 and 2 abort the communicators first, which can itself block; 3 ends
     the process without. Torch's default is 3 since 2.2, but torchrun exports 1 to its workers unless it is set (seen in
-    2.13). Without a watchdog (blocking wait) or its monitor nobody notices at all.
+    2.13). Without a watchdog (blocking wait) or its monitor, nothing notices a hang.
     """
     release = release_of(system)
     if isinstance(release, CheckResult):
@@ -82,7 +82,7 @@ def _look_at_timeouts(system: System) -> CheckResult:
     """Do the timeouts that the environment sets fit together?
 
     The timeout of a collective is not among them: it is an argument in the program (10 minutes for NCCL since 2.2, 30
-    before, if nobody says otherwise). A dump must be written before the heartbeat ends the process and before a launcher
+    before, by default). A dump must be written before the heartbeat ends the process and before a launcher
     kills it; InfiniBand must give up before the watchdog does, or a dead link is told as a plain timeout.
     """
     release = release_of(system)
@@ -149,15 +149,15 @@ TIMEOUTS = Check(
 def _look_at_variable_values(system: System) -> CheckResult:
     """Do variables have values that torch accepts?
 
-    A word that is no yes or no makes torch raise `Invalid value for environment variable` when the process group is made;
-    NCCL takes no notice of a word it does not know.
+    A value that is neither yes nor no makes torch raise `Invalid value for environment variable` when the process group is made;
+    NCCL ignores values that it does not know.
     """
     known = {name: value for name, value in sorted(system.environ.items()) if has_known_values(name)}
     if not known:
         return skipped("none of torch's or NCCL's switches is set")
     wrong = {name: why for name, value in known.items() if (why := wrong_value(name, value))}
     if not wrong:
-        return ok(f"{len(known)} are set, all to values that are understood")
+        return ok(f"{len(known)} are set, all to valid values")
     says = "; ".join(f"{name}={known[name]!r} is {why}" for name, why in wrong.items())
     return bad(says, f"correct or unset {' '.join(wrong)}")
 
@@ -168,15 +168,15 @@ def _inject_variable_values(system: System) -> System:
 
 VARIABLE_VALUES = Check(
     name="variable-values",
-    title="values that are understood",
-    why="A wrong word stops the job when its group is made, or is passed over in silence.",
+    title="valid values",
+    why="A wrong value stops the job when its group is made, or is ignored silently.",
     look=_look_at_variable_values,
     inject=_inject_variable_values,
 )
 
 
 def _look_at_unknown_variables(system: System) -> CheckResult:
-    """Are there variables that nobody reads?
+    """Are there variables that nothing reads?
 
     NCCL_TIMEOUT stands in many guides and never existed; a missing letter switches nothing on and raises nothing. Known
     names are those of torch up to 2.14 and of every release of NCCL; plug-ins and clusters have their own, so an unknown
@@ -189,7 +189,7 @@ def _look_at_unknown_variables(system: System) -> CheckResult:
         return skipped("no variable of torch or NCCL is set")
     found = [each for name in names if (each := unread(name, system.environ, known))]
     if not found:
-        return ok(f"{len(names)} look like torch's or NCCL's, and all of them are")
+        return ok(f"{len(names)} variables of torch or NCCL are set, and all of them exist")
     return bad(
         "; ".join(f"{each.name}: {each.why}" for each in found),
         "; ".join(f"{each.name}: {each.instead}" for each in found),
@@ -203,8 +203,8 @@ def _inject_unknown_variables(system: System) -> System:
 
 UNKNOWN_VARIABLES = Check(
     name="unknown-variables",
-    title="variables that nobody reads",
-    why="Somebody believes that a setting is in force which is not: a timeout, a recorder, a network interface.",
+    title="variables that nothing reads",
+    why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",
     look=_look_at_unknown_variables,
     inject=_inject_unknown_variables,
 )

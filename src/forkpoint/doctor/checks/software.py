@@ -3,9 +3,9 @@
 import re
 from dataclasses import replace
 
-from forkpoint.doctor.check import Check, CheckResult, Status, bad, ok, skipped
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
 from forkpoint.doctor.overlay import with_files, with_outputs, with_packages
-from forkpoint.doctor.system import KernelClock, NoAnswer, Ran, System
+from forkpoint.doctor.system import KernelClock, Ran, System, Unanswered
 
 _DRIVER_MODULE = "/proc/driver/nvidia/version"
 _MODULE_VERSION = re.compile(r"NVRM version:.*?\s(?P<version>\d{3}\.\d+(?:\.\d+)?)\s")
@@ -38,7 +38,7 @@ def _look_at_versions(system: System) -> CheckResult:
     if problem:
         return bad(f"{problem[0]} ({shown})", problem[1], *details)
     if not torch or not driver or cuda is None:
-        return CheckResult(Status.SKIPPED, f"nothing to fit together: {shown}", details=details)
+        return CheckResult(CheckStatus.SKIPPED, f"nothing to fit together: {shown}", details=details)
     return ok(shown, *details)
 
 
@@ -89,7 +89,7 @@ def _inject_versions(system: System) -> System:
 VERSIONS = Check(
     name="versions",
     title="torch, NCCL and driver",
-    why="Versions that do not fit fail late and look like something else; nodes that differ fail together.",
+    why="Versions that do not fit fail late and look like something else; nodes must not differ.",
     look=_look_at_versions,
     inject=_inject_versions,
 )
@@ -119,8 +119,8 @@ def _look_at_clock(system: System) -> CheckResult:
     if isinstance(told, Ran) and (result := _timedatectl(told.stdout)):
         return result
     clock = system.clock()
-    if isinstance(clock, NoAnswer):
-        return skipped(f"nothing here tells about the clock: {clock.why}")
+    if isinstance(clock, Unanswered):
+        return skipped(f"the state of the clock is not known: {clock.why}")
     if clock.synchronised:
         return ok(f"the kernel's clock is kept, within {clock.max_error_s:.3g} s", ("synchronised", "yes"))
     return skipped(
@@ -162,7 +162,7 @@ def _inject_clock(system: System) -> System:
 CLOCK = Check(
     name="clock",
     title="clock synchronised",
-    why="Evidence of several nodes is put in order by their clocks; one that is off makes a victim look like the first.",
+    why="Evidence of several nodes is put in order by their clocks; with a wrong clock a victim looks like the first rank to fail.",
     look=_look_at_clock,
     inject=_inject_clock,
 )

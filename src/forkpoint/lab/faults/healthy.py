@@ -1,11 +1,11 @@
 """Nothing is broken, and nobody must be accused: every job as it is, and near misses that look like a fault and are none."""
 
 from forkpoint.lab.fault import Edit, Fault, Truth
-from forkpoint.lab.job import DDP, JOBS, LOOP, MESH, Job
+from forkpoint.lab.job import DDP, JOBS, LOOP, MESH, HealthyJob
 from forkpoint.model.verdict import Action, Cause, Symptom
 
 
-def _healthy(name: str, title: str, job: Job, *edits: Edit) -> Fault:
+def _healthy(name: str, title: str, job: HealthyJob, *edits: Edit) -> Fault:
     return Fault(
         name=f"healthy-{name}",
         title=f"healthy: {title}",
