@@ -15,10 +15,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from forkpoint.lab.plan import read_plan
-from forkpoint.lab.ranks import DUMP_PREFIX, Settings, run_ranks
+from forkpoint.lab.ranks import DUMP_PREFIX, LabSettings, run_ranks
 
 
-def record(folder: Path, settings: Settings) -> str:
+def record(folder: Path, settings: LabSettings) -> str:
     """Run one case from start to end; the answer is one line for the person who waits."""
     plan = read_plan(folder)
     capture = settings.out / plan.name / "capture"
@@ -50,7 +50,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     args = parse()
-    settings = Settings(
+    settings = LabSettings(
         backend=args.backend, out=args.out, pg_timeout=args.pg_timeout, limit=args.limit, linger=args.linger
     )
     with ThreadPoolExecutor(args.parallel) as pool:

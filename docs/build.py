@@ -17,7 +17,7 @@ from textwrap import dedent, fill
 from forkpoint.agent.similar import build as similar
 from forkpoint.cli import COMMANDS, main
 from forkpoint.detectors import DETECTORS
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.lab.faults import FAULTS
 from forkpoint.lint.catalogue import all_rules
@@ -55,7 +55,7 @@ def render_faults(page: str) -> str:
 
 def render_kb() -> dict[str, str]:
     """Name -> text of every page in docs/kb/."""
-    known = {kind: entries(kind) for kind in Kind}
+    known = {kind: entries(kind) for kind in EntryKind}
     pages = {f"{kind}.md": render_page(kind, known[kind]) for kind in known}
     return {"index.md": render_index(known), **pages}
 

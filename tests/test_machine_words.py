@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.model.verdict import Action, Cause, Verdict
 from written_jobs import HEADER, TIMEOUT_S, WrittenJob, glog, xid
@@ -306,7 +306,7 @@ def test_plain_dmesg_of_some_host_of_two_is_a_note(tmp_path, name) -> None:
 
 
 def test_the_knowledge_base_says_of_every_xid_where_it_comes_from_and_what_it_does() -> None:
-    for entry in entries(Kind.XID):
+    for entry in entries(EntryKind.XID):
         facts = dict(entry.facts)
         assert facts["likelier origin"].split(":")[0] in {
             *("hardware", "application", "either", "driver or firmware", "follow-on", "none", "unknown"),

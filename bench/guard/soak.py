@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.guard.cost import table
 from bench.guard.ranks import running
-from forkpoint.lab.job import JOBS, Job
+from forkpoint.lab.job import JOBS, HealthyJob
 
 _PAUSE_S = 6.0
 _STALL_S = 8.0
@@ -71,7 +71,7 @@ def soak_lab(seconds: float, folder: Path) -> list[Soaked]:
     return found
 
 
-def _soak_job(job: Job, folder: Path) -> Soaked:
+def _soak_job(job: HealthyJob, folder: Path) -> Soaked:
     folder.mkdir(parents=True)
     program = folder / "train.py"
     program.write_text(job.text)

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.cli import main
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.report.explain_json import SCHEMA
 
@@ -44,8 +44,10 @@ def test_it_says_what_a_code_means(args: list[str], heading: str, capsys: pytest
     ] == []
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_no_line_is_wider_than_the_terminal_unless_a_word_is(kind: Kind, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", EntryKind)
+def test_no_line_is_wider_than_the_terminal_unless_a_word_is(
+    kind: EntryKind, capsys: pytest.CaptureFixture[str]
+) -> None:
     for entry in entries(kind):
         main(["explain", entry.query])
 
@@ -85,7 +87,7 @@ def test_the_schema_is_itself_valid_and_versioned() -> None:
     Draft202012Validator.check_schema(DOCUMENT)
 
     assert DOCUMENT["properties"]["schema"]["const"] == SCHEMA
-    assert DOCUMENT["properties"]["entries"]["items"]["properties"]["kind"]["enum"] == list(Kind)
+    assert DOCUMENT["properties"]["entries"]["items"]["properties"]["kind"]["enum"] == list(EntryKind)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +116,14 @@ def test_list_names_every_entry_once(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["explain", "--list"]) == 0
 
     named = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert named == [entry.query for kind in Kind for entry in entries(kind)]
+    assert named == [entry.query for kind in EntryKind for entry in entries(kind)]
 
 
 def test_list_of_a_kind_names_that_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--list", "cause"]) == 0
 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        entry.code for entry in entries(Kind.CAUSE)
+        entry.code for entry in entries(EntryKind.CAUSE)
     ]
 
 
@@ -132,8 +134,8 @@ def imported_and_read(*args: str) -> tuple[set[str], set[str]]:
         "from forkpoint.kb import load; read = []; real = load.tomllib.loads;"
         "heavy = {'numpy', 'rich', 'torch', 'difflib', 'json'} & set(sys.modules);"
         "load.tomllib.loads = lambda text: read.append(1) or real(text);"
-        "fresh = [k for k in load.Kind if (read.clear() or load._read(k)) and read];"
-        "print(*heavy, '|', *(k for k in load.Kind if k not in fresh), file=sys.stderr)"
+        "fresh = [k for k in load.EntryKind if (read.clear() or load._read(k)) and read];"
+        "print(*heavy, '|', *(k for k in load.EntryKind if k not in fresh), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
     heavy, _, kinds = done.stderr.strip().partition("|")

@@ -11,9 +11,9 @@ from monarch.actor import Actor, attach_to_workers, endpoint
 
 from cluster.machines import PATHS, TOLD, make_slow, plant
 from forkpoint.cluster import tree
-from forkpoint.cluster.engines import Reach, open_engine
+from forkpoint.cluster.engines import ClusterReach, open_engine
 from forkpoint.cluster.gather import gather
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
 ORDER = ("absent", "slow", "node1", "dying", "node2", "node3")
@@ -66,7 +66,7 @@ def main(root: Path) -> None:
 
 def _ask(root: Path, addresses: dict[str, str]) -> dict[str, object]:
     tree.FAN_IN = 2  # three summaries are two levels
-    engine = open_engine("monarch", Reach(tuple(addresses.values()), node_timeout_s=TIMEOUT_S))
+    engine = open_engine("monarch", ClusterReach(tuple(addresses.values()), node_timeout_s=TIMEOUT_S))
     gathered = gather(engine, PATHS)
     dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")
     got = engine.read_file(addresses["node2"], dump)
@@ -77,7 +77,7 @@ def _ask(root: Path, addresses: dict[str, str]) -> dict[str, object]:
     return {
         "problems": {names[answer.node]: answer.problem for answer in gathered.nodes},
         "same": got == Path(dump).read_bytes(),
-        "missing": missing.why if isinstance(missing, Failed) else None,
+        "missing": missing.why if isinstance(missing, CallFailed) else None,
     }
 
 

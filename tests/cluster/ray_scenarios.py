@@ -11,9 +11,9 @@ from ray.cluster_utils import Cluster
 
 from cluster.machines import PATHS, TOLD, make_slow, plant
 from forkpoint.cluster import tree
-from forkpoint.cluster.engines import Reach, open_engine
+from forkpoint.cluster.engines import ClusterReach, open_engine
 from forkpoint.cluster.gather import gather
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UsageError
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
@@ -33,7 +33,7 @@ def main(root: Path) -> None:
         killer = threading.Thread(target=_kill_when_read, args=death, daemon=True)
         killer.start()
         tree.FAN_IN = 2  # three summaries are two levels
-        engine = open_engine("ray", Reach(address=cluster.address, node_timeout_s=TIMEOUT_S))
+        engine = open_engine("ray", ClusterReach(address=cluster.address, node_timeout_s=TIMEOUT_S))
         gathered = gather(engine, PATHS)
         dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")
         by_home = {home: name for name, home in names.items()}
@@ -44,7 +44,7 @@ def main(root: Path) -> None:
             "refused": refused,
             "problems": {names[answer.node]: answer.problem for answer in gathered.nodes},
             "same": got == Path(dump).read_bytes(),
-            "lost": lost.why if isinstance(lost, Failed) else None,
+            "lost": lost.why if isinstance(lost, CallFailed) else None,
             "running": len(_tasks()),
         }
         engine.close()
@@ -55,7 +55,7 @@ def main(root: Path) -> None:
 
 def _open_without_cluster() -> str:
     try:
-        open_engine("ray", Reach(address="auto"))
+        open_engine("ray", ClusterReach(address="auto"))
     except UsageError as error:
         return str(error)
     return "connected"

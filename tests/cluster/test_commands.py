@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from cluster.machines import PATHS, essence, hung_job, make_slow, plant
-from forkpoint.cluster.engine import Engine
-from forkpoint.cluster.engines import Reach, open_engine
-from forkpoint.cluster.gather import Gathered, gather
+from forkpoint.cluster.engines import ClusterReach, Engine, open_engine
+from forkpoint.cluster.gather import ClusterSummary, gather
 from forkpoint.cluster.representatives import fetch_representatives, records_of, with_representatives
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.ingest import read
 from forkpoint.model.capture import Capture
@@ -56,20 +55,20 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ssh(*hosts: str, node_timeout_s: float = 60.0, python: str = sys.executable) -> Engine:
-    return open_engine("ssh", Reach(hosts, node_timeout_s=node_timeout_s, python=python))
+    return open_engine("ssh", ClusterReach(hosts, node_timeout_s=node_timeout_s, python=python))
 
 
-def captured(gathered: Gathered, folder: Path) -> Capture:
+def captured(gathered: ClusterSummary, folder: Path) -> Capture:
     path = folder / "all.fps"
     path.write_bytes(gathered.summary)
     return read([str(path)])
 
 
-def diagnosed(gathered: Gathered, folder: Path) -> Verdict:
+def diagnosed(gathered: ClusterSummary, folder: Path) -> Verdict:
     return diagnose(captured(gathered, folder))
 
 
-def problems(gathered: Gathered) -> dict[str, str]:
+def problems(gathered: ClusterSummary) -> dict[str, str]:
     return {problem.file: problem.text for problem in gathered.problems}
 
 
@@ -132,7 +131,7 @@ def test_no_path_is_taken_for_a_command_or_an_option(tmp_path: Path, machines: P
 def test_slurm_asks_each_node_of_the_job_in_a_step_beside_it(tmp_path: Path, machines: Path) -> None:
     plant(machines, ["node1", "node2"])
 
-    engine = open_engine("slurm", Reach(job="7", python=sys.executable))
+    engine = open_engine("slurm", ClusterReach(job="7", python=sys.executable))
 
     assert diagnosed(gather(engine, PATHS), tmp_path).suspects == (1,)
     asked = sorted((machines / "asked").read_text().splitlines())
@@ -144,18 +143,18 @@ def test_slurm_asks_each_node_of_the_job_in_a_step_beside_it(tmp_path: Path, mac
 @pytest.mark.parametrize(
     ("reach", "engine", "says"),
     [
-        (Reach(), "ssh", "--hosts"),
-        (Reach(("-oProxyCommand=touch",)), "ssh", "is no name of a host"),
-        (Reach(("node 1",)), "ssh", "is no name of a host"),
-        (Reach(), "slurm", "--jobid"),
-        (Reach(job="--help"), "slurm", "must be srun:JOBID"),
-        (Reach(job="8"), "slurm", "--cluster ssh"),
-        (Reach(("node3",), job="7"), "slurm", "node3: is no node of job 7"),
-        (Reach(), "monarch", "--hosts tcp://"),
-        (Reach(("node1",)), "monarch", "is no address"),
+        (ClusterReach(), "ssh", "--hosts"),
+        (ClusterReach(("-oProxyCommand=touch",)), "ssh", "is not a host name"),
+        (ClusterReach(("node 1",)), "ssh", "is not a host name"),
+        (ClusterReach(), "slurm", "--jobid"),
+        (ClusterReach(job="--help"), "slurm", "must be srun:JOBID"),
+        (ClusterReach(job="8"), "slurm", "--cluster ssh"),
+        (ClusterReach(("node3",), job="7"), "slurm", "node3: is not a node of job 7"),
+        (ClusterReach(), "monarch", "--hosts tcp://"),
+        (ClusterReach(("node1",)), "monarch", "is no address"),
     ],
 )
-def test_nodes_that_cannot_be_meant_are_refused(machines: Path, reach: Reach, engine: str, says: str) -> None:
+def test_nodes_that_cannot_be_meant_are_refused(machines: Path, reach: ClusterReach, engine: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         open_engine(engine, reach)
 
@@ -221,5 +220,5 @@ def test_no_more_than_a_dump_may_have_is_read(machines: Path) -> None:
 
     got = ssh("node1").read_file("node1", str(machines / "node1" / "large"))
 
-    assert isinstance(got, Failed)
+    assert isinstance(got, CallFailed)
     assert "larger than a dump" in got.why

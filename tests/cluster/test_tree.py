@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.cluster.tree import FAN_IN, take_merged
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 
 
 class Names:
@@ -33,10 +33,10 @@ class Names:
         self.kept[group[0]] = set[str]().union(*(self.kept[node] for node in group))
         return True
 
-    def take(self, nodes: Sequence[str]) -> list[bytes | Failed]:
+    def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
         self.taken += nodes
         return [
-            Failed(f"{node} is dead") if node in self.dead else ",".join(sorted(self.kept[node])).encode()
+            CallFailed(f"{node} is dead") if node in self.dead else ",".join(sorted(self.kept[node])).encode()
             for node in nodes
         ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.collect.ask import Question, ask_pipes, pipes_of
+from forkpoint.collect.ask import RankQuestion, ask_pipes, pipes_of
 from forkpoint.collect.gather import Wanted, collect
 from forkpoint.collect.processes import LiveRank
 from forkpoint.ingest import read
@@ -109,7 +109,7 @@ def test_debug_servers_of_a_real_job_give_dumps_and_stacks_and_the_job_goes_on(
 ) -> None:
     workers, running = ranks
 
-    manifest = collect(Wanted(questions=(Question(DebugServer(workers, dated=False), 0.0),)), str(tmp_path / "out"))
+    manifest = collect(Wanted(questions=(RankQuestion(DebugServer(workers, dated=False), 0.0),)), str(tmp_path / "out"))
 
     assert sorted(file.kind for file in manifest.files) == ["dump"] * 3 + ["stacks"] * 3
     assert [trace.rank for trace in read([str(tmp_path / "out")]).traces] == [0, 1, 2]

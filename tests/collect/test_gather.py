@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from collect.planted import WATCHDOG
 from forkpoint.collect.gather import Wanted, collect

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collect.planted import WATCHDOG
-from forkpoint.collect.call import Failed, answer_of
+from forkpoint.collect.call import CallFailed, answer_of
 from forkpoint.collect.gather import Wanted, collect
 from forkpoint.collect.limits import Limits
 from forkpoint.collect.manifest import Manifest
@@ -237,5 +237,5 @@ def test_an_address_that_no_driver_knows_says_what_is_missing(tmp_path: Path) ->
 def test_a_tool_is_ended_when_its_time_is_up() -> None:
     said = answer_of(("sleep", "60"), 0.2)
 
-    assert isinstance(said, Failed)
+    assert isinstance(said, CallFailed)
     assert "not done after" in said.why

@@ -58,9 +58,9 @@ def test_a_whole_bundle_is_sound_and_so_is_one_that_was_packed_again(archive: Pa
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda files: files | {log_of(files): files[log_of(files)].replace(b"NCCL", b"nccl", 1)}, "is not what was packed"),
+        (lambda files: files | {log_of(files): files[log_of(files)].replace(b"NCCL", b"nccl", 1)}, "differs from what was packed"),
         (lambda files: {name: data for name, data in files.items() if name != log_of(files)}, "is missing"),
-        (lambda files: files | {"evidence/more.txt": b""}, "is in no line of the manifest"),
+        (lambda files: files | {"evidence/more.txt": b""}, "is not in the manifest"),
     ],
 )  # fmt: skip
 def test_one_changed_missing_or_new_file_is_named(

@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.doctor.nvml import Gpu, Nvml, parse_nvml
 from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import NoAnswer, Ran, System
+from forkpoint.doctor.system import Ran, System, Unanswered
 
 RECORDED = Path(__file__).parent / "recorded"
 UPTIME = "37046.54 27561.14\n"
@@ -54,5 +54,5 @@ def gpu_of(system: System, index: int = 0) -> Gpu:
     return told.gpus[index]
 
 
-def without_nvml(system: System, answer: NoAnswer) -> System:
+def without_nvml(system: System, answer: Unanswered) -> System:
     return replace(system, nvml=lambda: answer)

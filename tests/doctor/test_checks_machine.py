@@ -6,8 +6,8 @@ import pytest
 
 from doctor.machine_samples import machine, with_gpus, with_kernel_log
 from forkpoint.doctor import examine, examine_injected
-from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks.machine import MACHINE_CHECKS
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.checks import CHECKS_OF_MACHINE
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.overlay import empty_machine
 
@@ -18,16 +18,16 @@ FORBIDDEN = re.compile(r"\brm -|\brm /|pkill|kill -|killall|NCCL_TIMEOUT|nvidia-
 """Advice that breaks other people's jobs, or that does nothing."""
 
 
-@pytest.mark.parametrize("check", MACHINE_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
 @pytest.mark.parametrize("base", [empty_machine(), BARE, with_gpus(BARE)], ids=["empty", "virtual", "with GPUs"])
 def test_every_check_can_fail(check: Check, base: object) -> None:
     report = examine_injected(base, check)
 
-    assert [judged.result.status for judged in report.results] == [Status.BAD]
+    assert [judged.result.status for judged in report.results] == [CheckStatus.BAD]
     assert report.bad[0].result.fix
 
 
-@pytest.mark.parametrize("check", MACHINE_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
 def test_no_fix_breaks_other_jobs(check: Check) -> None:
     fix = examine_injected(BARE, check).bad[0].result.fix
 
@@ -36,30 +36,30 @@ def test_no_fix_breaks_other_jobs(check: Check) -> None:
 
 
 def test_nothing_is_ok_on_a_machine_of_which_nothing_is_known() -> None:
-    report = examine(empty_machine(), MACHINE_CHECKS)
+    report = examine(empty_machine(), CHECKS_OF_MACHINE)
 
     assert report.failures == ()
-    assert {judged.result.status for judged in report.results} == {Status.SKIPPED}
+    assert {judged.result.status for judged in report.results} == {CheckStatus.SKIPPED}
 
 
 def test_no_check_of_hardware_that_is_not_there_says_ok() -> None:
-    report = examine(BARE, MACHINE_CHECKS)
+    report = examine(BARE, CHECKS_OF_MACHINE)
     asked = [judged for judged in report.results if judged.check.startswith(HARDWARE)]
 
     assert len(asked) == 13
-    assert {judged.result.status for judged in asked} == {Status.SKIPPED}
+    assert {judged.result.status for judged in asked} == {CheckStatus.SKIPPED}
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    report = examine(live_system(), MACHINE_CHECKS)
+    report = examine(live_system(), CHECKS_OF_MACHINE)
 
     assert report.failures == ()
-    assert [judged.check for judged in report.results] == [check.name for check in MACHINE_CHECKS]
+    assert [judged.check for judged in report.results] == [check.name for check in CHECKS_OF_MACHINE]
     assert all(judged.result.says for judged in report.results)
 
 
 def test_names_are_unique_and_every_check_says_why() -> None:
-    names = [check.name for check in MACHINE_CHECKS]
+    names = [check.name for check in CHECKS_OF_MACHINE]
 
     assert len(set(names)) == len(names)
-    assert all(check.why.endswith(".") and check.title for check in MACHINE_CHECKS)
+    assert all(check.why.endswith(".") and check.title for check in CHECKS_OF_MACHINE)

@@ -5,33 +5,30 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import gpu_of, machine, with_gpus, without_nvml
-from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks import (
-    gpu_ecc,
-    gpu_memory_rows,
-    gpu_nvlink,
-    gpu_persistence,
-    gpu_present,
-    gpu_recovery,
-    gpu_slowdown,
-    gpu_temperature,
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.checks.gpu import (
+    GPU_ECC,
+    GPU_MEMORY_ROWS,
+    GPU_PERSISTENCE,
+    GPU_PRESENT,
+    GPU_RECOVERY,
+    GPU_SLOWDOWN,
+    GPU_TEMPERATURE,
 )
+from forkpoint.doctor.checks.links import GPU_NVLINK
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
 from forkpoint.doctor.overlay import empty_machine, with_environ
-from forkpoint.doctor.system import NoAnswer
+from forkpoint.doctor.system import Unanswered
 
 GPU_CHECKS = [
-    module.CHECK
-    for module in (
-        gpu_ecc,
-        gpu_memory_rows,
-        gpu_nvlink,
-        gpu_persistence,
-        gpu_present,
-        gpu_recovery,
-        gpu_slowdown,
-        gpu_temperature,
-    )
+    GPU_ECC,
+    GPU_MEMORY_ROWS,
+    GPU_NVLINK,
+    GPU_PERSISTENCE,
+    GPU_PRESENT,
+    GPU_RECOVERY,
+    GPU_SLOWDOWN,
+    GPU_TEMPERATURE,
 ]
 UNTOLD = {
     "ecc": None,
@@ -60,7 +57,7 @@ def link(number: int = 0, **added: int) -> NvLink:
 def test_sound_gpus_are_ok(check: Check) -> None:
     result = check.look(with_gpus(empty_machine()))
 
-    assert result.status is Status.OK
+    assert result.status is CheckStatus.OK
     assert result.fix is None
 
 
@@ -68,47 +65,47 @@ def test_sound_gpus_are_ok(check: Check) -> None:
 def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: Check) -> None:
     result = check.look(machine("pci_vm.json"))
 
-    assert result.status is Status.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert "no NVIDIA GPU" in result.says
     assert result.fix is None
 
 
 @pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: Check) -> None:
-    missing = NoAnswer("nvidia-ml-py is not installed", INSTALL)
+    missing = Unanswered("nvidia-ml-py is not installed", INSTALL)
 
     result = check.look(without_nvml(machine("pci_h100.json"), missing))
 
-    assert (result.status, result.says, result.fix) == (Status.SKIPPED, missing.why, INSTALL)
+    assert (result.status, result.says, result.fix) == (CheckStatus.SKIPPED, missing.why, INSTALL)
 
 
 @pytest.mark.parametrize("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
 def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
-    assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is Status.SKIPPED
+    assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is CheckStatus.SKIPPED
 
 
 @pytest.mark.parametrize(
     ("check", "change", "says"),
     [
-        (gpu_ecc, {"uncorrected": 1}, "GPU 0 (0000:18:00.0): 1 uncorrected"),
-        (gpu_memory_rows, {"remap_failed": True}, "failed on GPU 0"),
-        (gpu_memory_rows, {"remap_pending": True}, "next reset"),
-        (gpu_memory_rows, {"remap_failed": None, "pages_pending": True}, "next reset"),
-        (gpu_persistence, {"persistence": False}, "off on GPU 0"),
-        (gpu_recovery, {"recovery_action": 2}, "a reboot of the node on GPU 0"),
-        (gpu_recovery, {"recovery_action": 99}, "recovery step 99"),
-        (gpu_slowdown, {"reasons": (0x88, 0x80)}, "GPU 0 (0000:18:00.0): power brake"),
-        (gpu_slowdown, {"reasons": (0x40, 0x40)}, "thermal slowdown by the hardware"),
-        (gpu_temperature, {"margin": 0, "temperature": 87}, "at 87 C"),
-        (gpu_temperature, {"margin": None, "hottest": 85, "temperature": 85}, "at 85 C"),
-        (gpu_present, {"lost": "Unknown Error"}, "does not answer: Unknown Error"),
-        (gpu_present, {"errors": ("GPU is lost",)}, "answers with GPU is lost"),
+        (GPU_ECC, {"uncorrected": 1}, "GPU 0 (0000:18:00.0): 1 uncorrected"),
+        (GPU_MEMORY_ROWS, {"remap_failed": True}, "failed on GPU 0"),
+        (GPU_MEMORY_ROWS, {"remap_pending": True}, "next reset"),
+        (GPU_MEMORY_ROWS, {"remap_failed": None, "pages_pending": True}, "next reset"),
+        (GPU_PERSISTENCE, {"persistence": False}, "off on GPU 0"),
+        (GPU_RECOVERY, {"recovery_action": 2}, "a reboot of the node on GPU 0"),
+        (GPU_RECOVERY, {"recovery_action": 99}, "recovery step 99"),
+        (GPU_SLOWDOWN, {"reasons": (0x88, 0x80)}, "GPU 0 (0000:18:00.0): power brake"),
+        (GPU_SLOWDOWN, {"reasons": (0x40, 0x40)}, "thermal slowdown by the hardware"),
+        (GPU_TEMPERATURE, {"margin": 0, "temperature": 87}, "at 87 C"),
+        (GPU_TEMPERATURE, {"margin": None, "hottest": 85, "temperature": 85}, "at 85 C"),
+        (GPU_PRESENT, {"lost": "Unknown Error"}, "does not answer: Unknown Error"),
+        (GPU_PRESENT, {"errors": ("GPU is lost",)}, "answers with GPU is lost"),
     ],
 )
 def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], says: str) -> None:
-    result = check.CHECK.look(with_gpus(empty_machine(), change))
+    result = check.look(with_gpus(empty_machine(), change))
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert says in result.says
     assert "GPU 1" not in result.says
     assert result.fix
@@ -117,48 +114,50 @@ def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], s
 @pytest.mark.parametrize(
     ("check", "change"),
     [
-        (gpu_ecc, {"uncorrected_ever": 3}),
-        (gpu_slowdown, {"reasons": (0x8, 0x1)}),
-        (gpu_slowdown, {"reasons": (0x1 | 0x2 | 0x4, 0x1 | 0x2 | 0x4)}),
-        (gpu_temperature, {"margin": None, "hottest": 85, "temperature": 84}),
-        (gpu_temperature, {"margin": 1, "hottest": 20}),
+        (GPU_ECC, {"uncorrected_ever": 3}),
+        (GPU_SLOWDOWN, {"reasons": (0x8, 0x1)}),
+        (GPU_SLOWDOWN, {"reasons": (0x1 | 0x2 | 0x4, 0x1 | 0x2 | 0x4)}),
+        (GPU_TEMPERATURE, {"margin": None, "hottest": 85, "temperature": 84}),
+        (GPU_TEMPERATURE, {"margin": 1, "hottest": 20}),
     ],
     ids=["errors of earlier times", "slow for a moment", "idle, clocks set, power cap", "warm", "margin counts"],
 )
 def test_what_only_looks_like_trouble_is_ok(check: object, change: dict[str, object]) -> None:
-    assert check.CHECK.look(with_gpus(empty_machine(), change)).status is Status.OK
+    assert check.look(with_gpus(empty_machine(), change)).status is CheckStatus.OK
 
 
 def test_a_gpu_whose_ecc_is_off_counts_no_errors() -> None:
     off = {"ecc": False, "uncorrected": None}
 
-    assert gpu_ecc.CHECK.look(with_gpus(empty_machine(), off, off)).status is Status.SKIPPED
+    assert GPU_ECC.look(with_gpus(empty_machine(), off, off)).status is CheckStatus.SKIPPED
 
 
 @pytest.mark.parametrize(
     ("added", "status"),
     [
-        ({}, Status.OK),
-        ({"replay": 1}, Status.BAD),
-        ({"recovery": 1}, Status.BAD),
-        ({"crc": 99}, Status.OK),
-        ({"crc": 100}, Status.BAD),
+        ({}, CheckStatus.OK),
+        ({"replay": 1}, CheckStatus.BAD),
+        ({"recovery": 1}, CheckStatus.BAD),
+        ({"crc": 99}, CheckStatus.OK),
+        ({"crc": 100}, CheckStatus.BAD),
     ],
 )
-def test_nvlink_errors_are_judged_by_what_is_added_and_not_by_their_age(added: dict[str, int], status: Status) -> None:
+def test_nvlink_errors_are_judged_by_what_is_added_and_not_by_their_age(
+    added: dict[str, int], status: CheckStatus
+) -> None:
     links = (link(0, **added), *gpu_of(with_gpus(empty_machine())).links[1:])
 
-    result = gpu_nvlink.CHECK.look(with_gpus(empty_machine(), {"links": links}))
+    result = GPU_NVLINK.look(with_gpus(empty_machine(), {"links": links}))
 
     assert result.status is status
-    assert ("link 0" in result.says) is (status is Status.BAD)
+    assert ("link 0" in result.says) is (status is CheckStatus.BAD)
 
 
 def test_a_gpu_with_fewer_links_than_its_like_is_named() -> None:
     links = gpu_of(with_gpus(empty_machine())).links
     down = tuple(replace(one, active=one.number > 0) for one in links)
 
-    result = gpu_nvlink.CHECK.look(with_gpus(empty_machine(), {}, {"links": down}))
+    result = GPU_NVLINK.look(with_gpus(empty_machine(), {}, {"links": down}))
 
     assert result.says == "GPU 1 (0000:2a:00.0) has 17 active links, others of its model 18"
 
@@ -166,21 +165,21 @@ def test_a_gpu_with_fewer_links_than_its_like_is_named() -> None:
 def test_gpus_of_another_model_may_have_fewer_links() -> None:
     few = {"name": "NVIDIA A100-PCIE-40GB", "links": (link(),)}
 
-    assert gpu_nvlink.CHECK.look(with_gpus(empty_machine(), few)).status is Status.OK
+    assert GPU_NVLINK.look(with_gpus(empty_machine(), few)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("environ", "status"),
     [
-        ({"SLURM_GPUS_ON_NODE": "8"}, Status.BAD),
-        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, Status.BAD),
-        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"}, Status.OK),
-        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, Status.OK),
-        ({"LOCAL_WORLD_SIZE": "8"}, Status.OK),
+        ({"SLURM_GPUS_ON_NODE": "8"}, CheckStatus.BAD),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, CheckStatus.BAD),
+        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"}, CheckStatus.OK),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, CheckStatus.OK),
+        ({"LOCAL_WORLD_SIZE": "8"}, CheckStatus.OK),
     ],
 )
-def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, str], status: Status) -> None:
-    result = gpu_present.CHECK.look(with_environ(with_gpus(empty_machine()), environ))
+def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, str], status: CheckStatus) -> None:
+    result = GPU_PRESENT.look(with_environ(with_gpus(empty_machine()), environ))
 
     assert result.status is status
 
@@ -188,18 +187,18 @@ def test_fewer_gpus_than_the_environment_speaks_of_are_bad(environ: dict[str, st
 def test_a_driver_that_does_not_answer_is_bad_and_leaves_the_other_checks_undecided() -> None:
     stuck = without_nvml(machine("pci_h100.json"), DriverStuck("NVML gave no answer: it did not answer in 10 s"))
 
-    assert gpu_present.CHECK.look(stuck).status is Status.BAD
-    assert gpu_ecc.CHECK.look(stuck).status is Status.SKIPPED
+    assert GPU_PRESENT.look(stuck).status is CheckStatus.BAD
+    assert GPU_ECC.look(stuck).status is CheckStatus.SKIPPED
 
 
 def test_a_reader_that_fails_where_there_is_no_gpu_speaks_against_nothing() -> None:
     stuck = without_nvml(machine("pci_vm.json"), DriverStuck("NVML gave no answer: it did not answer in 10 s"))
 
-    assert gpu_present.CHECK.look(stuck).status is Status.SKIPPED
+    assert GPU_PRESENT.look(stuck).status is CheckStatus.SKIPPED
 
 
 def test_a_job_that_was_given_gpus_where_no_driver_is_loaded_is_bad() -> None:
-    nothing = without_nvml(machine("pci_vm.json"), NoAnswer("no NVIDIA driver is loaded here"))
+    nothing = without_nvml(machine("pci_vm.json"), Unanswered("no NVIDIA driver is loaded here"))
 
-    assert gpu_present.CHECK.look(with_environ(nothing, {"SLURM_GPUS_ON_NODE": "8"})).status is Status.BAD
-    assert gpu_present.CHECK.look(nothing).status is Status.SKIPPED
+    assert GPU_PRESENT.look(with_environ(nothing, {"SLURM_GPUS_ON_NODE": "8"})).status is CheckStatus.BAD
+    assert GPU_PRESENT.look(nothing).status is CheckStatus.SKIPPED

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import machine, text_of
-from forkpoint.doctor.check import Status
-from forkpoint.doctor.checks import cgroup_cpu, cgroup_memory, cgroup_pids, dump_space, limits, shared_memory
+from forkpoint.doctor.check import CheckStatus
+from forkpoint.doctor.checks.limits import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS, LIMITS, SHARED_MEMORY
+from forkpoint.doctor.checks.recorder import DUMP_SPACE
 from forkpoint.doctor.overlay import (
     empty_machine,
     with_disk,
@@ -46,18 +47,18 @@ def with_file_in_shm(system: System, name: str, users: Sequence[str | None]) -> 
 @pytest.mark.parametrize(
     ("total", "free", "status"),
     [
-        (64 << 20, 64 << 20, Status.BAD),
-        (16 * GIB, GIB - 1, Status.BAD),
-        (16 * GIB, GIB, Status.OK),
-        (65 << 20, 65 << 20, Status.BAD),
+        (64 << 20, 64 << 20, CheckStatus.BAD),
+        (16 * GIB, GIB - 1, CheckStatus.BAD),
+        (16 * GIB, GIB, CheckStatus.OK),
+        (65 << 20, 65 << 20, CheckStatus.BAD),
     ],
 )
-def test_shared_memory_needs_a_gigabyte(total: int, free: int, status: Status) -> None:
-    assert shared_memory.CHECK.look(shared(total, free)).status is status
+def test_shared_memory_needs_a_gigabyte(total: int, free: int, status: CheckStatus) -> None:
+    assert SHARED_MEMORY.look(shared(total, free)).status is status
 
 
 def test_dockers_own_size_is_named_with_the_option_that_changes_it() -> None:
-    result = shared_memory.CHECK.look(shared(64 << 20, 64 << 20))
+    result = SHARED_MEMORY.look(shared(64 << 20, 64 << 20))
 
     assert "64 MiB" in result.says
     assert result.fix
@@ -65,15 +66,15 @@ def test_dockers_own_size_is_named_with_the_option_that_changes_it() -> None:
 
 
 def test_a_machine_without_shared_memory_is_skipped() -> None:
-    assert shared_memory.CHECK.look(empty_machine()).status is Status.SKIPPED
+    assert SHARED_MEMORY.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
 def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them() -> None:
     system = with_file_in_shm(shared(16 * GIB, 1), "nccl-WU88OE", ["7f00-7f01 rw-s 0 00:19 7 /dev/shm/nccl-other\n"])
 
-    result = shared_memory.CHECK.look(system)
+    result = SHARED_MEMORY.look(system)
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert "nccl-WU88OE (9 MiB, user 1000)" in result.says
     assert result.fix
     assert "fuser" in result.fix
@@ -90,7 +91,7 @@ def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them(
     ids=["still mapped", "not every process can be seen", "not ours"],
 )
 def test_a_file_that_may_be_in_use_is_no_leftover(name: str, users: list[str | None]) -> None:
-    assert name not in shared_memory.CHECK.look(with_file_in_shm(shared(16 * GIB, GIB), name, users)).says
+    assert name not in SHARED_MEMORY.look(with_file_in_shm(shared(16 * GIB, GIB), name, users)).says
 
 
 def limited(**changes: str) -> System:
@@ -106,40 +107,40 @@ RDMA = {"/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"}
 
 
 def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
-    result = limits.CHECK.look(with_files(limited(), RDMA))
+    result = LIMITS.look(with_files(limited(), RDMA))
 
-    assert limits.CHECK.look(limited()).status is Status.OK
-    assert (result.status, result.says.split(",")[0]) == (Status.BAD, "only 8192 kB may be locked")
-    assert limits.CHECK.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is Status.OK
+    assert LIMITS.look(limited()).status is CheckStatus.OK
+    assert (result.status, result.says.split(",")[0]) == (CheckStatus.BAD, "only 8192 kB may be locked")
+    assert LIMITS.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("files", "environ", "status"),
     [
-        ("1024", {}, Status.BAD),
-        ("1025", {}, Status.OK),
-        ("unlimited", {"WORLD_SIZE": "100000"}, Status.OK),
-        ("20000", {"WORLD_SIZE": "10000"}, Status.OK),
-        ("20000", {"WORLD_SIZE": "10001"}, Status.BAD),
+        ("1024", {}, CheckStatus.BAD),
+        ("1025", {}, CheckStatus.OK),
+        ("unlimited", {"WORLD_SIZE": "100000"}, CheckStatus.OK),
+        ("20000", {"WORLD_SIZE": "10000"}, CheckStatus.OK),
+        ("20000", {"WORLD_SIZE": "10001"}, CheckStatus.BAD),
     ],
 )
-def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], status: Status) -> None:
-    assert limits.CHECK.look(with_environ(limited(open_files=files), environ)).status is status
+def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], status: CheckStatus) -> None:
+    assert LIMITS.look(with_environ(limited(open_files=files), environ)).status is status
 
 
 @pytest.mark.parametrize(
     ("stack", "nccl", "status"),
     [
-        ("unlimited", "2.27.5", Status.BAD),
-        ("unlimited", "2.28.3", Status.OK),
-        ("unlimited", None, Status.OK),
-        ("8388608", "2.27.5", Status.OK),
+        ("unlimited", "2.27.5", CheckStatus.BAD),
+        ("unlimited", "2.28.3", CheckStatus.OK),
+        ("unlimited", None, CheckStatus.OK),
+        ("8388608", "2.27.5", CheckStatus.OK),
     ],
 )
-def test_an_unlimited_stack_is_bad_for_older_nccl(stack: str, nccl: str | None, status: Status) -> None:
+def test_an_unlimited_stack_is_bad_for_older_nccl(stack: str, nccl: str | None, status: CheckStatus) -> None:
     system = with_packages(limited(stack_size=stack), {"nvidia-nccl-cu12": nccl, "nvidia-nccl-cu13": None})
 
-    assert limits.CHECK.look(system).status is status
+    assert LIMITS.look(system).status is status
 
 
 def test_limits_of_the_job_are_read_where_one_is_named() -> None:
@@ -147,8 +148,8 @@ def test_limits_of_the_job_are_read_where_one_is_named() -> None:
         limited(), {"/proc/77/limits": "Max open files            256                  256     files\n"}
     )
 
-    assert limits.CHECK.look(replace(system, job=77)).status is Status.BAD
-    assert limits.CHECK.look(replace(system, job=78)).status is Status.SKIPPED
+    assert LIMITS.look(replace(system, job=77)).status is CheckStatus.BAD
+    assert LIMITS.look(replace(system, job=78)).status is CheckStatus.SKIPPED
 
 
 def newer_memory(kills: int, **texts: str) -> System:
@@ -170,10 +171,10 @@ def older_memory(kills: int) -> System:
 
 @pytest.mark.parametrize("made", [newer_memory, older_memory])
 def test_a_kill_for_memory_in_the_jobs_group_is_bad(made: object) -> None:
-    sound, killed = cgroup_memory.CHECK.look(made(0)), cgroup_memory.CHECK.look(made(2))
+    sound, killed = CGROUP_MEMORY.look(made(0)), CGROUP_MEMORY.look(made(2))
 
-    assert (sound.status, sound.says) == (Status.OK, "nothing was killed for memory; 3.0 GiB used, limit 64.0 GiB")
-    assert killed.status is Status.BAD
+    assert (sound.status, sound.says) == (CheckStatus.OK, "nothing was killed for memory; 3.0 GiB used, limit 64.0 GiB")
+    assert killed.status is CheckStatus.BAD
     assert "killed 2 processes" in killed.says
 
 
@@ -181,7 +182,7 @@ def test_the_largest_number_of_older_groups_is_no_limit() -> None:
     folder = f"{TOP}/memory/job:7"
     files = {f"{folder}/memory.usage_in_bytes": "0\n", f"{folder}/memory.limit_in_bytes": "9223372036854771712\n"}
 
-    assert ("memory limit", "none") in cgroup_memory.CHECK.look(machine(texts={**OLDER, **files})).details
+    assert ("memory limit", "none") in CGROUP_MEMORY.look(machine(texts={**OLDER, **files})).details
 
 
 def test_a_container_sees_its_group_as_the_top() -> None:
@@ -190,21 +191,21 @@ def test_a_container_sees_its_group_as_the_top() -> None:
     inside = machine(texts={"/proc/self/cgroup": "0::/\n", **files})
     outside_path = machine(texts={"/proc/self/cgroup": "0::/kubepods/pod7\n", **files})
 
-    assert cgroup_memory.CHECK.look(inside).status is Status.BAD
-    assert cgroup_memory.CHECK.look(outside_path).status is Status.BAD
+    assert CGROUP_MEMORY.look(inside).status is CheckStatus.BAD
+    assert CGROUP_MEMORY.look(outside_path).status is CheckStatus.BAD
 
 
-@pytest.mark.parametrize("check", [cgroup_memory, cgroup_pids, cgroup_cpu])
+@pytest.mark.parametrize("check", [CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU])
 def test_a_machine_without_control_groups_is_skipped(check: object) -> None:
-    assert check.CHECK.look(empty_machine()).status is Status.SKIPPED
+    assert check.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(("refused", "status"), [(0, Status.OK), (3, Status.BAD)])
+@pytest.mark.parametrize(("refused", "status"), [(0, CheckStatus.OK), (3, CheckStatus.BAD)])
 @pytest.mark.parametrize(
     ("where", "folder"), [(SLURM, OWN), (SLURM, ABOVE), (OLDER, f"{TOP}/pids/job:7")], ids=["own", "above", "older"]
 )
 def test_a_refused_process_is_bad_wherever_the_limit_stands(
-    where: dict[str, str], folder: str, refused: int, status: Status
+    where: dict[str, str], folder: str, refused: int, status: CheckStatus
 ) -> None:
     files = {
         f"{folder}/pids.current": "9\n",
@@ -212,7 +213,7 @@ def test_a_refused_process_is_bad_wherever_the_limit_stands(
         f"{folder}/pids.events": f"max {refused}\n",
     }
 
-    assert cgroup_pids.CHECK.look(machine(texts={**where, **files})).status is status
+    assert CGROUP_PIDS.look(machine(texts={**where, **files})).status is status
 
 
 def cpus(quota: str = "max 100000\n", allowed: str = "0-7", later: dict[str, str] | None = None) -> System:
@@ -244,43 +245,43 @@ def job(
 @pytest.mark.parametrize(
     ("quota", "allowed", "ranks", "loaders", "status"),
     [
-        ("max 100000\n", "0-7", 2, 3, Status.OK),
-        ("max 100000\n", "0-7", 2, 4, Status.BAD),
-        ("max 100000\n", "0-3,8-9", 2, 3, Status.BAD),
-        ("250000 100000\n", "0-7", 3, 0, Status.OK),
-        ("250000 100000\n", "0-7", 4, 0, Status.BAD),
+        ("max 100000\n", "0-7", 2, 3, CheckStatus.OK),
+        ("max 100000\n", "0-7", 2, 4, CheckStatus.BAD),
+        ("max 100000\n", "0-3,8-9", 2, 3, CheckStatus.BAD),
+        ("250000 100000\n", "0-7", 3, 0, CheckStatus.OK),
+        ("250000 100000\n", "0-7", 4, 0, CheckStatus.BAD),
     ],
 )
 def test_ranks_and_loader_workers_need_a_cpu_each(
-    quota: str, allowed: str, ranks: int, loaders: int, status: Status
+    quota: str, allowed: str, ranks: int, loaders: int, status: CheckStatus
 ) -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(quota, allowed), ranks, loaders)).status is status
+    assert CGROUP_CPU.look(job(cpus(quota, allowed), ranks, loaders)).status is status
 
 
 def test_children_that_compile_do_not_count() -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is Status.OK
+    assert CGROUP_CPU.look(job(cpus(), 2, 30, name="pt_compile_wrk")).status is CheckStatus.OK
 
 
 def test_ranks_of_other_jobs_have_cpus_of_their_own() -> None:
-    assert cgroup_cpu.CHECK.look(job(cpus(), 9, 0)).status is Status.BAD
-    assert cgroup_cpu.CHECK.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is Status.SKIPPED
+    assert CGROUP_CPU.look(job(cpus(), 9, 0)).status is CheckStatus.BAD
+    assert CGROUP_CPU.look(job(cpus(), 9, 0, group="0::/job_8\n")).status is CheckStatus.SKIPPED
 
 
 def test_cpus_of_all_ranks_count_where_each_is_bound_to_some() -> None:
     system = job(cpus(allowed="0-1"), 2, 1, allowed="0-1")
     bound = with_files(system, {"/proc/1001/status": "Cpus_allowed_list:\t2-3\n"})
 
-    assert cgroup_cpu.CHECK.look(system).says == "4 ranks and loader workers share 2 CPUs"
-    assert cgroup_cpu.CHECK.look(bound).says == "4 ranks and loader workers, 4 CPUs"
+    assert CGROUP_CPU.look(system).says == "4 ranks and loader workers share 2 CPUs"
+    assert CGROUP_CPU.look(bound).says == "4 ranks and loader workers, 4 CPUs"
 
 
 def test_a_job_that_its_quota_holds_back_is_bad() -> None:
     held = {f"{OWN}/cpu.stat": "usage_usec 9\nnr_periods 20\nnr_throttled 9\n"}
 
-    result = cgroup_cpu.CHECK.look(job(cpus("400000 100000\n", later=held), 2, 0))
+    result = CGROUP_CPU.look(job(cpus("400000 100000\n", later=held), 2, 0))
 
-    assert (result.status, result.says) == (Status.BAD, "the CPU quota held the job back 5 times in 1 s")
-    assert cgroup_cpu.CHECK.look(job(cpus("400000 100000\n"), 2, 0)).status is Status.OK
+    assert (result.status, result.says) == (CheckStatus.BAD, "the CPU quota held the job back 5 times in 1 s")
+    assert CGROUP_CPU.look(job(cpus("400000 100000\n"), 2, 0)).status is CheckStatus.OK
 
 
 def test_the_older_quota_counts_as_the_newer() -> None:
@@ -288,16 +289,20 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     none = {**files, f"{TOP}/cpu/job:7/cpu.cfs_quota_us": "-1\n"}
     status = {"/proc/self/status": "Cpus_allowed_list:\t0-7\n"}
 
-    assert cgroup_cpu.CHECK.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is Status.BAD
-    assert cgroup_cpu.CHECK.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is Status.OK
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **files}), 4, 0)).status is CheckStatus.BAD
+    assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("environ", "status"),
-    [({}, Status.SKIPPED), ({"LOCAL_WORLD_SIZE": "8"}, Status.OK), ({"LOCAL_WORLD_SIZE": "9"}, Status.BAD)],
+    [
+        ({}, CheckStatus.SKIPPED),
+        ({"LOCAL_WORLD_SIZE": "8"}, CheckStatus.OK),
+        ({"LOCAL_WORLD_SIZE": "9"}, CheckStatus.BAD),
+    ],
 )
-def test_before_a_job_runs_its_number_of_ranks_is_compared(environ: dict[str, str], status: Status) -> None:
-    result = cgroup_cpu.CHECK.look(with_environ(cpus(), environ))
+def test_before_a_job_runs_its_number_of_ranks_is_compared(environ: dict[str, str], status: CheckStatus) -> None:
+    result = CGROUP_CPU.look(with_environ(cpus(), environ))
 
     assert result.status is status
     assert result.details == (("CPUs", "8"),)
@@ -312,15 +317,15 @@ def dumps(free: int, inodes_free: int = 100, **environ: str) -> System:
 @pytest.mark.parametrize(
     ("system", "status"),
     [
-        (dumps(160_000_000), Status.OK),
-        (dumps(159_999_999), Status.BAD),
-        (dumps(20_000_000, LOCAL_WORLD_SIZE="1"), Status.OK),
-        (dumps(GIB, inodes_free=7), Status.BAD),
-        (dumps(GIB, TORCH_FR_BUFFER_SIZE="0"), Status.SKIPPED),
-        (with_environ(dumps(GIB), {"TORCH_FR_DUMP_TEMP_FILE": "/elsewhere/rank_"}), Status.SKIPPED),
-        (with_packages(dumps(GIB), {"torch": None}), Status.SKIPPED),
+        (dumps(160_000_000), CheckStatus.OK),
+        (dumps(159_999_999), CheckStatus.BAD),
+        (dumps(20_000_000, LOCAL_WORLD_SIZE="1"), CheckStatus.OK),
+        (dumps(GIB, inodes_free=7), CheckStatus.BAD),
+        (dumps(GIB, TORCH_FR_BUFFER_SIZE="0"), CheckStatus.SKIPPED),
+        (with_environ(dumps(GIB), {"TORCH_FR_DUMP_TEMP_FILE": "/elsewhere/rank_"}), CheckStatus.SKIPPED),
+        (with_packages(dumps(GIB), {"torch": None}), CheckStatus.SKIPPED),
     ],
     ids=["fits", "does not fit", "one rank", "no inodes", "recorder off", "no such disk", "no torch"],
 )
-def test_dumps_of_all_ranks_need_room(system: System, status: Status) -> None:
-    assert dump_space.CHECK.look(system).status is status
+def test_dumps_of_all_ranks_need_room(system: System, status: CheckStatus) -> None:
+    assert DUMP_SPACE.look(system).status is status

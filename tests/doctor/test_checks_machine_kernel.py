@@ -3,69 +3,70 @@
 import pytest
 
 from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
-from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks import adapter_messages, kernel_stalls, machine_checks, oom_kills, pcie_errors, xids
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
+from forkpoint.doctor.checks.links import PCIE_ERRORS
 from forkpoint.doctor.kernel_log import LOOK_BACK_S
 from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import NoAnswer, Ran, System
+from forkpoint.doctor.system import Ran, System, Unanswered
 
 H100 = machine("pci_h100.json")
 LOST = "NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 REFUSED = Ran(1, "", "dmesg: read kernel buffer failed: Operation not permitted\n")
-KERNEL_CHECKS = [module.CHECK for module in (adapter_messages, kernel_stalls, machine_checks, oom_kills, xids)]
+KERNEL_CHECKS = [ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS]
 BAD = [
-    (xids, LOST),
-    (xids, "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus."),
-    (xids, "NVRM: Xid (PCI:0000:9b:00): 119, pid=20, name=nvidia-smi, Timeout after 6s of waiting for RPC response!"),
-    (xids, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"),
-    (xids, "NVRM: Xid (PCI:0000:01:00): 999, something new"),
-    (xids, "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 20034, Fatal, Link 61 LTSSM Fault Up"),
-    (xids, "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"),
-    (pcie_errors, "pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0"),
-    (pcie_errors, "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer"),
-    (pcie_errors, "pcieport 0000:3a:00.0: AER: device recovery failed"),
-    (kernel_stalls, "INFO: task jfsmount:136986 blocked for more than 120 seconds."),
-    (kernel_stalls, "watchdog: BUG: soft lockup - CPU#0 stuck for 25s! [pt_data_pin:2273422]"),
-    (kernel_stalls, "nfs: server 7.247.192.16 not responding, timed out"),
-    (machine_checks, "mce: [Hardware Error]: Machine check events logged"),
-    (oom_kills, "Out of memory: Killed process 31631 (python3) total-vm:123456kB, anon-rss:98765kB"),
+    (XIDS, LOST),
+    (XIDS, "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus."),
+    (XIDS, "NVRM: Xid (PCI:0000:9b:00): 119, pid=20, name=nvidia-smi, Timeout after 6s of waiting for RPC response!"),
+    (XIDS, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"),
+    (XIDS, "NVRM: Xid (PCI:0000:01:00): 999, something new"),
+    (XIDS, "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 20034, Fatal, Link 61 LTSSM Fault Up"),
+    (XIDS, "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"),
+    (PCIE_ERRORS, "pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0"),
+    (PCIE_ERRORS, "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer"),
+    (PCIE_ERRORS, "pcieport 0000:3a:00.0: AER: device recovery failed"),
+    (KERNEL_STALLS, "INFO: task jfsmount:136986 blocked for more than 120 seconds."),
+    (KERNEL_STALLS, "watchdog: BUG: soft lockup - CPU#0 stuck for 25s! [pt_data_pin:2273422]"),
+    (KERNEL_STALLS, "nfs: server 7.247.192.16 not responding, timed out"),
+    (MACHINE_CHECKS, "mce: [Hardware Error]: Machine check events logged"),
+    (OOM_KILLS, "Out of memory: Killed process 31631 (python3) total-vm:123456kB, anon-rss:98765kB"),
     (
-        adapter_messages,
+        ADAPTER_MESSAGES,
         "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot",
     ),
-    (adapter_messages, "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN"),
+    (ADAPTER_MESSAGES, "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN"),
 ]
 NEAR = [
-    (xids, "NVRM: Xid (PCI:0000:38:00): 13, pid=9, name=python, Graphics SM Warp Exception: Out Of Range Address"),
+    (XIDS, "NVRM: Xid (PCI:0000:38:00): 13, pid=9, name=python, Graphics SM Warp Exception: Out Of Range Address"),
     (
-        xids,
+        XIDS,
         "NVRM: Xid (PCI:0000:08:00): 31, Ch 0000003b, intr 10000000. MMU Fault: ENGINE GRAPHICS HUBCLIENT_SCC faulted",
     ),
-    (xids, "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001"),
+    (XIDS, "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001"),
     (
-        xids,
+        XIDS,
         "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping, reset gpu to activate.",
     ),
-    (xids, "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 61 egress non-posted PRIV error (First)"),
-    (pcie_errors, "pcieport 0000:00:03.0: AER: Corrected error received: 0000:00:03.0"),
-    (pcie_errors, "pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)"),
-    (machine_checks, "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0"),
-    (oom_kills, "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"),
-    (adapter_messages, "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE"),
+    (XIDS, "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 61 egress non-posted PRIV error (First)"),
+    (PCIE_ERRORS, "pcieport 0000:00:03.0: AER: Corrected error received: 0000:00:03.0"),
+    (PCIE_ERRORS, "pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)"),
+    (MACHINE_CHECKS, "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0"),
+    (OOM_KILLS, "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"),
+    (ADAPTER_MESSAGES, "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE"),
 ]
 
 
 @pytest.mark.parametrize(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
 def test_such_a_line_is_bad(check: object, line: str) -> None:
-    result = check.CHECK.look(with_kernel_log(H100, line))
+    result = check.look(with_kernel_log(H100, line))
 
-    assert result.status is Status.BAD
+    assert result.status is CheckStatus.BAD
     assert result.fix
 
 
 @pytest.mark.parametrize(("check", "line"), NEAR, ids=[line[:60] for _, line in NEAR])
 def test_such_a_line_does_not_speak_against_the_node(check: object, line: str) -> None:
-    assert check.CHECK.look(with_kernel_log(H100, line)).status is Status.OK
+    assert check.look(with_kernel_log(H100, line)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
@@ -74,27 +75,29 @@ def test_a_line_older_than_a_day_is_not_judged(check: object, line: str) -> None
     today = with_files(old, {"/proc/uptime": f"{37_046.54 - 30_000 + LOOK_BACK_S - 1} 0\n"})
     later = with_files(old, {"/proc/uptime": f"{37_046.54 - 30_000 + LOOK_BACK_S + 2} 0\n"})
 
-    assert check.CHECK.look(today).status is Status.BAD
-    assert check.CHECK.look(later).status is Status.OK
+    assert check.look(today).status is CheckStatus.BAD
+    assert check.look(later).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
 def test_a_sound_machine_is_ok(check: Check) -> None:
-    assert check.look(with_kernel_log(H100)).status is Status.OK
+    assert check.look(with_kernel_log(H100)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("outputs", [{}, {"dmesg": REFUSED}, {"dmesg": Ran(0, ""), "journalctl": Ran(0, "")}])
-def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(check: Check, outputs: dict[str, Ran | NoAnswer]) -> None:
+def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(
+    check: Check, outputs: dict[str, Ran | Unanswered]
+) -> None:
     result = check.look(with_outputs(H100, outputs))
 
-    assert result.status is Status.SKIPPED
+    assert result.status is CheckStatus.SKIPPED
     assert result.fix
     assert "root" in result.fix
 
 
 def test_why_the_log_cannot_be_read_is_told_of_every_program_that_was_asked() -> None:
-    result = xids.CHECK.look(with_outputs(H100, {"dmesg": REFUSED}))
+    result = XIDS.look(with_outputs(H100, {"dmesg": REFUSED}))
 
     assert "dmesg: read kernel buffer failed: Operation not permitted" in result.says
     assert "journalctl is not installed" in result.says
@@ -104,25 +107,25 @@ def test_the_journal_is_read_where_dmesg_is_refused() -> None:
     journal = f"[36990.123456] node-7 kernel: {LOST}\n"
     system = with_outputs(with_files(H100, {"/proc/uptime": UPTIME}), {"dmesg": REFUSED, "journalctl": Ran(0, journal)})
 
-    assert xids.CHECK.look(system).status is Status.BAD
+    assert XIDS.look(system).status is CheckStatus.BAD
 
 
 def virtual(*lines: str) -> System:
     return with_kernel_log(machine("pci_vm.json"), *lines)
 
 
-@pytest.mark.parametrize("check", [xids, adapter_messages, pcie_errors])
+@pytest.mark.parametrize("check", [XIDS, ADAPTER_MESSAGES, PCIE_ERRORS])
 def test_a_machine_without_the_hardware_is_skipped_and_not_ok(check: object) -> None:
-    assert check.CHECK.look(virtual()).status is Status.SKIPPED
+    assert check.look(virtual()).status is CheckStatus.SKIPPED
 
 
 def test_an_xid_counts_where_sysfs_shows_no_gpu() -> None:
     """A container may hide the bus and still show the kernel's log."""
-    assert xids.CHECK.look(virtual(LOST)).status is Status.BAD
+    assert XIDS.look(virtual(LOST)).status is CheckStatus.BAD
 
 
 def test_an_xid_says_what_it_means_and_what_to_do() -> None:
-    result = xids.CHECK.look(with_kernel_log(H100, LOST))
+    result = XIDS.look(with_kernel_log(H100, LOST))
 
     assert result.says == "Xid 79 on 0000:05:00.0 (the GPU has fallen off the bus)"
     assert result.fix
@@ -134,7 +137,7 @@ def test_of_one_incident_the_first_event_is_told_and_what_follows_is_not() -> No
         "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
     )
 
-    result = xids.CHECK.look(with_kernel_log(H100, LOST, follow))
+    result = XIDS.look(with_kernel_log(H100, LOST, follow))
 
     assert result.says == "Xid 79 on 0000:05:00.0 (the GPU has fallen off the bus)"
 
@@ -142,14 +145,14 @@ def test_of_one_incident_the_first_event_is_told_and_what_follows_is_not() -> No
 def test_an_application_error_is_named_though_it_is_ok() -> None:
     line = "NVRM: Xid (PCI:0000:38:00): 31, Ch 0000003b, intr 10000000. MMU Fault"
 
-    assert "Xid 31 on 0000:38:00.0" in xids.CHECK.look(with_kernel_log(H100, line)).says
+    assert "Xid 31 on 0000:38:00.0" in XIDS.look(with_kernel_log(H100, line)).says
 
 
 def test_a_file_server_that_answers_again_is_ok() -> None:
     silent, back = "nfs: server 10.0.0.9 not responding, still trying", "nfs: server 10.0.0.9 OK"
 
-    assert kernel_stalls.CHECK.look(with_kernel_log(H100, silent, back)).status is Status.OK
-    assert kernel_stalls.CHECK.look(with_kernel_log(H100, back, silent)).status is Status.BAD
+    assert KERNEL_STALLS.look(with_kernel_log(H100, silent, back)).status is CheckStatus.OK
+    assert KERNEL_STALLS.look(with_kernel_log(H100, back, silent)).status is CheckStatus.BAD
 
 
 def test_a_link_is_judged_by_its_last_state() -> None:
@@ -157,14 +160,14 @@ def test_a_link_is_judged_by_its_last_state() -> None:
     up = "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE"
     another = "mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link ACTIVE"
 
-    assert adapter_messages.CHECK.look(with_kernel_log(H100, down, up)).status is Status.OK
-    assert adapter_messages.CHECK.look(with_kernel_log(H100, down, another)).status is Status.BAD
+    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, up)).status is CheckStatus.OK
+    assert ADAPTER_MESSAGES.look(with_kernel_log(H100, down, another)).status is CheckStatus.BAD
 
 
 def test_many_messages_are_cut_short_and_counted() -> None:
     lines = [f"INFO: task python:{pid} blocked for more than 120 seconds." for pid in range(100, 110)]
 
-    result = kernel_stalls.CHECK.look(with_kernel_log(H100, *lines))
+    result = KERNEL_STALLS.look(with_kernel_log(H100, *lines))
 
     assert "python:109" in result.says
     assert result.says.endswith("(and 7 more)")
@@ -176,18 +179,18 @@ def test_counters_of_pcie_errors_are_judged_by_what_is_added() -> None:
     still = with_kernel_log(machine("pci_h100.json", texts={file: old}, later={file: old}))
     moving = with_kernel_log(machine("pci_h100.json", texts={file: old}, later={file: old.replace("12", "13")}))
 
-    assert pcie_errors.CHECK.look(still).status is Status.OK
-    result = pcie_errors.CHECK.look(moving)
-    assert (result.status, result.says) == (Status.BAD, "GPU 0000:18:00.0: 1 non-fatal errors in 1 s")
+    assert PCIE_ERRORS.look(still).status is CheckStatus.OK
+    result = PCIE_ERRORS.look(moving)
+    assert (result.status, result.says) == (CheckStatus.BAD, "GPU 0000:18:00.0: 1 non-fatal errors in 1 s")
     assert ("count GPU 0000:18:00.0 non-fatal", "13") in result.details
 
 
 def test_pcie_counters_count_where_the_log_cannot_be_read() -> None:
-    result = pcie_errors.CHECK.look(H100)
+    result = PCIE_ERRORS.look(H100)
 
-    assert result.status is Status.OK
+    assert result.status is CheckStatus.OK
     assert "cannot be read" in result.says
-    assert pcie_errors.CHECK.look(empty_machine()).status is Status.SKIPPED
+    assert PCIE_ERRORS.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
 def test_the_recorded_log_of_a_sound_machine_has_lines() -> None:

@@ -6,40 +6,37 @@ from dataclasses import replace
 import pytest
 
 from doctor.settings_samples import with_torch_and
-from forkpoint.doctor.check import Status
-from forkpoint.doctor.checks import (
-    async_error_handling,
-    recorder_buffer,
-    recorder_dump,
-    recorder_on,
-    recorder_path,
-    recorder_path_survives,
-    recorder_path_unique,
-    recorder_timing,
-    timeouts,
-    unknown_variables,
-    variable_values,
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.checks.recorder import (
+    RECORDER_BUFFER,
+    RECORDER_DUMP,
+    RECORDER_ON,
+    RECORDER_PATH,
+    RECORDER_PATH_SURVIVES,
+    RECORDER_PATH_UNIQUE,
+    RECORDER_TIMING,
 )
+from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_facts, with_files, with_processes
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
 
-OK, BAD, SKIPPED = Status.OK, Status.BAD, Status.SKIPPED
-BY_RELEASE = (recorder_on, recorder_buffer, recorder_dump, recorder_path, recorder_path_unique, recorder_path_survives)
+OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
+BY_RELEASE = (RECORDER_ON, RECORDER_BUFFER, RECORDER_DUMP, RECORDER_PATH, RECORDER_PATH_UNIQUE, RECORDER_PATH_SURVIVES)
 FOLDER = FileFacts(4096, 1000, 0.0, is_folder=True)
 UID = "6f3a2b1c-77aa-4c1e-9f5e-0d2c1b8e4a10"
 
 
-@pytest.mark.parametrize("module", [*BY_RELEASE, recorder_timing, async_error_handling, timeouts])
-def test_without_torch_nothing_that_depends_on_its_release_is_judged(module) -> None:
-    result = module.CHECK.look(empty_machine())
+@pytest.mark.parametrize("check", [*BY_RELEASE, RECORDER_TIMING, ASYNC_ERROR_HANDLING, TIMEOUTS])
+def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Check) -> None:
+    result = check.look(empty_machine())
 
     assert (result.status, result.says) == (SKIPPED, "no torch was found to judge by")
     assert "--job PID" in result.fix
 
 
-@pytest.mark.parametrize("module", BY_RELEASE)
-def test_a_release_without_a_recorder_is_not_blamed_for_it(module) -> None:
-    result = module.CHECK.look(with_torch_and("2.1.2", {}))
+@pytest.mark.parametrize("check", BY_RELEASE)
+def test_a_release_without_a_recorder_is_not_blamed_for_it(check: Check) -> None:
+    result = check.look(with_torch_and("2.1.2", {}))
 
     assert (result.status, result.says) == (SKIPPED, "torch 2.1 has no flight recorder; the first one is in 2.2")
 
@@ -65,15 +62,15 @@ def test_a_release_without_a_recorder_is_not_blamed_for_it(module) -> None:
     ],
 )
 def test_the_recorder_is_on_or_off_as_this_release_reads_it(
-    version: str, environ: Mapping[str, str], status: Status, says: str
+    version: str, environ: Mapping[str, str], status: CheckStatus, says: str
 ) -> None:
-    result = recorder_on.CHECK.look(with_torch_and(version, environ))
+    result = RECORDER_ON.look(with_torch_and(version, environ))
 
     assert (result.status, result.says) == (status, says)
 
 
 def test_the_fix_names_what_this_release_reads() -> None:
-    old, new = (recorder_on.CHECK.look(with_torch_and(version, {})).fix for version in ("2.7.0", "2.8.0"))
+    old, new = (RECORDER_ON.look(with_torch_and(version, {})).fix for version in ("2.7.0", "2.8.0"))
 
     assert old == "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000"
     assert new == "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000"
@@ -83,12 +80,12 @@ def test_the_fix_names_what_this_release_reads() -> None:
     ("size", "status"),
     [("2097152", BAD), ("100001", BAD), ("100000", OK), ("20000", OK), ("100", OK), ("99", BAD), ("0", SKIPPED)],
 )
-def test_a_buffer_is_too_large_too_small_or_right(size: str, status: Status) -> None:
-    assert recorder_buffer.CHECK.look(with_torch_and("2.13.0", {"TORCH_FR_BUFFER_SIZE": size})).status is status
+def test_a_buffer_is_too_large_too_small_or_right(size: str, status: CheckStatus) -> None:
+    assert RECORDER_BUFFER.look(with_torch_and("2.13.0", {"TORCH_FR_BUFFER_SIZE": size})).status is status
 
 
 def test_a_size_in_bytes_is_told_as_memory() -> None:
-    result = recorder_buffer.CHECK.look(with_torch_and("2.13.0", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2097152"}))
+    result = RECORDER_BUFFER.look(with_torch_and("2.13.0", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2097152"}))
 
     assert "2097152 entries, not bytes: about 1638 MiB per rank" in result.says
     assert "TORCH_NCCL_TRACE_BUFFER_SIZE=2000" in result.fix
@@ -115,8 +112,10 @@ def test_a_size_in_bytes_is_told_as_memory() -> None:
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, OK, "leaves a dump"),
     ],
 )
-def test_a_timeout_leaves_a_dump_or_not(version: str, environ: Mapping[str, str], status: Status, word: str) -> None:
-    result = recorder_dump.CHECK.look(with_torch_and(version, environ))
+def test_a_timeout_leaves_a_dump_or_not(
+    version: str, environ: Mapping[str, str], status: CheckStatus, word: str
+) -> None:
+    result = RECORDER_DUMP.look(with_torch_and(version, environ))
 
     assert result.status is status
     assert word in result.says
@@ -129,7 +128,7 @@ def with_prefix(prefix: str, *, writable: bool = True, there: bool = True) -> Sy
 
 
 def test_a_folder_that_can_be_written_is_ok() -> None:
-    result = recorder_path.CHECK.look(with_prefix("/shared/4711/rank_"))
+    result = RECORDER_PATH.look(with_prefix("/shared/4711/rank_"))
 
     assert (result.status, result.says) == (OK, "dumps go to /shared/4711/rank_RANK, by TORCH_FR_DUMP_TEMP_FILE")
 
@@ -139,11 +138,11 @@ def test_a_folder_that_can_be_written_is_ok() -> None:
     [
         (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 is not there (TORCH_FR_DUMP_TEMP_FILE)"),
         (with_prefix("/shared/4711/rank_", writable=False), "/shared/4711 may not be written"),
-        (with_prefix("dumps/rank_"), "no absolute path"),
+        (with_prefix("dumps/rank_"), "not an absolute path"),
     ],
 )
 def test_a_dump_that_could_not_be_written_is_bad(machine: System, says: str) -> None:
-    result = recorder_path.CHECK.look(machine)
+    result = RECORDER_PATH.look(machine)
 
     assert result.status is BAD
     assert says in result.says
@@ -152,8 +151,8 @@ def test_a_dump_that_could_not_be_written_is_bad(machine: System, says: str) -> 
 def test_the_folder_of_the_default_need_not_be_there_as_torch_makes_it() -> None:
     machine = replace(with_torch_and("2.13.0", {}), may_write=lambda path: path == "/home/ada")
 
-    assert recorder_path.CHECK.look(machine).status is OK
-    assert recorder_path.CHECK.look(replace(machine, may_write=lambda _path: False)).status is BAD
+    assert RECORDER_PATH.look(machine).status is OK
+    assert RECORDER_PATH.look(replace(machine, may_write=lambda _path: False)).status is BAD
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_the_folder_of_the_default_need_not_be_there_as_torch_makes_it() -> None
     ],
 )
 def test_the_default_moves_with_the_release_and_is_nobodys_own(version: str, prefix: str) -> None:
-    result = recorder_path_unique.CHECK.look(with_torch_and(version, {"XDG_CACHE_HOME": "/scratch"}))
+    result = RECORDER_PATH_UNIQUE.look(with_torch_and(version, {"XDG_CACHE_HOME": "/scratch"}))
 
     assert result.status is BAD
     assert result.says.startswith(f"{prefix}RANK, torch's default")
@@ -184,28 +183,30 @@ def test_the_default_moves_with_the_release_and_is_nobodys_own(version: str, pre
         ("/shared/81/rank_3", {"SLURM_JOB_ID": "81", "TORCH_FR_DUMP_DYNAMIC_FILE_NAME": "1", "RANK": "3"}, OK),
     ],
 )
-def test_a_prefix_is_the_jobs_own_if_it_names_the_job(prefix: str, environ: Mapping[str, str], status: Status) -> None:
+def test_a_prefix_is_the_jobs_own_if_it_names_the_job(
+    prefix: str, environ: Mapping[str, str], status: CheckStatus
+) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": prefix, **environ})
 
-    assert recorder_path_unique.CHECK.look(machine).status is status
+    assert RECORDER_PATH_UNIQUE.look(machine).status is status
 
 
 @pytest.mark.parametrize(("root", "status"), [(f"/volume/{UID}", OK), ("/volume", BAD)])
-def test_a_folder_that_kubernetes_mounts_per_pod_is_its_own(root: str, status: Status) -> None:
+def test_a_folder_that_kubernetes_mounts_per_pod_is_its_own(root: str, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/rank_", "POD_UID": UID})
     mounted = with_files(machine, {"/proc/self/mountinfo": f"36 35 98:0 {root} /dumps rw shared:1 - nfs4 host:/ rw\n"})
 
-    assert recorder_path_unique.CHECK.look(mounted).status is status
+    assert RECORDER_PATH_UNIQUE.look(mounted).status is status
 
 
 @pytest.mark.parametrize(("modified", "status"), [(500.0, BAD), (1500.0, OK)])
-def test_dumps_older_than_the_job_are_another_ones(modified: float, status: Status) -> None:
+def test_dumps_older_than_the_job_are_another_ones(modified: float, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/shared/4711/rank_"})
     machine = with_files(machine, {"/shared/4711/rank_3": ""})
     machine = with_facts(machine, {"/shared/4711/rank_3": FileFacts(9, 1000, modified, is_folder=False)})
     process = Process(77, 1, 1000, "S", 1000.0, ("python",), {})
 
-    result = recorder_path_unique.CHECK.look(replace(with_processes(machine, [process]), job=77))
+    result = RECORDER_PATH_UNIQUE.look(replace(with_processes(machine, [process]), job=77))
 
     assert result.status is status
 
@@ -213,16 +214,16 @@ def test_dumps_older_than_the_job_are_another_ones(modified: float, status: Stat
 @pytest.mark.parametrize(
     ("kind", "status"), [("tmpfs", BAD), ("overlay", BAD), ("ext4", OK), ("nfs4", OK), ("lustre", OK)]
 )
-def test_a_disk_outlives_the_job_or_goes_with_it(kind: str, status: Status) -> None:
+def test_a_disk_outlives_the_job_or_goes_with_it(kind: str, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/shared/4711/rank_"})
-    result = recorder_path_survives.CHECK.look(with_disk(machine, "/shared", Disk("/shared", kind, 9, 9, 0, 0)))
+    result = RECORDER_PATH_SURVIVES.look(with_disk(machine, "/shared", Disk("/shared", kind, 9, 9, 0, 0)))
 
     assert result.status is status
     assert result.details == (("file system", kind),)
 
 
 def test_a_disk_that_does_not_tell_is_skipped() -> None:
-    result = recorder_path_survives.CHECK.look(with_torch_and("2.13.0", {}))
+    result = RECORDER_PATH_SURVIVES.look(with_torch_and("2.13.0", {}))
 
     assert result.status is SKIPPED
     assert "/home/ada/.cache/torch" in result.says
@@ -239,8 +240,8 @@ def test_a_disk_that_does_not_tell_is_skipped() -> None:
         ({"TORCH_DISTRIBUTED_DEBUG": "INFO"}, OK),
     ],
 )
-def test_timing_is_for_investigations(environ: Mapping[str, str], status: Status) -> None:
-    assert recorder_timing.CHECK.look(with_torch_and("2.13.0", environ)).status is status
+def test_timing_is_for_investigations(environ: Mapping[str, str], status: CheckStatus) -> None:
+    assert RECORDER_TIMING.look(with_torch_and("2.13.0", environ)).status is status
 
 
 @pytest.mark.parametrize(
@@ -258,8 +259,8 @@ def test_timing_is_for_investigations(environ: Mapping[str, str], status: Status
         ("2.13.0", {"TORCH_NCCL_ENABLE_MONITORING": "1"}, OK, "3 (end without abort)"),
     ],
 )
-def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status: Status, word: str) -> None:
-    result = async_error_handling.CHECK.look(with_torch_and(version, environ))
+def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status: CheckStatus, word: str) -> None:
+    result = ASYNC_ERROR_HANDLING.look(with_torch_and(version, environ))
 
     assert result.status is status
     assert word in result.says
@@ -280,8 +281,8 @@ def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "90"}, OK, "heartbeat"),
     ],
 )
-def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], status: Status, word: str) -> None:
-    result = timeouts.CHECK.look(with_torch_and("2.13.0", environ))
+def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], status: CheckStatus, word: str) -> None:
+    result = TIMEOUTS.look(with_torch_and("2.13.0", environ))
 
     assert result.status is status
     assert word in result.says
@@ -291,16 +292,16 @@ def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], sta
     ("environ", "status", "says"),
     [
         ({}, SKIPPED, "none of torch's or NCCL's switches is set"),
-        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}, BAD, "'enabled' is no yes or no"),
-        ({"TORCH_FR_BUFFER_SIZE": "2k"}, BAD, "'2k' is no whole number"),
-        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": '"2000"'}, BAD, "is no whole number"),
+        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"}, BAD, "'enabled' is neither yes nor no"),
+        ({"TORCH_FR_BUFFER_SIZE": "2k"}, BAD, "'2k' is not a whole number"),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": '"2000"'}, BAD, "is not a whole number"),
         ({"TORCH_DISTRIBUTED_DEBUG": "VERBOSE"}, BAD, "none of OFF, INFO, DETAIL"),
         ({"NCCL_DEBUG": "info"}, OK, "1 are set"),
         ({"NCCL_IB_HCA": "=mlx5_0"}, SKIPPED, "none of torch's or NCCL's switches is set"),
     ],
 )
-def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: Status, says: str) -> None:
-    result = variable_values.CHECK.look(with_environ(empty_machine(), environ))
+def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: CheckStatus, says: str) -> None:
+    result = VARIABLE_VALUES.look(with_environ(empty_machine(), environ))
 
     assert result.status is status
     assert says in result.says
@@ -319,7 +320,7 @@ def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: Stat
     ],
 )
 def test_a_variable_that_nobody_reads_is_named(name: str, says: str) -> None:
-    result = unknown_variables.CHECK.look(with_environ(empty_machine(), {name: "1"}))
+    result = UNKNOWN_VARIABLES.look(with_environ(empty_machine(), {name: "1"}))
 
     assert result.status is BAD
     assert result.says.startswith(f"{name}: ")
@@ -338,7 +339,7 @@ def test_a_variable_that_nobody_reads_is_named(name: str, says: str) -> None:
     ],
 )
 def test_a_variable_that_somebody_may_read_is_left_alone(name: str) -> None:
-    assert unknown_variables.CHECK.look(with_environ(empty_machine(), {name: "1"})).status is OK
+    assert UNKNOWN_VARIABLES.look(with_environ(empty_machine(), {name: "1"})).status is OK
 
 
 @pytest.mark.parametrize(
@@ -350,9 +351,11 @@ def test_a_variable_that_somebody_may_read_is_left_alone(name: str) -> None:
         ("2.9.0", {"TORCH_FR_DUMP_DYNAMIC_FILE_NAME": "1"}, BAD),
     ],
 )
-def test_a_name_newer_than_this_torch_is_not_read(version: str, environ: Mapping[str, str], status: Status) -> None:
-    assert unknown_variables.CHECK.look(with_torch_and(version, environ)).status is status
+def test_a_name_newer_than_this_torch_is_not_read(
+    version: str, environ: Mapping[str, str], status: CheckStatus
+) -> None:
+    assert UNKNOWN_VARIABLES.look(with_torch_and(version, environ)).status is status
 
 
 def test_without_any_variable_there_is_nothing_to_judge() -> None:
-    assert unknown_variables.CHECK.look(empty_machine()).status is SKIPPED
+    assert UNKNOWN_VARIABLES.look(empty_machine()).status is SKIPPED

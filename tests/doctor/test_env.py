@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from forkpoint.cli.env import COMMAND
-from forkpoint.doctor.check import Status
-from forkpoint.doctor.checks import recorder_dump, recorder_on, unknown_variables, variable_values
+from forkpoint.doctor.check import CheckStatus
+from forkpoint.doctor.checks.recorder import RECORDER_DUMP, RECORDER_ON
+from forkpoint.doctor.checks.settings import UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
 from forkpoint.doctor.script import check_script
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.launch_env.assignments import assignments
 from forkpoint.launch_env.launchers import LAUNCHERS
@@ -90,9 +91,11 @@ def test_the_doctor_is_content_with_what_is_to_be_set(release: Release) -> None:
     machine = with_packages(empty_machine(), {"torch": f"{release}.0"})
     set_up = with_environ(machine, {setting.name: setting.value for setting in wanted(release)})
 
-    for module in (recorder_on, recorder_dump, variable_values, unknown_variables):
-        assert module.CHECK.look(set_up).status is (
-            Status.OK if release >= (2, 2) or module in (variable_values, unknown_variables) else Status.SKIPPED
+    for check in (RECORDER_ON, RECORDER_DUMP, VARIABLE_VALUES, UNKNOWN_VARIABLES):
+        assert check.look(set_up).status is (
+            CheckStatus.OK
+            if release >= (2, 2) or check in (VARIABLE_VALUES, UNKNOWN_VARIABLES)
+            else CheckStatus.SKIPPED
         )
 
 
@@ -179,13 +182,15 @@ def test_wrong_usage_says_what_is_wrong(args: list[str], says: str) -> None:
 
 
 def test_every_variable_of_the_knowledge_base_that_exists_is_a_known_name() -> None:
-    real = {entry.code for entry in entries(Kind.VARIABLE) if "nothing" not in dict(entry.facts).get("read by", "")}
+    real = {
+        entry.code for entry in entries(EntryKind.VARIABLE) if "nothing" not in dict(entry.facts).get("read by", "")
+    }
 
     assert real - known_names() == set()
 
 
 def test_no_myth_is_among_the_known_names() -> None:
-    myths = {entry.code for entry in entries(Kind.VARIABLE) if entry.title == "does not exist"}
+    myths = {entry.code for entry in entries(EntryKind.VARIABLE) if entry.title == "does not exist"}
 
     assert "NCCL_TIMEOUT" in myths
     assert myths & known_names() == set()
@@ -216,7 +221,7 @@ def test_a_good_script_has_no_problem() -> None:
     [
         ("export NCCL_TIMEOUT=1800", 2, "NCCL_TIMEOUT", "does not exist"),
         ("#SBATCH --export=ALL,NCCL_DEBGU=INFO", 2, "NCCL_DEBGU", "did you mean NCCL_DEBUG?"),
-        ("export TORCH_FR_BUFFER_SIZE=2k", 2, "TORCH_FR_BUFFER_SIZE", "'2k' is no whole number"),
+        ("export TORCH_FR_BUFFER_SIZE=2k", 2, "TORCH_FR_BUFFER_SIZE", "'2k' is not a whole number"),
         ("export TORCH_NCCL_ASYNC_ERROR_HANDLING=0", 2, "async-error-handling", "timeouts are not enforced"),
         ("export TORCH_NCCL_BLOCKING_WAIT=1", 2, "recorder-dump", "no watchdog runs"),
         ("export TORCH_NCCL_ENABLE_TIMING=1", 2, "recorder-timing", "not for production"),

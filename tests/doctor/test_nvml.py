@@ -8,7 +8,7 @@ import pytest
 from forkpoint.doctor import nvml_reader
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, Nvml, parse_nvml, read_nvml
-from forkpoint.doctor.system import NoAnswer, Ran
+from forkpoint.doctor.system import Ran, Unanswered
 
 STAND_IN = Path(__file__).parent / "nvml_stand_in"
 
@@ -47,10 +47,14 @@ def test_the_reader_takes_counters_twice_and_by_field_where_the_older_call_fails
 
 @pytest.mark.parametrize(
     ("document", "kind"),
-    [({"missing": "nvidia-ml-py"}, NoAnswer), ({"missing": "driver"}, NoAnswer), ({"failed": "Unknown"}, DriverStuck)],
+    [
+        ({"missing": "nvidia-ml-py"}, Unanswered),
+        ({"missing": "driver"}, Unanswered),
+        ({"failed": "Unknown"}, DriverStuck),
+    ],
 )
 def test_a_missing_library_is_no_trouble_of_the_driver_and_a_failing_driver_is(
-    document: dict[str, str], kind: type[NoAnswer]
+    document: dict[str, str], kind: type[Unanswered]
 ) -> None:
     assert type(parse_nvml(document)) is kind
 
@@ -58,14 +62,16 @@ def test_a_missing_library_is_no_trouble_of_the_driver_and_a_failing_driver_is(
 def test_the_line_that_installs_the_library_comes_with_its_absence() -> None:
     told = parse_nvml({"missing": "nvidia-ml-py"})
 
-    assert isinstance(told, NoAnswer)
+    assert isinstance(told, Unanswered)
     assert told.fix == INSTALL
 
 
 @pytest.mark.parametrize(
-    "answer", [NoAnswer("it did not answer in 10 s"), Ran(-11, "", "Segmentation fault"), Ran(0, "{")]
+    "answer", [Unanswered("it did not answer in 10 s"), Ran(-11, "", "Segmentation fault"), Ran(0, "{")]
 )
-def test_a_reader_that_does_not_end_or_ends_without_an_answer_speaks_against_the_driver(answer: Ran | NoAnswer) -> None:
+def test_a_reader_that_does_not_end_or_ends_without_an_answer_speaks_against_the_driver(
+    answer: Ran | Unanswered,
+) -> None:
     assert isinstance(read_nvml(lambda argv, timeout_s=2.0: answer), DriverStuck)
 
 

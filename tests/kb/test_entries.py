@@ -9,12 +9,12 @@ import pytest
 
 from forkpoint.detectors import DETECTORS
 from forkpoint.kb import load
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries, marks
 from forkpoint.kb.lookup import find
 from forkpoint.model.verdict import Cause
 
-ALL = [entry for kind in Kind for entry in entries(kind)]
+ALL = [entry for kind in EntryKind for entry in entries(kind)]
 XIDS = range(1, 177)
 FOLLOW_ON = {"45", "154", "174"}
 ORIGINS = ("application", "driver or firmware", "hardware", "either", "follow-on", "none", "unknown")
@@ -64,11 +64,11 @@ def test_no_two_entries_have_one_name() -> None:
 
 
 def test_every_xid_is_there() -> None:
-    assert [int(entry.code) for entry in entries(Kind.XID)] == list(XIDS)
+    assert [int(entry.code) for entry in entries(EntryKind.XID)] == list(XIDS)
 
 
 def test_every_xid_says_who_is_likelier_at_fault_and_what_to_do() -> None:
-    xids = entries(Kind.XID)
+    xids = entries(EntryKind.XID)
 
     assert [e.code for e in xids if not dict(e.facts)["likelier origin"].startswith(ORIGINS)] == []
     assert [e.code for e in xids if not dict(e.facts)["driver's name"].isupper()] == []
@@ -76,7 +76,7 @@ def test_every_xid_says_who_is_likelier_at_fault_and_what_to_do() -> None:
 
 
 def test_follow_on_xids_are_never_called_the_cause() -> None:
-    follow_on = {e.code for e in entries(Kind.XID) if dict(e.facts)["likelier origin"].startswith("follow-on")}
+    follow_on = {e.code for e in entries(EntryKind.XID) if dict(e.facts)["likelier origin"].startswith("follow-on")}
 
     assert follow_on == FOLLOW_ON
     assert all("Never the cause" in find(f"xid{code}")[0].not_means for code in ("45", "154"))
@@ -86,7 +86,7 @@ def test_follow_on_xids_are_never_called_the_cause() -> None:
 def test_every_variable_is_there_by_name(name: str) -> None:
     entry = find(name)[0]
 
-    assert entry.kind is Kind.VARIABLE
+    assert entry.kind is EntryKind.VARIABLE
     assert name in {entry.code, *entry.aliases}
 
 
@@ -100,13 +100,13 @@ def test_variables_that_do_nothing_say_so_and_what_to_use(name: str) -> None:
 
 
 def test_every_cause_has_an_entry() -> None:
-    assert {entry.code for entry in entries(Kind.CAUSE)} == {str(cause) for cause in Cause}
+    assert {entry.code for entry in entries(EntryKind.CAUSE)} == {str(cause) for cause in Cause}
 
 
 def test_every_detector_has_an_entry() -> None:
     names = [find.__module__.rpartition(".")[2].replace("_", "-") for find in DETECTORS]
 
-    assert [name for name in names if not find(name) or find(name)[0].kind is not Kind.CAUSE] == []
+    assert [name for name in names if not find(name) or find(name)[0].kind is not EntryKind.CAUSE] == []
 
 
 def test_every_result_of_nccl_is_there() -> None:
@@ -117,7 +117,7 @@ def test_every_result_of_nccl_is_there() -> None:
 
 
 def test_every_log_line_can_be_recognised() -> None:
-    assert [e.code for e in entries(Kind.LINE)] == [mark.entry.code for mark in marks(Kind.LINE)]
+    assert [e.code for e in entries(EntryKind.LINE)] == [mark.entry.code for mark in marks(EntryKind.LINE)]
 
 
 def repetitions(node: Any) -> list[object]:
@@ -129,8 +129,8 @@ def repetitions(node: Any) -> list[object]:
     return []
 
 
-@pytest.mark.parametrize("kind", [Kind.LINE, Kind.NCCL])
-def test_no_pattern_repeats_without_a_bound(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [EntryKind.LINE, EntryKind.NCCL])
+def test_no_pattern_repeats_without_a_bound(kind: EntryKind) -> None:
     patterns = [pattern for mark in marks(kind) for pattern in mark.patterns]
 
     assert [p for p in patterns if _parser.MAXREPEAT in repetitions(_parser.parse(p))] == []

@@ -4,7 +4,7 @@ import pytest
 
 import forkpoint
 from forkpoint.ingest.logs.patterns import patterns
-from forkpoint.kb.entry import Known, Place
+from forkpoint.kb.entry import ClueField, KnownProblem
 from forkpoint.kb.load import known
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause
@@ -15,17 +15,17 @@ HINT = 130
 
 
 @KNOWN
-def test_clues_are_words_that_logs_can_have(one: Known) -> None:
+def test_clues_are_words_that_logs_can_have(one: KnownProblem) -> None:
     pairs = [pair for clue in (*one.shows, *one.unless) for pair in clue.words]
-    kinds = {word for place, words in pairs for word in words if place is Place.KIND}
-    names = {word for place, words in pairs for word in words if place is Place.PATTERN}
+    kinds = {word for place, words in pairs for word in words if place is ClueField.KIND}
+    names = {word for place, words in pairs for word in words if place is ClueField.PATTERN}
 
     assert kinds <= set(LogKind)
     assert names <= {pattern.name for pattern in patterns()}
 
 
 @KNOWN
-def test_the_first_step_fits_into_a_hint(one: Known) -> None:
+def test_the_first_step_fits_into_a_hint(one: KnownProblem) -> None:
     hint = f"maybe known (no proof): {one.entry.do[0]} (forkpoint explain {one.entry.query})"
 
     assert len(hint) <= HINT

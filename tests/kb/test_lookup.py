@@ -1,6 +1,6 @@
 import pytest
 
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.lookup import find, suggest
 
 WATCHDOG = (
@@ -223,7 +223,7 @@ def test_a_follow_on_xid_leads_to_the_one_that_caused_it() -> None:
 
 @pytest.mark.parametrize("query", ["79", " 79 ", "xid79", "Xid 79", "XID_79", "xid-79", "Xid: 79", "079"])
 def test_an_xid_may_be_spelled_as_people_do(query: str) -> None:
-    assert (find(query)[0].kind, find(query)[0].code) == (Kind.XID, "79")
+    assert (find(query)[0].kind, find(query)[0].code) == (EntryKind.XID, "79")
 
 
 def test_a_bare_number_is_an_xid_and_says_what_else_it_could_be() -> None:

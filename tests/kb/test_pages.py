@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from docs.build import render_kb
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 
 FOLDER = Path(__file__).parents[2] / "docs" / "kb"
@@ -18,8 +18,8 @@ def test_there_is_no_page_that_nobody_writes() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(render_kb())
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_page_names_every_entry_of_its_kind(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", EntryKind)
+def test_a_page_names_every_entry_of_its_kind(kind: EntryKind) -> None:
     page = render_kb()[f"{kind}.md"]
 
     assert [entry.code for entry in entries(kind) if entry.code not in page] == []

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from forkpoint.kb.entry import Entry, Kind
+from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.kb.lookup import find
 
-ALL = [entry for kind in Kind for entry in entries(kind)]
+ALL = [entry for kind in EntryKind for entry in entries(kind)]
 
 
 def the(query: str) -> Entry:

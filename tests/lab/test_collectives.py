@@ -21,7 +21,7 @@ from forkpoint.lab.collectives.links import (
     find_slow,
 )
 from forkpoint.lab.collectives.nccl_log import read_choices
-from forkpoint.lab.collectives.plan import Plan, mesh_partitions
+from forkpoint.lab.collectives.plan import CollectivesPlan, mesh_partitions
 from forkpoint.lab.collectives.rounds import Pair, rounds_of_pairs
 
 US = 1000
@@ -86,7 +86,9 @@ def test_bus_bandwidth_has_the_factors_of_nccl_tests() -> None:
 
 def test_a_size_is_that_of_all_parts_together() -> None:
     [test] = [
-        t for t in Plan(sizes=(1 << 20,), kinds=("all_gather",), groups=("world",)).tests(8) if t.dtype == "int64"
+        t
+        for t in CollectivesPlan(sizes=(1 << 20,), kinds=("all_gather",), groups=("world",)).tests(8)
+        if t.dtype == "int64"
     ]
 
     assert test.elements(8) == (1 << 20) // 8 // 8
@@ -105,7 +107,7 @@ def test_a_mesh_of_another_size_is_refused() -> None:
 
 
 def test_sums_of_booleans_are_not_tried() -> None:
-    tried = {(test.kind.name, test.dtype) for test in Plan().tests(4)}
+    tried = {(test.kind.name, test.dtype) for test in CollectivesPlan().tests(4)}
 
     assert ("all_gather", "bool") in tried
     assert ("all_reduce_sum", "bool") not in tried

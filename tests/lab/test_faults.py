@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,13 @@ def test_something_is_broken_and_the_truth_tells_what(fault: Fault) -> None:
     assert fault.truth.story.endswith(".")
 
 
-def test_every_file_of_faults_is_listed_under_its_name() -> None:
-    files = {path.stem for path in Path(faults.__file__).parent.glob("*.py")} - {"__init__", "healthy"}
+def test_every_fault_is_listed_under_its_name() -> None:
+    subjects = {path.stem for path in Path(faults.__file__).parent.glob("[a-z]*.py")} - {"healthy"}
+    modules = [import_module(f"{faults.__name__}.{subject}") for subject in subjects]
+    written = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Fault)}
 
-    assert sorted(fault.name.replace("-", "_") for fault in BROKEN) == sorted(files)
+    assert sorted(written) == sorted(fault.name.replace("-", "_").upper() for fault in BROKEN)
+    assert all(name == fault.name.replace("-", "_").upper() for name, fault in written.items())
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 

@@ -14,9 +14,8 @@ from forkpoint.cli.progress import Progress
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.cluster.engine import Engine
-    from forkpoint.cluster.engines import Reach
-    from forkpoint.cluster.gather import Gathered
+    from forkpoint.cluster.engines import ClusterReach, Engine
+    from forkpoint.cluster.gather import ClusterSummary
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
 
@@ -58,7 +57,7 @@ class ClusterRun(NamedTuple):
     path: str
     """Of the summary, which is diagnosed like any file. It goes when the run ends; --keep names another."""
     engine: "Engine"
-    gathered: "Gathered"
+    gathered: "ClusterSummary"
     folder: str | None
     leave: ExitStack
     """Ends the engine, once."""
@@ -101,7 +100,7 @@ def cluster_run(args: Namespace) -> Generator[ClusterRun]:
         yield ClusterRun(file.name, engine, gathered, args.representatives, leave)
 
 
-def _tell(gathered: "Gathered", args: Namespace) -> None:
+def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
     if args.keep:
         write_bytes(args.keep, [gathered.summary])
     if not args.quiet:
@@ -110,8 +109,8 @@ def _tell(gathered: "Gathered", args: Namespace) -> None:
         print(f"forkpoint: {told}", file=sys.stderr)
 
 
-def _reach(args: Namespace) -> "Reach":
-    from forkpoint.cluster.engines import Reach
+def _reach(args: Namespace) -> "ClusterReach":
+    from forkpoint.cluster.engines import ClusterReach
 
     given = {
         "job": args.jobid,
@@ -119,7 +118,7 @@ def _reach(args: Namespace) -> "Reach":
         "python": args.node_python,
         "node_timeout_s": args.node_timeout,
     }
-    return Reach(hosts=_hosts(args), **{name: value for name, value in given.items() if value is not None})
+    return ClusterReach(hosts=_hosts(args), **{name: value for name, value in given.items() if value is not None})
 
 
 def _hosts(args: Namespace) -> tuple[str, ...]:

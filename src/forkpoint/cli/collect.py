@@ -11,7 +11,7 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.collect.ask import Question
+    from forkpoint.collect.ask import RankQuestion
     from forkpoint.collect.manifest import Manifest
 
 _DESCRIPTION = """\
@@ -56,16 +56,16 @@ def run(args: Namespace) -> int:
     )
     manifest = collect(wanted, args.out)
     if args.json:
-        from forkpoint.collect.manifest import render_manifest
+        from forkpoint.report.json_text import json_text
 
-        print(render_manifest(manifest))
+        print(json_text(manifest))
     else:
         _print(manifest, args.out)
     return 0 if manifest.files else _NOTHING
 
 
-def _questions(args: Namespace) -> "tuple[Question, ...]":
-    from forkpoint.collect.ask import Question, ask_pipes
+def _questions(args: Namespace) -> "tuple[RankQuestion, ...]":
+    from forkpoint.collect.ask import RankQuestion, ask_pipes
     from forkpoint.watch.ask import parse_address
     from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
     from forkpoint.watch.sources.pipes import usual_prefixes
@@ -73,15 +73,15 @@ def _questions(args: Namespace) -> "tuple[Question, ...]":
 
     if args.debug_server and args.worker:
         raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
-    asked: list[Question] = []
+    asked: list[RankQuestion] = []
     if args.debug_server or args.worker:
         frontend = parse_address(args.debug_server) if args.debug_server else None
-        asked.append(Question(DebugServer(parse_workers(args.worker), frontend, dated=False), 0.0))
+        asked.append(RankQuestion(DebugServer(parse_workers(args.worker), frontend, dated=False), 0.0))
     if args.pipe:
         prefixes = (args.dump_prefix,) if args.dump_prefix else usual_prefixes()
         asked.append(ask_pipes(args.pipe, prefixes, args.patience))
     if args.ras:
-        asked.append(Question(Ras(parse_address(args.ras)), 0.0))
+        asked.append(RankQuestion(Ras(parse_address(args.ras)), 0.0))
     return tuple(asked)
 
 

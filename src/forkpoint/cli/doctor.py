@@ -11,7 +11,7 @@ from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
     from forkpoint.doctor.check import Check
-    from forkpoint.doctor.report import Report
+    from forkpoint.doctor.report import DoctorReport
 
 _DESCRIPTION = """\
 Look at this node and at the settings of a job: recorder, timeouts, variables
@@ -64,7 +64,7 @@ def _check_usage(args: Namespace) -> None:
         check_writable("--prometheus", args.prometheus)
 
 
-def _examine(args: Namespace) -> "Report":
+def _examine(args: Namespace) -> "DoctorReport":
     from forkpoint.doctor import examine, examine_injected
     from forkpoint.doctor.checks import CHECKS
     from forkpoint.doctor.live import live_system
@@ -94,9 +94,9 @@ def _split(lists: Sequence[str]) -> list[str]:
     return [name for names in lists for part in names.split(",") if (name := part.strip())]
 
 
-def _print_report(report: "Report", *, as_json: bool) -> None:
+def _print_report(report: "DoctorReport", *, as_json: bool) -> None:
     if as_json:
-        from forkpoint.doctor.render.json_report import render_json
+        from forkpoint.doctor.document import render_json
 
         print(render_json(report))
         return
@@ -105,7 +105,7 @@ def _print_report(report: "Report", *, as_json: bool) -> None:
     print(render_text(report, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH)))
 
 
-def _print_changes(since: str, report: "Report") -> None:
+def _print_changes(since: str, report: "DoctorReport") -> None:
     from forkpoint.doctor.compare import changes
     from forkpoint.doctor.document import read_document
     from forkpoint.doctor.render.text import render_changes
@@ -119,7 +119,7 @@ def _compare(paths: Sequence[str], *, as_json: bool) -> int:
 
     comparison = compare([read_document(path) for path in paths])
     if as_json:
-        from forkpoint.doctor.render.json_report import render_comparison_json
+        from forkpoint.doctor.compare import render_comparison_json
 
         print(render_comparison_json(comparison))
     else:
@@ -133,7 +133,7 @@ def _print_list(*, as_json: bool) -> None:
     from forkpoint.doctor.checks import CHECKS
 
     if as_json:
-        from forkpoint.doctor.render.json_report import render_checks_json
+        from forkpoint.doctor.document import render_checks_json
 
         print(render_checks_json(CHECKS))
     else:
@@ -142,7 +142,7 @@ def _print_list(*, as_json: bool) -> None:
         print(render_list(CHECKS))
 
 
-def _write_metrics(path: str, report: "Report") -> None:
+def _write_metrics(path: str, report: "DoctorReport") -> None:
     try:
         from forkpoint.doctor.render.prometheus import render_metrics
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.launch_env.launchers.launcher import Launcher
+    from forkpoint.launch_env.launchers import Launcher
     from forkpoint.launch_env.release import Release
 
 _DESCRIPTION = """\

@@ -72,10 +72,10 @@ def _print_rule(query: str, *, as_json: bool) -> None:
 
 
 def _print_list(which: str, *, as_json: bool) -> None:
-    from forkpoint.kb.entry import Kind
+    from forkpoint.kb.entry import EntryKind
     from forkpoint.kb.load import entries
 
-    kinds = tuple(Kind) if which == _ALL else (Kind(which),)
+    kinds = tuple(EntryKind) if which == _ALL else (EntryKind(which),)
     listed: Sequence[Entry] = [entry for kind in kinds for entry in entries(kind)]
     if as_json:
         from forkpoint.report.explain_json import render_entries as render_json

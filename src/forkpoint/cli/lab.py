@@ -20,7 +20,7 @@ from forkpoint.report.escape import escape
 if TYPE_CHECKING:
     from forkpoint.lab.case_folder import CaseFolder
     from forkpoint.lab.fault import Backend, Fault
-    from forkpoint.lab.record import Recorded, Settings
+    from forkpoint.lab.record import LabSettings, RecordedFault
     from forkpoint.lab.score import Scored
     from forkpoint.lab.torch_here import TorchHere
     from forkpoint.model.verdict import Verdict
@@ -157,15 +157,15 @@ def _chosen(names: Sequence[str]) -> "list[Fault]":
     return [by_name[name] for name in names] or list(FAULTS)
 
 
-def _settings(args: Namespace) -> "Settings":
+def _settings(args: Namespace) -> "LabSettings":
     from tempfile import gettempdir
 
-    from forkpoint.lab.record import Settings
+    from forkpoint.lab.record import LabSettings
     from forkpoint.lab.torch_here import find_torch
 
     backend = _backend(find_torch(), args.backend)
     nccl = backend == "nccl"
-    return Settings(
+    return LabSettings(
         backend=backend,
         out=args.out or Path(gettempdir()) / "forkpoint-lab",
         pg_timeout=_NCCL_TIMEOUT_S if nccl else _GLOO_TIMEOUT_S,
@@ -181,7 +181,7 @@ def _backend(here: "TorchHere", asked: str) -> "Backend":
     return "nccl"
 
 
-def _possible(faults: "Sequence[Fault]", settings: "Settings") -> "list[Fault]":
+def _possible(faults: "Sequence[Fault]", settings: "LabSettings") -> "list[Fault]":
     """Those that the backend can have; the others are said."""
     for fault in faults:
         if settings.backend not in fault.backends:
@@ -192,7 +192,7 @@ def _possible(faults: "Sequence[Fault]", settings: "Settings") -> "list[Fault]":
     return possible
 
 
-def _recorded(faults: "Sequence[Fault]", settings: "Settings", parallel: int) -> "Iterator[Recorded]":
+def _recorded(faults: "Sequence[Fault]", settings: "LabSettings", parallel: int) -> "Iterator[RecordedFault]":
     """As they are done. However this ends, no rank is left."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -223,7 +223,7 @@ def _stop_on_sigterm() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _diagnosed(recorded: "Recorded", *, html: str | None) -> "Scored":
+def _diagnosed(recorded: "RecordedFault", *, html: str | None) -> "Scored":
     from forkpoint.lab.case_folder import read_case
     from forkpoint.lab.score import Scored, mark
 

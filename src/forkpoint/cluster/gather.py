@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from forkpoint.cluster.engine import Answers, Engine, Merged, NodeAnswer
+from forkpoint.cluster.engines import Answers, Engine, Merged, NodeAnswer
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest import Progress
 from forkpoint.ingest.reading import Reading
@@ -13,7 +13,7 @@ from forkpoint.model.capture import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class ClusterSummary:
     summary: bytes
     nodes: tuple[NodeAnswer, ...]
     """Without their summaries, which are in the one of all."""
@@ -23,8 +23,8 @@ class Gathered:
         return _problems(self.nodes)
 
 
-def gather(engine: Engine, paths: Sequence[str], progress: Progress | None = None) -> Gathered:
-    """Partial success is success. Raises UnreadableInput where no node answered with anything."""
+def gather(engine: Engine, paths: Sequence[str], progress: Progress | None = None) -> ClusterSummary:
+    """Some nodes may fail. Raises UnreadableInput if all do."""
     answers = engine.summarise(paths, progress)
     try:
         return _joined(answers, paths)
@@ -32,7 +32,7 @@ def gather(engine: Engine, paths: Sequence[str], progress: Progress | None = Non
         return _joined(_without_damaged(answers), paths)
 
 
-def _joined(answers: Answers, paths: Sequence[str]) -> Gathered:
+def _joined(answers: Answers, paths: Sequence[str]) -> ClusterSummary:
     parts = [merged.summary for merged in answers.merged]
     parts += [answer.summary for answer in answers.nodes if answer.summary is not None]
     problems = _problems(answers.nodes)
@@ -41,7 +41,7 @@ def _joined(answers: Answers, paths: Sequence[str]) -> Gathered:
         raise UnreadableInput(f"no node has anything to diagnose in {', '.join(paths)}: {told}")
     if problems:
         parts.append(write_summary(Reading(problems=list(problems))))
-    return Gathered(merge(parts), tuple(replace(answer, summary=None) for answer in answers.nodes))
+    return ClusterSummary(merge(parts), tuple(replace(answer, summary=None) for answer in answers.nodes))
 
 
 def _without_damaged(answers: Answers) -> Answers:
@@ -64,7 +64,7 @@ def _damage(summary: bytes) -> str | None:
     try:
         merge([summary])
     except InputError as error:
-        return f"answered with no summary ({error}): is another version of forkpoint there?"
+        return f"did not answer with a summary ({error}): is another version of forkpoint there?"
     return None
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
 from monarch.actor import Actor, HostMesh, MeshFailure, attach_to_workers, endpoint, shutdown_context  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-from forkpoint.cluster.engine import Answers, NodeAnswer, slow, without_forkpoint
+from forkpoint.cluster.engines import Answers, NodeAnswer, slow, without_forkpoint
 from forkpoint.cluster.on_node import read_here, summarise_here
 from forkpoint.cluster.tree import take_merged
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UsageError
 from forkpoint.ingest import Progress
 from forkpoint.ingest.summary_file import merge
@@ -63,7 +63,7 @@ class NodeActor(Actor):
         os._exit(0)
 
     @endpoint
-    def read_file(self, path: str) -> bytes | Failed:
+    def read_file(self, path: str) -> bytes | CallFailed:
         return read_here(path)
 
 
@@ -95,14 +95,14 @@ class MonarchNodes:
         sent = [
             (group[0], self._actors[group[0]].merge.call_one([self._actors[n] for n in group[1:]])) for group in groups
         ]
-        return [not isinstance(self._hear(node, waiting, _MERGE_S), Failed) for node, waiting in sent]
+        return [not isinstance(self._hear(node, waiting, _MERGE_S), CallFailed) for node, waiting in sent]
 
-    def take(self, nodes: Sequence[str]) -> list[bytes | Failed]:
+    def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
         """See tree.Holders."""
         sent = [(node, self._actors[node].take.call_one()) for node in nodes]
         return [self._hear(node, waiting, _MERGE_S) for node, waiting in sent]
 
-    def read_file(self, node: str, path: str) -> bytes | Failed:
+    def read_file(self, node: str, path: str) -> bytes | CallFailed:
         return self._hear(node, self._actors[node].read_file.call_one(path), self._node_timeout_s)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class MonarchNodes:
             sent = [(node, _listen(self._start(node).summarise.call_one(paths))) for node in nodes[at : at + AT_ONCE]]
             for node, waiting in sent:
                 got = self._hear(node, waiting, began + self._node_timeout_s - time.monotonic())
-                failed = isinstance(got, Failed)
+                failed = isinstance(got, CallFailed)
                 yield NodeAnswer(node, None, got.why, time.monotonic() - began) if failed else got
 
     def _start(self, node: str) -> Any:
@@ -140,7 +140,7 @@ class MonarchNodes:
             last = str(error).strip().rpartition("\n")[2]
             why = without_forkpoint(node) if "No module named 'forkpoint" in str(error) else f"failed: {clean(last)}"
         self._silent.add(node)
-        return Failed(why)
+        return CallFailed(why)
 
     def _on_fault(self, failure: MeshFailure) -> None:
         """Monarch's own hook ends this process. What concerns our actors is told by the question that fails."""
@@ -156,7 +156,7 @@ def open_monarch(addresses: Sequence[str], node_timeout_s: float) -> MonarchNode
         )
     for address in addresses:
         if not _ADDRESS.fullmatch(address):
-            raise UsageError(f"{address}: is no address of a Monarch worker, as in tcp://node1:22222")
+            raise UsageError(f"{address}: is not the address of a Monarch worker, as in tcp://node1:22222")
     return MonarchNodes({address: _attach(address) for address in addresses}, node_timeout_s)
 
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from forkpoint.cluster.engine import NodeAnswer
-from forkpoint.collect.call import Failed
+from forkpoint.cluster.engines import NodeAnswer
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import ForkpointError
 from forkpoint.ingest.flight_recorder import MAX_BYTES
 from forkpoint.ingest.summary_file import summarise
@@ -21,10 +21,10 @@ def summarise_here(paths: Sequence[str], node: str) -> NodeAnswer:
     return NodeAnswer(node, summary, problem, time.monotonic() - began)
 
 
-def read_here(path: str) -> bytes | Failed:
+def read_here(path: str) -> bytes | CallFailed:
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        return Failed(f"cannot be read ({error.strerror})")
-    return Failed("is larger than a dump may be") if len(data) > MAX_BYTES else data
+        return CallFailed(f"cannot be read ({error.strerror})")
+    return CallFailed("is larger than a dump may be") if len(data) > MAX_BYTES else data

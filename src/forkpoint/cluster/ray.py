@@ -10,10 +10,10 @@ import ray  # pyright: ignore[reportMissingTypeStubs] - it has none
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from forkpoint.cluster.engine import Answers, NodeAnswer, slow, without_forkpoint
+from forkpoint.cluster.engines import Answers, NodeAnswer, slow, without_forkpoint
 from forkpoint.cluster.on_node import read_here, summarise_here
 from forkpoint.cluster.tree import take_merged
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UsageError
 from forkpoint.ingest import Progress
 from forkpoint.ingest.summary_file import merge
@@ -62,11 +62,11 @@ class RayNodes:
                 self._held[group[0]] = merged
         return done
 
-    def take(self, nodes: Sequence[str]) -> list[bytes | Failed]:
+    def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
         """See tree.Holders."""
         return [self._get(node, self._held[node], _MERGE_S) for node in nodes]
 
-    def read_file(self, node: str, path: str) -> bytes | Failed:
+    def read_file(self, node: str, path: str) -> bytes | CallFailed:
         return self._get(node, self._on(node, read_here).remote(path), self._node_timeout_s)
 
     def close(self) -> None:
@@ -98,7 +98,11 @@ class RayNodes:
 
     def _answer(self, asked: _Asked) -> NodeAnswer:
         got = self._get(asked.node, asked.head, 0)
-        return NodeAnswer(asked.node, None, got.why, time.monotonic() - asked.began) if isinstance(got, Failed) else got
+        return (
+            NodeAnswer(asked.node, None, got.why, time.monotonic() - asked.began)
+            if isinstance(got, CallFailed)
+            else got
+        )
 
     def _get(self, node: str, sent: Any, limit_s: float) -> Any:
         """What it is, or Failed."""
@@ -106,7 +110,7 @@ class RayNodes:
             return ray.get(sent, timeout=max(0.0, limit_s))
         except RayError as error:
             ray.cancel(sent, force=True)  # what nobody waits for any more must not stay on the node
-            return Failed(self._why(node, error))
+            return CallFailed(self._why(node, error))
 
     def _why(self, node: str, error: RayError) -> str:
         if isinstance(error, TimeoutError):

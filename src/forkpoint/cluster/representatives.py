@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forkpoint.cluster.engine import Engine
-from forkpoint.collect.call import Failed
+from forkpoint.cluster.engines import Engine
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import InputError
 from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.summary_file import add_summary
@@ -67,20 +67,20 @@ def with_representatives(verdict: Verdict, fetched: Iterable[Representative]) ->
 
 def _fetch(record: Record, engine: Engine, nodes: tuple[str, ...], folder: Path) -> Representative:
     got = _read(record, engine, nodes)
-    problem = got.why if isinstance(got, Failed) else _difference(record, got)
-    if isinstance(got, Failed) or problem:
+    problem = got.why if isinstance(got, CallFailed) else _difference(record, got)
+    if isinstance(got, CallFailed) or problem:
         return Representative(record.rank, record.file, None, clean(problem or ""))
     kept = folder / f"nccl_trace_rank_{record.rank}"
     kept.write_bytes(got)
     return Representative(record.rank, record.file, str(kept), None)
 
 
-def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | Failed:
+def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | CallFailed:
     """A name is what some node wrote: it must be a path, of one of the nodes that were asked."""
     node = next((node for node in nodes if record.file.startswith(f"{node}:/")), None)
     path = record.file.removeprefix(f"{node}:")
     if node is None or "\n" in path or "\0" in path:
-        return Failed("its name is no path of a node that was asked")
+        return CallFailed("its name is not a path of a node that was asked")
     return engine.read_file(node, path)
 
 

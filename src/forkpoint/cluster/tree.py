@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from forkpoint.cluster.engine import Merged
-from forkpoint.collect.call import Failed
+from forkpoint.cluster.engines import Merged
+from forkpoint.collect.call import CallFailed
 
 FAN_IN = 16
 """Summaries merged at once. 12,500 nodes are four levels."""
@@ -18,7 +18,7 @@ class Holders(Protocol):
         """In each group the first node merges what all of them keep, and keeps that. Whether it did."""
         ...
 
-    def take(self, nodes: Sequence[str]) -> Sequence[bytes | Failed]:
+    def take(self, nodes: Sequence[str]) -> Sequence[bytes | CallFailed]:
         """What each of them keeps."""
         ...
 

@@ -1,4 +1,4 @@
-"""Calling the tools of a site: as argument lists, bounded in time and in what they may answer."""
+"""Runs the site's tools: as argument lists, with limits on time and output."""
 
 import os
 import signal
@@ -19,29 +19,29 @@ _GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CallFailed:
     why: str
 
 
 @dataclass(slots=True)
 class Running:
-    """A tool that is being listened to."""
+    """A tool while its output is read."""
 
     answer: BinaryIO
-    failed: Failed | None = None
-    """Known when the listening has ended."""
+    failed: CallFailed | None = None
+    """Set when the tool has ended."""
 
 
 @contextmanager
 def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[Running]:
-    """The tool's standard output as a stream. Ended, with all it started, when the time is up or nobody listens."""
+    """The tool's standard output as a stream. The tool and its children are killed when the time is up or the reader is done."""
     with TemporaryFile() as complaint:
         try:
             process = subprocess.Popen(  # noqa: S603 - a fixed list of arguments, by the name of a known tool
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaint, start_new_session=True
             )
         except OSError as error:
-            yield Running(BytesIO(), Failed(f"{argv[0]}: cannot be run ({error.strerror})"))
+            yield Running(BytesIO(), CallFailed(f"{argv[0]}: cannot be run ({error.strerror})"))
             return
         timer = Timer(limit_s, _end, [process])
         timer.start()
@@ -57,10 +57,10 @@ def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[R
             process.stdout.close()
         if code or was_over:
             why = f"not done after {limit_s:.0f} s" if was_over else f"exit code {code}"
-            heard.failed = Failed(f"{argv[0]}: {why}{_complaint(complaint)}")
+            heard.failed = CallFailed(f"{argv[0]}: {why}{_complaint(complaint)}")
 
 
-def answer_of(argv: Sequence[str], limit_s: float) -> str | Failed:
+def answer_of(argv: Sequence[str], limit_s: float) -> str | CallFailed:
     """All it prints."""
     with running(argv, b"", limit_s) as tool:
         answer = tool.answer.read(_MAX_ANSWER) if tool.failed is None else b""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from forkpoint.collect.keep import Folder, Original
-from forkpoint.collect.manifest import Copied, Note
+from forkpoint.collect.keep import EvidenceFolder, Original
+from forkpoint.collect.manifest import CollectNote, Copied
 from forkpoint.errors import UsageError
 from forkpoint.ingest.files import find_files
 from forkpoint.ingest.flight_recorder import MAX_BYTES
@@ -14,21 +14,21 @@ from forkpoint.ingest.flight_recorder import MAX_BYTES
 HERE = "here"
 
 
-def copy_local(paths: Sequence[str], place: str, host: str, folder: Folder) -> list[Copied | Note]:
+def copy_local(paths: Sequence[str], place: str, host: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """All evidence behind the paths. Small files first: dumps are small, and one endless log must not cost them."""
-    got: list[Copied | Note] = []
+    got: list[Copied | CollectNote] = []
     files: list[str] = []
     for path in paths:
         try:
             files += find_files([path])
         except UsageError as error:
-            got.append(Note(place, str(error)))
+            got.append(CollectNote(place, str(error)))
     own = str(folder.root) + os.sep
     fresh = [path for path in dict.fromkeys(files) if not str(Path(path).resolve()).startswith(own)]
     for path in sorted(fresh, key=lambda path: (_size(path) > MAX_BYTES, path)):
         done = _copy(path, place, host, folder)
         if isinstance(done, str):
-            got.append(Note(place, f"{path}: {done}"))
+            got.append(CollectNote(place, f"{path}: {done}"))
         elif done is not None:
             got.append(done)
     return got
@@ -43,7 +43,7 @@ def has_grown(copied: Copied) -> bool:
     return now.st_mtime != copied.modified or (copied.cut is None and now.st_size != copied.size)
 
 
-def _copy(path: str, place: str, host: str, folder: Folder) -> Copied | str | None:
+def _copy(path: str, place: str, host: str, folder: EvidenceFolder) -> Copied | str | None:
     try:
         with Path(path).open("rb") as stream:
             status = os.fstat(stream.fileno())

@@ -1,8 +1,9 @@
-"""What is wrong with the files that were gathered: cut short, of another run, still being written."""
+"""What is wrong with gathered files: cut short, from another run, still being written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from forkpoint.collect.here import has_grown
 from forkpoint.collect.kinds import FileKind

@@ -31,7 +31,7 @@ class Original:
     modified: float | None
 
 
-class Folder:
+class EvidenceFolder:
     def __init__(self, root: str, meter: Meter) -> None:
         """Raises UsageError unless the folder is new or empty: what lies there could be taken for this job's."""
         self.root = Path(root).resolve()

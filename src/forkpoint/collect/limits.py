@@ -1,4 +1,4 @@
-"""How much may be gathered. What does not fit is said, and the rest goes on."""
+"""Limits on what is gathered. What does not fit is noted, and the rest goes on."""
 
 import time
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Meter:
         return max(0, self._bytes)
 
     def may_open(self) -> str | None:
-        """Why not, if so. Each file is asked for once."""
+        """Why not, or None. Call it once per file."""
         if self.seconds_left == 0.0:
             return f"not done after {self._limits.seconds:g} s (--seconds)"
         with self._lock:

@@ -1,26 +1,25 @@
-"""What was gathered: where from, how large, of when, and what is wrong with it. Schema `forkpoint.collect/1`."""
+"""What was gathered: where from, how large, how old, and what is wrong with it. Schema `forkpoint.collect/1`."""
 
-import json
-from dataclasses import dataclass
+import msgspec
 
 from forkpoint.collect.kinds import FileKind
 
-SCHEMA = "forkpoint.collect/1"
-NAME = "manifest.json"
+MANIFEST_NAME = "manifest.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
+    """One file of the folder."""
+
     file: str
-    """In the folder, relative to it."""
+    """Relative to the folder."""
     place: str
     """As it was asked for, or `here`."""
     origin: str
     """The path, or the name under which the place gave it."""
     kind: FileKind
-    size: int
+    size: int = msgspec.field(name="bytes")
     modified: float | None
-    """Seconds since 1970, of the original. None: the place does not tell."""
+    """Seconds since 1970, of the original. None: unknown."""
     sha256: str
     cut: str | None = None
     """What is missing of the original: it did not fit, or its place stopped sending."""
@@ -29,46 +28,18 @@ class Copied:
     truncated: str | None = None
     """For dumps: where it ends early."""
     stale: str | None = None
-    """Why it is not of this run."""
+    """Why it does not belong to this run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class CollectNote(msgspec.Struct, frozen=True):
     """What a place could not give."""
 
     place: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    files: tuple[Copied, ...]
-    notes: tuple[Note, ...]
+class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.collect/1"):
     taken_at: str
     """UTC."""
-
-
-def render_manifest(manifest: Manifest) -> str:
-    """ASCII, without a final newline."""
-    document = {
-        "schema": SCHEMA,
-        "taken_at": manifest.taken_at,
-        "files": [
-            {
-                "file": copied.file,
-                "place": copied.place,
-                "origin": copied.origin,
-                "kind": copied.kind,
-                "bytes": copied.size,
-                "modified": copied.modified,
-                "sha256": copied.sha256,
-                "cut": copied.cut,
-                "growing": copied.growing,
-                "truncated": copied.truncated,
-                "stale": copied.stale,
-            }
-            for copied in manifest.files
-        ],
-        "notes": [{"place": note.place, "text": note.text} for note in manifest.notes],
-    }
-    return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
+    files: tuple[Copied, ...]
+    notes: tuple[CollectNote, ...]

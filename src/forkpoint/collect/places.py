@@ -1,4 +1,4 @@
-"""What the user names as a place -> what it is. Told apart by how it begins."""
+"""Parses a place that the user named, by its prefix."""
 
 from forkpoint.collect.transports import Remote
 from forkpoint.collect.transports.kubectl import parse_kubectl

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO, cast
 
-from forkpoint.collect.call import Failed, running
-from forkpoint.collect.keep import Folder, Original
-from forkpoint.collect.manifest import Copied, Note
+from forkpoint.collect.call import CallFailed, running
+from forkpoint.collect.keep import EvidenceFolder, Original
+from forkpoint.collect.manifest import CollectNote, Copied
 from forkpoint.collect.transports import Remote, Target
 from forkpoint.ingest.logs.archives import _SmallHeader
 from forkpoint.ingest.text import clean
@@ -24,7 +24,7 @@ class _Odd:
     others: int = 0
 
 
-def copy_remote(remote: Remote, target: Target, folder: Folder) -> list[Copied | Note]:
+def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """Everything one machine has; what it could not send is noted."""
     place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
     got = _receive(remote, target, place, folder)
@@ -33,19 +33,19 @@ def copy_remote(remote: Remote, target: Target, folder: Folder) -> list[Copied |
     return got
 
 
-def _receive(remote: Remote, target: Target, place: str, folder: Folder) -> list[Copied | Note]:
-    got: list[Copied | Note] = []
+def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+    got: list[Copied | CollectNote] = []
     with running(target.argv, remote.path.encode() + b"\n", folder.meter.seconds_left) as tool:
         if tool.failed is None:
             got += _unpacked(tool.answer, target.label, place, folder)
-    if isinstance(tool.failed, Failed):
-        got.append(Note(place, tool.failed.why))
+    if isinstance(tool.failed, CallFailed):
+        got.append(CollectNote(place, tool.failed.why))
     elif not got:
-        got.append(Note(place, "nothing found there"))
+        got.append(CollectNote(place, "nothing found there"))
     return got
 
 
-def _unpacked(stream: BinaryIO, label: str, place: str, folder: Folder) -> Iterator[Copied | Note]:
+def _unpacked(stream: BinaryIO, label: str, place: str, folder: EvidenceFolder) -> Iterator[Copied | CollectNote]:
     odd = _Odd()
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_SmallHeader) as archive:
@@ -58,7 +58,7 @@ def _unpacked(stream: BinaryIO, label: str, place: str, folder: Folder) -> Itera
                 name = str(PurePosixPath("/", info.name))
                 done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), cast("BinaryIO", opened))
                 if isinstance(done, str):
-                    yield Note(place, f"{clean(name)}: {done}")
+                    yield CollectNote(place, f"{clean(name)}: {done}")
                     break
                 if done is not None:
                     yield done
@@ -66,19 +66,19 @@ def _unpacked(stream: BinaryIO, label: str, place: str, folder: Folder) -> Itera
                         break
     except tarfile.ReadError as error:
         if "empty file" not in str(error):  # it found nothing: its exit code says why, or there is nothing
-            yield Note(place, clean(f"stopped sending: {error}"))
+            yield CollectNote(place, clean(f"stopped sending: {error}"))
     except _BROKEN as error:
-        yield Note(place, clean(f"stopped sending: {error}"))
+        yield CollectNote(place, clean(f"stopped sending: {error}"))
     if odd.others:
-        yield Note(place, f"{odd.others} links, devices or pipes were sent and not kept")
+        yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
 
 
-def _log(target: Target, argv: tuple[str, ...], place: str, folder: Folder) -> list[Copied | Note]:
+def _log(target: Target, argv: tuple[str, ...], place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     with running(argv, b"", folder.meter.seconds_left) as tool:
         done = None
         if tool.failed is None:
             done = folder.keep(Original(place, target.label, f"/{target.label}.log", None, None), tool.answer)
-    got: list[Copied | Note] = [done] if isinstance(done, Copied) else []
+    got: list[Copied | CollectNote] = [done] if isinstance(done, Copied) else []
     if isinstance(done, str):
-        got.append(Note(place, done))
-    return [*got, Note(place, tool.failed.why)] if tool.failed else got
+        got.append(CollectNote(place, done))
+    return [*got, CollectNote(place, tool.failed.why)] if tool.failed else got

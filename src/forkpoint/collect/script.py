@@ -1,4 +1,4 @@
-"""The one thing that is run on other machines: a fixed script that finds files and packs them.
+"""The only command that runs on other machines: a fixed script that finds files and packs them.
 
 Nothing that a user or a cluster says becomes part of it. The path to look at is a line on its standard input; an empty
 line means torch's usual places. It reads, and changes nothing.
@@ -8,7 +8,7 @@ _NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
 )  # fmt: skip
-"""Evidence by name: what is no evidence by content is dropped on arrival."""
+"""Evidence by name. Files whose content is something else are dropped on arrival."""
 _LARGE = 131072
 """In blocks of 512 bytes: 64 MiB, more than a dump has."""
 

@@ -1,4 +1,4 @@
-"""Where evidence lies if nobody says: by the environment, by each torch release's default, and by the launcher."""
+"""Default places of evidence: from the environment, each torch release's defaults, and the launcher."""
 
 import os
 import re

@@ -13,7 +13,7 @@ from forkpoint.ingest.machine.bursts import APART
 from forkpoint.ingest.machine.kernel_event import KernelKind
 from forkpoint.ingest.machine.places import is_same_host, place_of_bus
 from forkpoint.ingest.machine.remarks import RAS
-from forkpoint.kb.entry import Entry, Kind
+from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.model.capture import Remark
 from forkpoint.model.incident import Incident
@@ -99,7 +99,7 @@ def find_unanswering(incident: Incident, world: int) -> dict[int, Remark]:
 
 def _entry(remark: Remark) -> Entry | None:
     """None: nothing is known of the number, or it ends and hangs nobody."""
-    entry = next((e for e in entries(Kind.XID) if e.code == str(remark.xid)), None)
+    entry = next((e for e in entries(EntryKind.XID) if e.code == str(remark.xid)), None)
     effect = dict(entry.facts).get("effect on a job", "none") if entry else "none"
     return None if effect.startswith(_HARMLESS) else entry
 

@@ -1,6 +1,6 @@
 """The first-response checklist as a program: is this node, and this job's environment, fit to run and to leave evidence?
 
-One file per check in `checks/`. A check reads the machine through a System and answers ok, bad or skipped; it changes
+Checks are in `checks/`, by subject. A check reads the machine through a System and answers ok, bad or skipped; it changes
 nothing.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from threading import Thread
 
 from forkpoint.doctor.check import Check, CheckResult
-from forkpoint.doctor.report import Failure, Judged, Report
+from forkpoint.doctor.report import CheckFailure, DoctorReport, Judged
 from forkpoint.doctor.system import System
 
 LIMIT_S = 15.0
 """For all checks together: a node without persistence mode takes up to ten seconds to open its GPUs."""
 
 
-def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -> Report:
+def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -> DoctorReport:
     """Look at everything at once: most of the time goes by waiting for programs."""
     deadline = time.monotonic() + limit_s
     looks = [_Look(check, system) for check in checks]
@@ -27,10 +27,10 @@ def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -
     return _report(system, looks, limit_s)
 
 
-def examine_injected(system: System, check: Check) -> Report:
+def examine_injected(system: System, check: Check) -> DoctorReport:
     """One check on a machine that was broken for it, on paper only."""
     looked = examine(check.inject(system), [check])
-    return Report(looked.host, looked.time, looked.job, check.name, looked.results, looked.failures)
+    return DoctorReport(looked.host, looked.time, looked.job, check.name, looked.results, looked.failures)
 
 
 class _Look(Thread):
@@ -49,14 +49,14 @@ class _Look(Thread):
             self.outcome = f"raised {type(error).__name__}: {error}"
 
 
-def _report(system: System, looks: list[_Look], limit_s: float) -> Report:
+def _report(system: System, looks: list[_Look], limit_s: float) -> DoctorReport:
     results: list[Judged] = []
-    failures: list[Failure] = []
+    failures: list[CheckFailure] = []
     for look in looks:
         outcome = look.outcome
         if isinstance(outcome, CheckResult):
             results.append(Judged(look.check.name, look.check.title, outcome))
         else:
             why = outcome or f"no result after {limit_s:g} s: something it reads does not answer"
-            failures.append(Failure(look.check.name, why))
-    return Report(system.host, system.now(), system.job, None, tuple(results), tuple(failures))
+            failures.append(CheckFailure(look.check.name, why))
+    return DoctorReport(system.host, system.now(), system.job, None, tuple(results), tuple(failures))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from forkpoint.doctor.system import System
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     BAD = "bad"
     SKIPPED = "skipped"
@@ -16,7 +16,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    status: Status
+    status: CheckStatus
     says: str
     """One sentence: what was seen; of a skipped check, why it could not be looked at."""
     fix: str | None = None
@@ -26,15 +26,15 @@ class CheckResult:
 
 
 def ok(says: str, *details: tuple[str, str]) -> CheckResult:
-    return CheckResult(Status.OK, says, details=details)
+    return CheckResult(CheckStatus.OK, says, details=details)
 
 
 def bad(says: str, fix: str, *details: tuple[str, str]) -> CheckResult:
-    return CheckResult(Status.BAD, says, fix, details)
+    return CheckResult(CheckStatus.BAD, says, fix, details)
 
 
 def skipped(why: str, fix: str | None = None) -> CheckResult:
-    return CheckResult(Status.SKIPPED, why, fix)
+    return CheckResult(CheckStatus.SKIPPED, why, fix)
 
 
 @dataclass(frozen=True, slots=True)

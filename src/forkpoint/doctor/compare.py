@@ -4,9 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.document import Document, Told
-from forkpoint.doctor.report import Report
+from forkpoint.doctor.document import Document, PastResult
+from forkpoint.doctor.report import DoctorReport
+from forkpoint.report.json_text import json_text
 
+COMPARISON_SCHEMA = "forkpoint.doctor-compare/1"
 COUNTER = "count "
 """How details begin that count since boot: they differ between nodes, and on one node only their growth matters."""
 _STATUS = "status"
@@ -14,12 +16,12 @@ _ABSENT = "not told"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class NodeDifference:
     check: str
     what: str
     """`status`, or a detail of the check."""
     usual: str | None
-    """What more nodes have than anything else; None where two values tie and nobody can be called odd."""
+    """The most common value; None if two values are equally common."""
     values: tuple[tuple[str, tuple[str, ...]], ...]
     """Each value with its nodes, the rarest first."""
 
@@ -27,11 +29,11 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     nodes: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[NodeDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NodeChange:
     check: str
     what: str
     before: str
@@ -43,23 +45,23 @@ def compare(documents: Sequence[Document]) -> Comparison:
     nodes = _node_names(documents)
     by_node = dict(zip(nodes, documents, strict=True))
     checks = dict.fromkeys(check for document in documents for check in document.results)
-    differences: list[Difference] = []
+    differences: list[NodeDifference] = []
     for check in checks:
         told = {node: document.results.get(check) for node, document in by_node.items()}
         differences += _differences(check, told)
     return Comparison(nodes, tuple(differences))
 
 
-def changes(earlier: Document, report: Report) -> tuple[Change, ...]:
+def changes(earlier: Document, report: DoctorReport) -> tuple[NodeChange, ...]:
     """What an earlier look at this node saw otherwise, counters included."""
-    found: list[Change] = []
+    found: list[NodeChange] = []
     for judged in report.results:
         before = earlier.results.get(judged.check)
         if before is None:
             continue
-        now = Told(judged.result.status, dict(judged.result.details))
+        now = PastResult(judged.result.status, dict(judged.result.details))
         values = ((what, _value(before, what), _value(now, what)) for what in _subjects((before, now)))
-        found += [Change(judged.check, what, old, new) for what, old, new in values if old != new]
+        found += [NodeChange(judged.check, what, old, new) for what, old, new in values if old != new]
     return tuple(found)
 
 
@@ -71,7 +73,7 @@ def _node_names(documents: Sequence[Document]) -> tuple[str, ...]:
     )
 
 
-def _differences(check: str, told: dict[str, Told | None]) -> Iterator[Difference]:
+def _differences(check: str, told: dict[str, PastResult | None]) -> Iterator[NodeDifference]:
     for what in _subjects([each for each in told.values() if each]):
         if what.startswith(COUNTER):
             continue
@@ -82,18 +84,31 @@ def _differences(check: str, told: dict[str, Told | None]) -> Iterator[Differenc
             yield _difference(check, what, nodes)
 
 
-def _difference(check: str, what: str, nodes: dict[str, list[str]]) -> Difference:
+def _difference(check: str, what: str, nodes: dict[str, list[str]]) -> NodeDifference:
     ordered = sorted(nodes.items(), key=lambda item: (len(item[1]), item[0]))
     (_, second), (most, first) = ordered[-2:]
     usual = most if len(first) > len(second) else None
-    return Difference(check, what, usual, tuple((value, tuple(sorted(hosts))) for value, hosts in ordered))
+    return NodeDifference(check, what, usual, tuple((value, tuple(sorted(hosts))) for value, hosts in ordered))
 
 
-def _subjects(told: Sequence[Told]) -> dict[str, None]:
+def _subjects(told: Sequence[PastResult]) -> dict[str, None]:
     return dict.fromkeys((_STATUS, *(what for each in told for what in each.details)))
 
 
-def _value(told: Told | None, what: str) -> str:
+def _value(told: PastResult | None, what: str) -> str:
     if told is None:
         return _ABSENT
     return told.status if what == _STATUS else told.details.get(what, _ABSENT)
+
+
+def render_comparison_json(comparison: Comparison) -> str:
+    differences = [
+        {
+            "check": difference.check,
+            "what": difference.what,
+            "usual": difference.usual,
+            "values": [{"value": value, "nodes": nodes} for value, nodes in difference.values],
+        }
+        for difference in comparison.differences
+    ]
+    return json_text({"schema": COMPARISON_SCHEMA, "nodes": comparison.nodes, "differences": differences})

@@ -1,4 +1,4 @@
-"""Counters of the kernel, read twice. They run since the boot, so only what is added in between tells of now."""
+"""Kernel counters, read twice. They count since boot, so only the growth between two reads is about now."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

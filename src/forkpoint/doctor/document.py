@@ -1,22 +1,48 @@
-"""Reading what `forkpoint doctor --json` wrote, on this node or another. Like any file, it may hold anything."""
+"""A doctor's report as JSON: written by `forkpoint doctor --json`, read again from this node or another.
 
-import json
-from collections.abc import Mapping
+Schema `forkpoint.doctor/1` (`render/doctor.schema.json`). Like any file, what is read may hold anything.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
+import msgspec
+
+from forkpoint.doctor.check import Check
+from forkpoint.doctor.report import CheckFailure, DoctorReport, Judged
 from forkpoint.errors import UnreadableInput
+from forkpoint.report.json_text import json_text
 
-_SCHEMA = "forkpoint.doctor/1"
+SCHEMA = "forkpoint.doctor/1"
+CHECKS_SCHEMA = "forkpoint.doctor-checks/1"
 _LIMIT = 8 << 20
 """A report of hundreds of checks is a fraction of this."""
 _NEXT = "write it with `forkpoint doctor --json`"
 
 
+class _Row(msgspec.Struct, frozen=True):
+    check: str
+    title: str
+    status: str
+    says: str
+    fix: str | None
+    details: dict[str, str]
+
+
+class _Written(msgspec.Struct, frozen=True, tag_field="schema", tag=SCHEMA):
+    host: str
+    time: float
+    job: int | None
+    injected: str | None
+    exit_code: int
+    results: tuple[_Row, ...]
+    failures: tuple[CheckFailure, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one check said."""
+class PastResult:
+    """What one check said when the report was written."""
 
     status: str
     details: Mapping[str, str]
@@ -27,11 +53,30 @@ class Document:
     file: str
     host: str
     time: float
-    results: Mapping[str, Told]
+    results: Mapping[str, PastResult]
+
+
+def render_json(report: DoctorReport) -> str:
+    rows = tuple(_row(judged) for judged in report.results)
+    return json_text(
+        _Written(
+            report.host, round(report.time, 3), report.job, report.injected, report.exit_code, rows, report.failures
+        )
+    )
+
+
+def _row(judged: Judged) -> _Row:
+    result = judged.result
+    return _Row(judged.check, judged.title, result.status, result.says, result.fix, dict(result.details))
+
+
+def render_checks_json(checks: Iterable[Check]) -> str:
+    listed = [{"check": check.name, "title": check.title, "why": check.why} for check in checks]
+    return json_text({"schema": CHECKS_SCHEMA, "checks": listed})
 
 
 def read_document(path: str) -> Document:
-    """Raises UnreadableInput for all that is no report of a real machine."""
+    """Raises UnreadableInput for anything but the report of a real machine."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_LIMIT + 1)
@@ -40,21 +85,10 @@ def read_document(path: str) -> Document:
     if len(data) > _LIMIT:
         raise UnreadableInput(f"{path}: too long for a doctor's report; {_NEXT}")
     try:
-        document = _document(path, json.loads(data))
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableInput(f"{path}: is no doctor's report ({_SCHEMA}); {_NEXT}") from error
-    return document
-
-
-def _document(path: str, told: dict[str, Any]) -> Document:
-    if told["schema"] != _SCHEMA:
-        raise ValueError(told["schema"])
-    if told["injected"] is not None:
+        written = msgspec.json.decode(data, type=_Written)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: is not a doctor's report ({SCHEMA}); {_NEXT}") from error
+    if written.injected is not None:
         raise UnreadableInput(f"{path}: the report of a machine broken on purpose (--inject); give real ones")
-    rows = cast("list[dict[str, Any]]", told["results"])
-    results = {str(row["check"]): Told(str(row["status"]), _texts(row["details"])) for row in rows}
-    return Document(path, str(told["host"]), float(told["time"]), results)
-
-
-def _texts(details: dict[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in details.items()}
+    results = {row.check: PastResult(row.status, row.details) for row in written.results}
+    return Document(path, written.host, written.time, results)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from forkpoint.doctor.check import CheckResult, skipped
 from forkpoint.doctor.nvml import Gpu, Nvml, parse_nvml
 from forkpoint.doctor.pci import lacks_gpu
-from forkpoint.doctor.system import NoAnswer, System
+from forkpoint.doctor.system import System, Unanswered
 
-UNTOLD = "neither the GPUs nor their driver tell this"
+UNTOLD = "neither the GPUs nor their driver report this"
 
 
 def look_at_gpus(judge: Callable[[Sequence[Gpu]], CheckResult]) -> Callable[[System], CheckResult]:
@@ -16,15 +16,15 @@ def look_at_gpus(judge: Callable[[Sequence[Gpu]], CheckResult]) -> Callable[[Sys
 
     def look(system: System) -> CheckResult:
         nvml = system.nvml()
-        if isinstance(nvml, NoAnswer):
+        if isinstance(nvml, Unanswered):
             return skip_gpus(system, nvml)
         return judge(nvml.readable) if nvml.readable else skipped("NVML shows no GPU that can be read")
 
     return look
 
 
-def skip_gpus(system: System, answer: NoAnswer) -> CheckResult:
-    """Where there is no GPU, nobody need install a library to look at it."""
+def skip_gpus(system: System, answer: Unanswered) -> CheckResult:
+    """Without a GPU, do not ask the user to install a library for it."""
     lacking = lacks_gpu(system)
     return skipped(lacking) if lacking else skipped(answer.why, answer.fix)
 

@@ -1,13 +1,13 @@
-"""What the kernel said of late, for the checks that judge it. Read with dmesg, else from the journal.
+"""Recent kernel messages, for the checks that judge them. Read with dmesg, else from the journal.
 
-An empty log is no proof: many systems let only root read it, so nothing is then said about it.
+An empty log proves nothing, since many systems let only root read it: the checks are then skipped.
 """
 
 from collections.abc import Callable, Collection, Sequence
 
 from forkpoint.doctor.check import CheckResult, bad, ok, skipped
 from forkpoint.doctor.overlay import with_outputs
-from forkpoint.doctor.system import NoAnswer, Ran, System
+from forkpoint.doctor.system import Ran, System, Unanswered
 from forkpoint.ingest.machine.kernel import read_kernel_log
 from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
 
@@ -21,10 +21,10 @@ _SOURCES = (
 _AS_ROOT = "run the doctor as root, or as a member of the group that reads the journal (systemd-journal or adm)"
 
 
-def recent_events(system: System, kinds: Collection[KernelKind]) -> tuple[KernelEvent, ...] | NoAnswer:
+def recent_events(system: System, kinds: Collection[KernelKind]) -> tuple[KernelEvent, ...] | Unanswered:
     """Events of these kinds within the look-back; one whose time cannot be told counts as recent."""
     log = _read_log(system)
-    if isinstance(log, NoAnswer):
+    if isinstance(log, Unanswered):
         return log
     uptime = _uptime(system)
     events = read_kernel_log(log, "the kernel log")
@@ -40,7 +40,7 @@ def look_at_kernel(
 
     def look(system: System) -> CheckResult:
         events = recent_events(system, kinds)
-        if isinstance(events, NoAnswer):
+        if isinstance(events, Unanswered):
             return skipped(events.why, events.fix)
         lacking = None if events else needs(system)
         return skipped(lacking) if lacking else judge(events)
@@ -52,7 +52,7 @@ def judge_presence(fix: str) -> Callable[[Sequence[KernelEvent]], CheckResult]:
     """Any such event is bad."""
 
     def judge(events: Sequence[KernelEvent]) -> CheckResult:
-        return bad(told(events), fix) if events else ok("the kernel told of none in the last day")
+        return bad(told(events), fix) if events else ok("the kernel logged none in the last day")
 
     return judge
 
@@ -73,24 +73,24 @@ def say(line: str) -> Callable[[System], System]:
     def inject(system: System) -> System:
         log = _read_log(system)
         uptime = _uptime(system) or 0.0
-        before = "" if isinstance(log, NoAnswer) else log.rstrip("\n") + "\n"
+        before = "" if isinstance(log, Unanswered) else log.rstrip("\n") + "\n"
         return with_outputs(system, {"dmesg": Ran(0, f"{before}[{uptime:12.6f}] {line}\n")})
 
     return inject
 
 
-def _read_log(system: System) -> str | NoAnswer:
+def _read_log(system: System) -> str | Unanswered:
     reasons: list[str] = []
     for argv in _SOURCES:
         ran = system.run(argv)
-        if isinstance(ran, NoAnswer):
+        if isinstance(ran, Unanswered):
             reasons.append(ran.why)
         elif ran.returncode or not ran.stdout.strip():
             first = next(iter(ran.stderr.strip().splitlines()), "it printed nothing")
             reasons.append(first if first.startswith(argv[0]) else f"{argv[0]}: {first}")
         else:
             return ran.stdout
-    return NoAnswer(f"the kernel log cannot be read ({'; '.join(reasons)})", _AS_ROOT)
+    return Unanswered(f"the kernel log cannot be read ({'; '.join(reasons)})", _AS_ROOT)
 
 
 def _uptime(system: System) -> float | None:

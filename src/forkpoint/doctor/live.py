@@ -18,12 +18,12 @@ from forkpoint.doctor.system import (
     Disk,
     FileFacts,
     KernelClock,
-    NoAnswer,
     Package,
     Process,
     Ran,
-    Run,
+    RunProgram,
     System,
+    Unanswered,
 )
 from forkpoint.errors import UsageError
 from forkpoint.redact.environment import may_be_shown
@@ -56,7 +56,7 @@ def live_system(job: int | None = None) -> System:
     read = partial(_read, see)
     run_once = once(_run)
 
-    def ask(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | NoAnswer:
+    def ask(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | Unanswered:
         return run_once(tuple(argv), timeout_s)
 
     return System(
@@ -143,7 +143,7 @@ def _stat(see: Callable[[str], str], path: str) -> FileFacts | None:
     return FileFacts(found.st_size, found.st_uid, found.st_mtime, is_folder=Path(see(path)).is_dir())
 
 
-def _disk(see: Callable[[str], str], process: str, path: str) -> Disk | NoAnswer:
+def _disk(see: Callable[[str], str], process: str, path: str) -> Disk | Unanswered:
     there = path
     while not Path(see(there)).exists() and there != "/":
         there = str(Path(there).parent)
@@ -151,7 +151,7 @@ def _disk(see: Callable[[str], str], process: str, path: str) -> Disk | NoAnswer
         found = os.statvfs(see(there))
         mounts = Path(f"/proc/{process}/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        return NoAnswer(f"{path}: {error.strerror}")
+        return Unanswered(f"{path}: {error.strerror}")
     mount = mount_of(there, mounts)
     return Disk(
         mount.point,
@@ -167,7 +167,7 @@ def _may_write(see: Callable[[str], str], path: str) -> bool:
     return os.access(see(path), os.W_OK)
 
 
-def _run(argv: tuple[str, ...], timeout_s: float) -> Ran | NoAnswer:
+def _run(argv: tuple[str, ...], timeout_s: float) -> Ran | Unanswered:
     try:
         process = subprocess.Popen(  # noqa: S603 - fixed programs; arguments are never a shell's
             argv,
@@ -177,14 +177,14 @@ def _run(argv: tuple[str, ...], timeout_s: float) -> Ran | NoAnswer:
             env={**os.environ, "LC_ALL": "C"},
         )
     except FileNotFoundError:
-        return NoAnswer(f"{argv[0]} is not installed")
+        return Unanswered(f"{argv[0]} is not installed")
     except OSError as error:
-        return NoAnswer(f"{argv[0]} cannot be started: {error.strerror}")
+        return Unanswered(f"{argv[0]} cannot be started: {error.strerror}")
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _end(process)
-        return NoAnswer(f"{argv[0]} did not answer in {timeout_s:g} s")
+        return Unanswered(f"{argv[0]} did not answer in {timeout_s:g} s")
     out, err = (stream[-OUTPUT_LIMIT:].decode(errors="replace") for stream in (out, err))
     return Ran(process.returncode, out, err)
 
@@ -263,19 +263,19 @@ class _Timex(ctypes.Structure):
     )
 
 
-def _clock() -> KernelClock | NoAnswer:
+def _clock() -> KernelClock | Unanswered:
     """Asked with no mode set, adjtimex changes nothing and needs no privilege."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (AttributeError, OSError):
-        return NoAnswer("adjtimex is not there: not Linux")
+        return Unanswered("adjtimex is not there: not Linux")
     told = _Timex()
     if adjtimex(ctypes.byref(told)) < 0:
-        return NoAnswer("adjtimex was refused")
+        return Unanswered("adjtimex was refused")
     return KernelClock(synchronised=not told.status & _STA_UNSYNC, max_error_s=told.maxerror / 1e6)
 
 
-def _nvml(run: Run) -> "Nvml | NoAnswer":
+def _nvml(run: RunProgram) -> "Nvml | Unanswered":
     from forkpoint.doctor.nvml import read_nvml  # noqa: PLC0415 - only checks of GPUs pay for the library
 
     return read_nvml(run)

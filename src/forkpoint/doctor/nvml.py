@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkpoint.doctor.system import NoAnswer, Run
+from forkpoint.doctor.system import RunProgram, Unanswered
 from forkpoint.ingest.machine.bus import normal_bus
 
 READ_LIMIT_S = 10.0
@@ -86,14 +86,14 @@ class Nvml:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverStuck(NoAnswer):
+class DriverStuck(Unanswered):
     """The driver is there and does not answer, or answers with a failure: that itself is bad."""
 
 
-def read_nvml(run: Run) -> Nvml | NoAnswer:
+def read_nvml(run: RunProgram) -> Nvml | Unanswered:
     """`-P`: the modules beside the reader must not be imported in place of libraries of the same name."""
     ran = run((sys.executable, "-P", str(_READER)), READ_LIMIT_S)
-    if isinstance(ran, NoAnswer):
+    if isinstance(ran, Unanswered):
         return DriverStuck(f"NVML gave no answer: {ran.why}", "nvidia-smi -L")
     try:
         return parse_nvml(json.loads(ran.stdout))
@@ -101,11 +101,11 @@ def read_nvml(run: Run) -> Nvml | NoAnswer:
         return DriverStuck(f"reading NVML ended with status {ran.returncode} and no answer", "nvidia-smi -L")
 
 
-def parse_nvml(document: Mapping[str, Any]) -> Nvml | NoAnswer:
+def parse_nvml(document: Mapping[str, Any]) -> Nvml | Unanswered:
     if document.get("missing") == "driver":
-        return NoAnswer("no NVIDIA driver is loaded here, or it was not given to this container")
+        return Unanswered("no NVIDIA driver is loaded here, or it was not given to this container")
     if "missing" in document:
-        return NoAnswer(f"{document['missing']} is not installed", INSTALL)
+        return Unanswered(f"{document['missing']} is not installed", INSTALL)
     if "failed" in document:
         return DriverStuck(f"NVML could not be started: {document['failed']}", "nvidia-smi -L")
     return Nvml(str(document["driver"]), tuple(_gpu(row) for row in document["gpus"]))

@@ -1,4 +1,4 @@
-"""Asking a machine once, however many checks want to know at the same time."""
+"""Each question to the machine is asked once, even if several checks ask at the same time."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from forkpoint.doctor.system import COMMAND_LIMIT_S, Disk, FileFacts, NoAnswer, Package, Process, Ran, System
+from forkpoint.doctor.system import COMMAND_LIMIT_S, Disk, FileFacts, Package, Process, Ran, System, Unanswered
 
 
 def with_environ(system: System, changes: Mapping[str, str], without: Sequence[str] = ()) -> System:
@@ -61,16 +61,16 @@ def with_facts(system: System, facts: Mapping[str, FileFacts | None]) -> System:
 def with_disk(system: System, path: str, disk: Disk) -> System:
     """For this path and all below it."""
 
-    def ask(asked: str) -> Disk | NoAnswer:
+    def ask(asked: str) -> Disk | Unanswered:
         return disk if asked == path or _first_name(path, asked) else system.disk(asked)
 
     return replace(system, disk=ask)
 
 
-def with_outputs(system: System, outputs: Mapping[str, Ran | NoAnswer]) -> System:
+def with_outputs(system: System, outputs: Mapping[str, Ran | Unanswered]) -> System:
     """Answers of programs, by the start of their command line: `chronyc` or `chronyc tracking`; the longest counts."""
 
-    def run(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | NoAnswer:
+    def run(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | Unanswered:
         line = f"{' '.join(argv)} "
         known = [start for start in outputs if line.startswith(f"{start} ")]
         return outputs[max(known, key=len)] if known else system.run(argv, timeout_s)
@@ -104,15 +104,15 @@ def empty_machine(now: float = 1_790_000_000.0) -> System:
         names=lambda _path: (),
         link=lambda _path: None,
         stat=lambda _path: None,
-        disk=lambda path: NoAnswer(f"{path}: no such file system"),
+        disk=lambda path: Unanswered(f"{path}: no such file system"),
         may_write=lambda _path: False,
         run=_not_installed,
         processes=lambda: (),
         package=lambda _name: None,
-        clock=lambda: NoAnswer("adjtimex is not there"),
-        nvml=lambda: NoAnswer("nvidia-ml-py is not installed"),
+        clock=lambda: Unanswered("adjtimex is not there"),
+        nvml=lambda: Unanswered("nvidia-ml-py is not installed"),
     )
 
 
-def _not_installed(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> NoAnswer:  # noqa: ARG001 - as Run asks
-    return NoAnswer(f"{argv[0]} is not installed")
+def _not_installed(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Unanswered:  # noqa: ARG001 - as Run asks
+    return Unanswered(f"{argv[0]} is not installed")

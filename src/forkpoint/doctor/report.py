@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from forkpoint.doctor.check import CheckResult, Status
+from forkpoint.doctor.check import CheckResult, CheckStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CheckFailure:
     """A check that gave no result: it raised or did not end. That says something about the doctor, or is a sign of a
     machine on which reads block for ever.
     """
@@ -23,7 +23,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     host: str
     time: float
     """Seconds since the epoch, by this machine's clock."""
@@ -31,11 +31,11 @@ class Report:
     injected: str | None
     """The check whose machine was broken on purpose: nothing here is then true of the real one."""
     results: tuple[Judged, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[CheckFailure, ...]
 
     @property
     def bad(self) -> tuple[Judged, ...]:
-        return tuple(judged for judged in self.results if judged.result.status is Status.BAD)
+        return tuple(judged for judged in self.results if judged.result.status is CheckStatus.BAD)
 
     @property
     def exit_code(self) -> int:

@@ -4,16 +4,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.checks import (
-    async_error_handling,
-    recorder_buffer,
-    recorder_dump,
-    recorder_on,
-    recorder_path_unique,
-    recorder_timing,
-    timeouts,
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.checks.recorder import (
+    RECORDER_BUFFER,
+    RECORDER_DUMP,
+    RECORDER_ON,
+    RECORDER_PATH_UNIQUE,
+    RECORDER_TIMING,
 )
+from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS
 from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
 from forkpoint.launch_env.assignments import Assignment, assignments
 from forkpoint.launch_env.names import unread
@@ -22,13 +21,13 @@ from forkpoint.launch_env.values import wrong_value
 from forkpoint.launch_env.wanted import wanted
 
 _CHECKS: tuple[Check, ...] = (
-    recorder_on.CHECK,
-    recorder_buffer.CHECK,
-    recorder_dump.CHECK,
-    recorder_path_unique.CHECK,
-    recorder_timing.CHECK,
-    async_error_handling.CHECK,
-    timeouts.CHECK,
+    RECORDER_ON,
+    RECORDER_BUFFER,
+    RECORDER_DUMP,
+    RECORDER_PATH_UNIQUE,
+    RECORDER_TIMING,
+    ASYNC_ERROR_HANDLING,
+    TIMEOUTS,
 )
 _LAUNCHES = re.compile(
     r"(?<![\w./-])(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python[\d.]* -m torch\.distributed)\s"
@@ -58,7 +57,7 @@ _DANGERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ScriptProblem:
     line: int | None
     """None for what the whole script lacks."""
     about: str
@@ -67,7 +66,7 @@ class Problem:
     fix: str
 
 
-def check_script(text: str, release: Release | None) -> tuple[Problem, ...]:
+def check_script(text: str, release: Release | None) -> tuple[ScriptProblem, ...]:
     """In the order of lines; what is missing comes last. Without a release, what depends on it is not judged."""
     lines = text.splitlines()
     found = assignments(lines)
@@ -75,31 +74,32 @@ def check_script(text: str, release: Release | None) -> tuple[Problem, ...]:
     late = [each for each in found if started is not None and each.line > started]
     problems = [*_variables(found, release), *_commands(lines), *_logs(lines)]
     problems += [
-        Problem(each.line, each.name, f"set after the job is started in line {started}", "move it up") for each in late
+        ScriptProblem(each.line, each.name, f"set after the job is started in line {started}", "move it up")
+        for each in late
     ]
     problems += _settings([each for each in found if each not in late], release, per_pod="subPathExpr:" in text)
     return tuple(sorted(dict.fromkeys(problems), key=lambda each: (each.line is None, each.line or 0, each.about)))
 
 
-def _variables(found: Sequence[Assignment], release: Release | None) -> Iterator[Problem]:
+def _variables(found: Sequence[Assignment], release: Release | None) -> Iterator[ScriptProblem]:
     environ = {each.name: each.value for each in found}
     for each in found:
         if nobody := unread(each.name, environ, release):
-            yield Problem(each.line, each.name, nobody.why, nobody.instead)
+            yield ScriptProblem(each.line, each.name, nobody.why, nobody.instead)
         elif each.is_known and (why := wrong_value(each.name, each.value)):
-            yield Problem(each.line, each.name, f"{each.value!r} is {why}", f"correct or remove {each.name}")
+            yield ScriptProblem(each.line, each.name, f"{each.value!r} is {why}", f"correct or remove {each.name}")
 
 
-def _commands(lines: Sequence[str]) -> Iterator[Problem]:
+def _commands(lines: Sequence[str]) -> Iterator[ScriptProblem]:
     for number, line in enumerate(lines, 1):
         code = line.partition(" #")[0]
         if code.lstrip().startswith("#"):
             continue
         for pattern, says, fix in _DANGERS:
             if match := pattern.search(code):
-                yield Problem(number, match[0].strip(), says, fix)
+                yield ScriptProblem(number, match[0].strip(), says, fix)
         if "srun" in code and (export := _SRUN_EXPORT.search(code)):
-            yield Problem(number, export[0], "keeps the script's variables from the ranks", "srun --export=ALL")
+            yield ScriptProblem(number, export[0], "keeps the script's variables from the ranks", "srun --export=ALL")
 
 
 def _started(lines: Sequence[str]) -> int | None:
@@ -110,13 +110,13 @@ def _started(lines: Sequence[str]) -> int | None:
     return next(n for n in range(starts[-1], len(lines) + 1) if n == len(lines) or not lines[n - 1].endswith("\\"))
 
 
-def _logs(lines: Sequence[str]) -> Iterator[Problem]:
+def _logs(lines: Sequence[str]) -> Iterator[ScriptProblem]:
     starts = [n for n, line in enumerate(lines, 1) if _TORCHRUN.search(f"{line} ") and not _ASKS.search(line)]
     if starts and not _KEEPS_LOGS.search("\n".join(lines)):
-        yield Problem(starts[-1], "torchrun", "keeps no log per rank", 'add --log-dir "$DUMPS/logs" --tee 3')
+        yield ScriptProblem(starts[-1], "torchrun", "keeps no log per rank", 'add --log-dir "$DUMPS/logs" --tee 3')
 
 
-def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: bool) -> Iterator[Problem]:
+def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: bool) -> Iterator[ScriptProblem]:
     """`per_pod`: the script mounts a folder of its own for each pod, so that paths need not name the job."""
     if release is None:
         return
@@ -125,9 +125,9 @@ def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: 
     lines = {each.name: each.line for each in found}
     for check in _CHECKS:
         result = check.look(machine)
-        if result.status is Status.BAD and not (per_pod and check is recorder_path_unique.CHECK):
+        if result.status is CheckStatus.BAD and not (per_pod and check is RECORDER_PATH_UNIQUE):
             named = [line for name, line in lines.items() if re.search(rf"\b{name}\b", result.says)]
-            yield Problem(min(named, default=None), check.name, result.says, result.fix or "")
+            yield ScriptProblem(min(named, default=None), check.name, result.says, result.fix or "")
 
 
 def _environ(found: Sequence[Assignment], release: Release) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ COMMAND_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class Unanswered:
     """What was asked could not be told: a program that is missing or too slow, a library that is not installed."""
 
     why: str
@@ -80,8 +80,8 @@ class KernelClock:
     max_error_s: float
 
 
-class Run(Protocol):
-    def __call__(self, argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | NoAnswer: ...
+class RunProgram(Protocol):
+    def __call__(self, argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | Unanswered: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ class System:
     """Entries of a folder, sorted; empty where it is not there or may not be read."""
     link: Callable[[str], str | None]
     stat: Callable[[str], FileFacts | None]
-    disk: Callable[[str], Disk | NoAnswer]
+    disk: Callable[[str], Disk | Unanswered]
     may_write: Callable[[str], bool]
     """Could this user write this file or into this folder? Nothing is written to find out."""
-    run: Run
+    run: RunProgram
     """One answer for all checks: who asks again gets the first one."""
     processes: Callable[[], tuple[Process, ...]]
     package: Callable[[str], Package | None]
     """An installed Python package, without importing it; the job's where a job was named."""
-    clock: Callable[[], KernelClock | NoAnswer]
-    nvml: "Callable[[], Nvml | NoAnswer]"
+    clock: Callable[[], KernelClock | Unanswered]
+    nvml: "Callable[[], Nvml | Unanswered]"
 
     @property
     def proc(self) -> str:
-        """The folder of /proc that speaks for the job, or for this command where no job was named."""
+        """The folder of /proc of the job, or of this command if no job was named."""
         return f"/proc/{self.job}" if self.job is not None else "/proc/self"

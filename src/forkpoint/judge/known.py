@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from forkpoint.kb.entry import Clue, Known, Place
+from forkpoint.kb.entry import Clue, ClueField, KnownProblem
 from forkpoint.kb.load import known
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
@@ -17,7 +17,7 @@ def known_hints(incident: Incident) -> tuple[str, ...]:
     return tuple(f"maybe known (no proof): {entry.do[0]} (forkpoint explain {entry.query})" for entry in found)
 
 
-def _looks_like(problem: Known, events: Iterable[LogEvent]) -> bool:
+def _looks_like(problem: KnownProblem, events: Iterable[LogEvent]) -> bool:
     shown = all(any(_fits(clue, event) for event in events) for clue in problem.shows)
     return shown and not any(_fits(clue, event) for clue in problem.unless for event in events)
 
@@ -29,18 +29,20 @@ def _fits(clue: Clue, event: LogEvent) -> bool:
     )
 
 
-def _is_said(place: Place, word: str, said: str) -> bool:
+def _is_said(place: ClueField, word: str, said: str) -> bool:
     """Of a frame the word may be a part; everything else is the whole."""
-    return word in said if place is Place.FRAME else word == said
+    return word in said if place is ClueField.FRAME else word == said
 
 
-def _says(place: Place, event: LogEvent) -> Iterator[str]:
-    if place is Place.KIND:
+def _says(place: ClueField, event: LogEvent) -> Iterator[str]:
+    if place is ClueField.KIND:
         yield event.kind
-    elif place is Place.PATTERN:
+    elif place is ClueField.PATTERN:
         yield event.pattern
-    elif place is Place.FRAME:
+    elif place is ClueField.FRAME:
         yield from (f"{frame.filename} {frame.name}" for frame in event.stack)
     elif event.work is not None:
-        value = {Place.OP: event.work.op, Place.SEQ: event.work.seq, Place.NUMEL: event.work.numel_in}[place]
+        value = {ClueField.OP: event.work.op, ClueField.SEQ: event.work.seq, ClueField.NUMEL: event.work.numel_in}[
+            place
+        ]
         yield str(value)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """One file of `entries/` each."""
 
     CAUSE = "cause"
@@ -17,13 +17,13 @@ class Kind(StrEnum):
     """Problems that others met and solved: what their logs showed, and what it was there."""
 
 
-NUMBERED = frozenset({Kind.XID, Kind.SXID})
+NUMBERED = frozenset({EntryKind.XID, EntryKind.SXID})
 """Kinds whose codes are numbers: `79` is typed as `xid79` where it could mean something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    kind: Kind
+    kind: EntryKind
     code: str
     """What a person types: `79`, `ncclRemoteError`, `NCCL_TIMEOUT`, `divergent-path`."""
     title: str
@@ -44,7 +44,7 @@ class Entry:
     @property
     def name(self) -> str:
         """The code as it stands in a sentence: `Xid 79`."""
-        return {Kind.XID: f"Xid {self.code}", Kind.SXID: f"SXid {self.code}"}.get(self.kind, self.code)
+        return {EntryKind.XID: f"Xid {self.code}", EntryKind.SXID: f"SXid {self.code}"}.get(self.kind, self.code)
 
     @property
     def query(self) -> str:
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LineMark:
     """How a pasted line shows that an entry is meant: any of the texts, or any of the patterns."""
 
     entry: Entry
@@ -63,7 +63,7 @@ class Mark:
     to another entry: `(?P<xid>\\d{1,3})` to that Xid, `(?P<name>...)` to the entry of that name."""
 
 
-class Place(StrEnum):
+class ClueField(StrEnum):
     """Where in a log a clue stands."""
 
     KIND = "kind"
@@ -81,11 +81,11 @@ class Place(StrEnum):
 class Clue:
     """One line of a log that has all of these; of the words of a place, any."""
 
-    words: tuple[tuple[Place, tuple[str, ...]], ...]
+    words: tuple[tuple[ClueField, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProblem:
     """A problem that others met. A log that shows every clue, and none of the others, looks like theirs: no proof."""
 
     entry: Entry

@@ -11,20 +11,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from forkpoint.kb.entry import NUMBERED, Clue, Entry, Kind, Known, Mark, Place
+from forkpoint.kb.entry import NUMBERED, Clue, ClueField, Entry, EntryKind, KnownProblem, LineMark
 
 Row = dict[str, Any]
 
 _FOLDER = Path(__file__).parent / "entries"
 
 FILES = {
-    Kind.CAUSE: "causes.toml",
-    Kind.XID: "xid.toml",
-    Kind.SXID: "sxid.toml",
-    Kind.NCCL: "nccl.toml",
-    Kind.VARIABLE: "variables.toml",
-    Kind.LINE: "lines.toml",
-    Kind.KNOWN: "known.toml",
+    EntryKind.CAUSE: "causes.toml",
+    EntryKind.XID: "xid.toml",
+    EntryKind.SXID: "sxid.toml",
+    EntryKind.NCCL: "nccl.toml",
+    EntryKind.VARIABLE: "variables.toml",
+    EntryKind.LINE: "lines.toml",
+    EntryKind.KNOWN: "known.toml",
 }
 
 _KEYS = {
@@ -34,33 +34,36 @@ _KEYS = {
 
 
 @cache
-def entries(kind: Kind) -> tuple[Entry, ...]:
+def entries(kind: EntryKind) -> tuple[Entry, ...]:
     """Every entry of one kind, in the order of its file, or of the numbers."""
     return tuple(entry for entry, _ in _read(kind))
 
 
 @cache
-def marks(kind: Kind) -> tuple[Mark, ...]:
+def marks(kind: EntryKind) -> tuple[LineMark, ...]:
     """How pasted lines show the entries of one kind, the most telling first."""
     return tuple(
-        Mark(entry, tuple(row.get("text", ())), tuple(row.get("regex", ())))
+        LineMark(entry, tuple(row.get("text", ())), tuple(row.get("regex", ())))
         for entry, row in _read(kind)
         if "text" in row or "regex" in row
     )
 
 
 @cache
-def known() -> tuple[Known, ...]:
+def known() -> tuple[KnownProblem, ...]:
     """Problems that others met, with what their logs showed."""
-    return tuple(Known(entry, _clues(row["shows"]), _clues(row.get("unless", ()))) for entry, row in _read(Kind.KNOWN))
+    return tuple(
+        KnownProblem(entry, _clues(row["shows"]), _clues(row.get("unless", ())))
+        for entry, row in _read(EntryKind.KNOWN)
+    )
 
 
 def _clues(rows: Iterable[dict[str, list[str]]]) -> tuple[Clue, ...]:
-    return tuple(Clue(tuple((Place(place), tuple(words)) for place, words in row.items())) for row in rows)
+    return tuple(Clue(tuple((ClueField(place), tuple(words)) for place, words in row.items())) for row in rows)
 
 
 @cache
-def _read(kind: Kind) -> tuple[tuple[Entry, Row], ...]:
+def _read(kind: EntryKind) -> tuple[tuple[Entry, Row], ...]:
     document = tomllib.loads((_FOLDER / FILES[kind]).read_text(encoding="utf-8"))
     references: dict[str, str] = document["sources"]
     known = [(entry, row) for row in document["entry"] for entry in _expand(kind, row, references)]
@@ -69,7 +72,7 @@ def _read(kind: Kind) -> tuple[tuple[Entry, Row], ...]:
     return tuple(known)
 
 
-def _expand(kind: Kind, row: Row, references: dict[str, str]) -> Iterator[Entry]:
+def _expand(kind: EntryKind, row: Row, references: dict[str, str]) -> Iterator[Entry]:
     assert row.keys() <= _KEYS, f"unknown keys {row.keys() - _KEYS} in an entry of {FILES[kind]}"
     if "names" not in row:
         yield _entry(kind, row, references)
@@ -80,7 +83,7 @@ def _expand(kind: Kind, row: Row, references: dict[str, str]) -> Iterator[Entry]
         yield _entry(kind, {**row, "code": code, "title": title, "facts": facts}, references)
 
 
-def _entry(kind: Kind, row: Row, references: dict[str, str]) -> Entry:
+def _entry(kind: EntryKind, row: Row, references: dict[str, str]) -> Entry:
     return Entry(
         kind=kind,
         code=row["code"],

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from forkpoint.kb.entry import Entry, Kind, Mark
+from forkpoint.kb.entry import Entry, EntryKind, LineMark
 from forkpoint.kb.load import entries, marks
 
 _NUMBER = re.compile(r"(?P<family>xid|sxid)?[\s:_#-]{0,3}(?P<number>\d{1,6})", re.IGNORECASE)
@@ -33,7 +33,7 @@ def suggest(query: str) -> tuple[str, ...]:
     """Codes spelled nearly like the query, the nearest first."""
     from difflib import get_close_matches  # noqa: PLC0415 - only a misspelling pays for it
 
-    spellings = {key: entry.query for kind in Kind for key, entry in _index(kind).items()}
+    spellings = {key: entry.query for kind in EntryKind for key, entry in _index(kind).items()}
     near = get_close_matches(_key(query.strip()[:_MAX_CODE]), spellings, n=4 * _MAX_SUGGESTIONS, cutoff=0.6)
     return tuple(dict.fromkeys(spellings[key] for key in near))[:_MAX_SUGGESTIONS]
 
@@ -44,7 +44,7 @@ def _by_number(match: re.Match[str]) -> Iterator[Entry]:
     if match["family"]:
         yield from _by_code(match["family"] + number)
         return
-    spellings = ((Kind.XID, "xid"), (Kind.NCCL, "nccl"), (Kind.NCCL, "ib"))
+    spellings = ((EntryKind.XID, "xid"), (EntryKind.NCCL, "nccl"), (EntryKind.NCCL, "ib"))
     found = [entry for kind, family in spellings if (entry := _index(kind).get(family + number))]
     yield from found or _by_code(f"sxid{number}")
 
@@ -54,22 +54,22 @@ def _by_code(code: str) -> tuple[Entry, ...]:
     return next(((found,) for kind in _likely_kinds(code) if (found := _index(kind).get(key))), ())
 
 
-def _likely_kinds(code: str) -> tuple[Kind, ...]:
+def _likely_kinds(code: str) -> tuple[EntryKind, ...]:
     """All kinds, that of the spelling first: most questions then read one file."""
     low = code.casefold()
     if low.startswith(("xid", "sxid")):
-        first = (Kind.SXID,) if low.startswith("s") else (Kind.XID,)
+        first = (EntryKind.SXID,) if low.startswith("s") else (EntryKind.XID,)
     elif low.startswith("ib") or (low.startswith("nccl") and "_" not in code):
-        first = (Kind.NCCL, Kind.VARIABLE)
+        first = (EntryKind.NCCL, EntryKind.VARIABLE)
     elif code.isupper():
-        first = (Kind.VARIABLE, Kind.NCCL)
+        first = (EntryKind.VARIABLE, EntryKind.NCCL)
     else:
-        first = (Kind.CAUSE, Kind.LINE)
-    return tuple(dict.fromkeys((*first, *Kind)))
+        first = (EntryKind.CAUSE, EntryKind.LINE)
+    return tuple(dict.fromkeys((*first, *EntryKind)))
 
 
 @cache
-def _index(kind: Kind) -> dict[str, Entry]:
+def _index(kind: EntryKind) -> dict[str, Entry]:
     """Spelling -> entry. Where two entries claim one, the code of an entry outranks the alias of another."""
     known = entries(kind)
     index = {_key(alias): entry for entry in known for alias in entry.aliases}
@@ -90,15 +90,15 @@ def _recognise(line: str) -> Iterator[Entry]:
         yield from _by_code(name)
 
 
-def _all_marks() -> tuple[Mark, ...]:
-    return (*marks(Kind.LINE), *marks(Kind.NCCL))
+def _all_marks() -> tuple[LineMark, ...]:
+    return (*marks(EntryKind.LINE), *marks(EntryKind.NCCL))
 
 
-def _shows(mark: Mark, line: str) -> bool:
+def _shows(mark: LineMark, line: str) -> bool:
     return any(text in line for text in mark.texts) or any(re.search(pattern, line) for pattern in mark.patterns)
 
 
-def _pointed_to(mark: Mark, line: str) -> Iterator[Entry]:
+def _pointed_to(mark: LineMark, line: str) -> Iterator[Entry]:
     for pattern in mark.patterns:
         for match in re.finditer(pattern, line):
             for group, value in match.groupdict().items():

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from forkpoint.lab.job import Job
+from forkpoint.lab.job import HealthyJob
 from forkpoint.lab.plan import Backend, Signal
 from forkpoint.model.verdict import Action, Cause, Symptom
 
@@ -40,7 +40,7 @@ class Truth:
 class Fault:
     name: str
     title: str
-    job: Job
+    job: HealthyJob
     truth: Truth
     edits: tuple[Edit, ...] = ()
     signals: tuple[Signal, ...] = ()

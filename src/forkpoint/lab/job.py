@@ -7,7 +7,7 @@ _FOLDER = Path(__file__).parent / "jobs"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class HealthyJob:
     name: str
     title: str
     layout: str
@@ -19,11 +19,11 @@ class Job:
         return (_FOLDER / f"{self.name}.py").read_text()
 
 
-DDP = Job("ddp", "DistributedDataParallel with evaluation, checkpoints and early stopping", "DP", 4)
-FSDP = Job("fsdp", "FSDP2 with accumulated gradients and samples", "FSDP", 4)
-MESH = Job("mesh", "tensor parallel by data parallel on a DeviceMesh", "TPxDP", 4)
-PIPELINE = Job("pipeline", "a pipeline of stages with send and recv", "PP", 3)
-MOE = Job("moe", "a mixture of experts with all_to_all", "MoE", 4)
-LOOP = Job("loop", "a hand-written loop with groups and a loader thread", "hand-written", 4)
+DDP = HealthyJob("ddp", "DistributedDataParallel with evaluation, checkpoints and early stopping", "DP", 4)
+FSDP = HealthyJob("fsdp", "FSDP2 with accumulated gradients and samples", "FSDP", 4)
+MESH = HealthyJob("mesh", "tensor parallel by data parallel on a DeviceMesh", "TPxDP", 4)
+PIPELINE = HealthyJob("pipeline", "a pipeline of stages with send and recv", "PP", 3)
+MOE = HealthyJob("moe", "a mixture of experts with all_to_all", "MoE", 4)
+LOOP = HealthyJob("loop", "a hand-written loop with groups and a loader thread", "hand-written", 4)
 
 JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)

@@ -21,7 +21,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """One job and what happens to it."""
 
     name: str
@@ -41,10 +41,10 @@ class Plan:
     dump_at_end: bool = False
 
 
-def read_plan(case: Path) -> Plan:
+def read_plan(case: Path) -> JobPlan:
     """How to run the job of a case again."""
     facts = tomllib.loads((case / "case.toml").read_text())
-    return Plan(
+    return JobPlan(
         name=case.name,
         source=case / "source",
         world=facts["world"],

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forkpoint.errors import UsageError
-from forkpoint.lab.plan import Backend, Plan, Signal
+from forkpoint.lab.plan import Backend, JobPlan, Signal
 
 DUMP_PREFIX = "nccl_trace_rank_"
 
@@ -28,7 +28,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LabSettings:
     """How to run, the same for every job."""
 
     backend: Backend = "gloo"
@@ -48,11 +48,11 @@ class Settings:
 
 
 @dataclass
-class Run:
+class RunningJob:
     """One job while it runs."""
 
-    plan: Plan
-    settings: Settings
+    plan: JobPlan
+    settings: LabSettings
     job: Path
     trace: Path
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict[int, "subprocess.Popen[bytes]"])
@@ -77,7 +77,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnded:
     """How it went."""
 
     seconds: float
@@ -87,10 +87,10 @@ class Ended:
     """No dump came by itself, so the recorder's pipes were used."""
 
 
-def run_ranks(plan: Plan, settings: Settings, capture: Path) -> Ended:
+def run_ranks(plan: JobPlan, settings: LabSettings, capture: Path) -> JobEnded:
     """What the ranks left goes to `capture`."""
     with _own_folder("job", plan.name) as job, _own_folder("trace", plan.name) as trace:
-        run = Run(plan, settings, job, trace)
+        run = RunningJob(plan, settings, job, trace)
         try:
             _start(run)
             while not _is_finished(run):
@@ -99,7 +99,7 @@ def run_ranks(plan: Plan, settings: Settings, capture: Path) -> Ended:
         finally:
             seconds, exits = run.age, _stop(run)
         _keep(trace, capture)
-    return Ended(seconds, exits, run.asked)
+    return JobEnded(seconds, exits, run.asked)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def is_running(process: "subprocess.Popen[bytes]") -> bool:
 # ------------------------------------------------------------------------------------------------------------- the start
 
 
-def _start(run: Run) -> None:
+def _start(run: RunningJob) -> None:
     shutil.copytree(run.plan.source, run.job, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     if run.settings.dumps:
         (run.trace / ".site").mkdir()
@@ -157,7 +157,7 @@ def _start(run: Run) -> None:
             )
 
 
-def _common_env(run: Run, port: int) -> dict[str, str]:
+def _common_env(run: RunningJob, port: int) -> dict[str, str]:
     plan, settings, trace = run.plan, run.settings, run.trace
     pipe, dump = str(trace / ".pipe_"), str(trace / DUMP_PREFIX)
     return {
@@ -191,7 +191,7 @@ def _common_env(run: Run, port: int) -> dict[str, str]:
     }
 
 
-def _rank_env(run: Run, rank: int) -> dict[str, str]:
+def _rank_env(run: RunningJob, rank: int) -> dict[str, str]:
     env = {
         "RANK": str(rank),
         "PYTHONHASHSEED": str(17 + rank),
@@ -216,7 +216,7 @@ def _free_port() -> int:
 # ------------------------------------------------------------------------------------------------------- while it runs
 
 
-def _advance(run: Run) -> None:
+def _advance(run: RunningJob) -> None:
     """Do what is due: send signals, notice dumps, ask for them, take stacks."""
     for signal_ in run.plan.signals:
         if signal_ not in run.sent:
@@ -237,13 +237,13 @@ def _advance(run: Run) -> None:
         _take_stacks(run)
 
 
-def _send_when_due(run: Run, due: Signal) -> None:
+def _send_when_due(run: RunningJob, due: Signal) -> None:
     if due.when.encode() in (run.trace / f"log_rank_{due.rank}.txt").read_bytes():
         os.kill(run.processes[due.rank].pid, due.signal)
         run.sent.add(due)
 
 
-def _hangs(run: Run) -> bool:
+def _hangs(run: RunningJob) -> bool:
     if run.plan.self_dump or run.plan.dump_at_end:
         return False
     if run.settings.backend == "nccl":
@@ -251,30 +251,30 @@ def _hangs(run: Run) -> bool:
     return any(run.trace.glob(".*.quiet"))
 
 
-def _was_only_slow(run: Run) -> bool:
+def _was_only_slow(run: RunningJob) -> bool:
     """The ranks took their marks back: what looked like a hang was an import or a busy machine."""
     marked = run.settings.backend == "gloo" and not _stacks_due(run) and run.age < _patience(run)
     return marked and not run.plan.dump_at_end and not any(run.trace.glob(".*.quiet"))
 
 
-def _forget_stacks(run: Run) -> None:
+def _forget_stacks(run: RunningJob) -> None:
     run.stacks_taken = run.first_dump = None
     for path in run.trace.glob("stacks_rank_*"):
         os.truncate(path, 0)
 
 
-def _patience(run: Run) -> float:
+def _patience(run: RunningJob) -> float:
     """After so long stacks are taken, hang or not. A job that is to end gets all the time there is."""
     if run.plan.dump_at_end:
         return run.settings.limit - 5
     return 2.2 * run.settings.pg_timeout + (run.joined or 0) + 4
 
 
-def _stacks_due(run: Run) -> bool:
+def _stacks_due(run: RunningJob) -> bool:
     return run.plan.stacks_at is not None and run.age > run.plan.stacks_at
 
 
-def _ask_for_dumps(run: Run) -> None:
+def _ask_for_dumps(run: RunningJob) -> None:
     """Write to the recorder's pipes: the only way to a dump when no watchdog fires."""
     run.asked = True
     for pipe in run.trace.glob(".pipe_*"):
@@ -286,7 +286,7 @@ def _ask_for_dumps(run: Run) -> None:
         os.close(fd)
 
 
-def _take_stacks(run: Run) -> None:
+def _take_stacks(run: RunningJob) -> None:
     run.stacks_taken = run.age
     for rank in run.alive():
         os.kill(run.processes[rank].pid, signal.SIGUSR1)
@@ -295,7 +295,7 @@ def _take_stacks(run: Run) -> None:
 # ------------------------------------------------------------------------------------------------------------- the end
 
 
-def _is_finished(run: Run) -> bool:
+def _is_finished(run: RunningJob) -> bool:
     """Nobody lives, the limit is reached, or everything that will come has come."""
     if not run.alive() or run.age > run.settings.limit or run.settings.cancelled.is_set():
         return True
@@ -307,7 +307,7 @@ def _is_finished(run: Run) -> bool:
     return run.age > max(run.first_dump, run.stacks_taken) + _patience_after_dump(run)
 
 
-def _patience_after_dump(run: Run) -> float:
+def _patience_after_dump(run: RunningJob) -> float:
     """Gloo ranks still have to run into their timeout; NCCL ranks without a dump get time to write one."""
     if run.settings.backend == "gloo":
         return run.settings.pg_timeout
@@ -316,7 +316,7 @@ def _patience_after_dump(run: Run) -> float:
     return run.settings.linger * (0.4 if complete else 1.0)
 
 
-def _stop(run: Run) -> dict[int, int]:
+def _stop(run: RunningJob) -> dict[int, int]:
     """End every rank and what it started (each is the leader of its own process group)."""
     for process in run.processes.values():
         os.killpg(process.pid, signal.SIGKILL)

@@ -8,14 +8,14 @@ from pathlib import Path
 from forkpoint.lab.case_folder import write_case
 from forkpoint.lab.fault import Fault
 from forkpoint.lab.patch import patch
-from forkpoint.lab.plan import Plan
-from forkpoint.lab.ranks import DUMP_PREFIX, Settings, run_ranks
+from forkpoint.lab.plan import JobPlan
+from forkpoint.lab.ranks import DUMP_PREFIX, LabSettings, run_ranks
 
-__all__ = ["Recorded", "Settings", "record"]
+__all__ = ["LabSettings", "RecordedFault", "record"]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFault:
     fault: Fault
     folder: Path
     """capture/, source/ and case.toml."""
@@ -39,7 +39,7 @@ class Recorded:
         return (self.capture / f"log_rank_{rank}.txt").read_text(errors="replace")
 
 
-def record(fault: Fault, settings: Settings) -> Recorded:
+def record(fault: Fault, settings: LabSettings) -> RecordedFault:
     """Into settings.out/NAME. No process is left, however it ends."""
     folder = settings.out.absolute() / fault.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -48,7 +48,7 @@ def record(fault: Fault, settings: Settings) -> Recorded:
     (folder / "source" / "train.py").write_text(patched.text)
     world = settings.world or fault.job.world
     write_case(folder, fault, patched, settings.backend, world)
-    plan = Plan(
+    plan = JobPlan(
         name=fault.name,
         source=folder / "source",
         world=world,
@@ -58,4 +58,4 @@ def record(fault: Fault, settings: Settings) -> Recorded:
         dump_at_end=fault.ends,
     )
     ended = run_ranks(plan, settings, folder / "capture")
-    return Recorded(fault, folder, ended.seconds, ended.exits)
+    return RecordedFault(fault, folder, ended.seconds, ended.exits)

@@ -1,11 +1,11 @@
-"""Variables that nobody reads: names that never existed, are misspelt, or are newer than this torch."""
+"""Variables that nothing reads: names that never existed, are misspelt, or are newer than this torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from forkpoint.kb.entry import Entry, Kind
+from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.launch_env.release import Release
 
@@ -23,7 +23,7 @@ _OF_TORCH = frozenset(
     }
 )
 _CLOSED_FAMILIES = ("TORCH_NCCL_", "TORCH_FR_")
-"""Only torch reads names that begin like this, and all of them are known: another one is read by nobody."""
+"""Only torch reads names that begin like this, and all of them are known: nothing reads any other."""
 _OPEN_FAMILIES = ("NCCL_", "TORCHELASTIC_", "TORCH_DISTRIBUTED_", "P2P_LEVEL")
 """Plug-ins and clusters add names of their own here: only one spelled almost like a known name is a mistake."""
 FAMILIES = (*_CLOSED_FAMILIES, *_OPEN_FAMILIES)
@@ -91,7 +91,7 @@ def _entries() -> dict[str, Entry]:
     """By every spelling that is a variable's name."""
     return {
         name: entry
-        for entry in entries(Kind.VARIABLE)
+        for entry in entries(EntryKind.VARIABLE)
         for name in (*entry.aliases, entry.code)
         if name.isupper() and " " not in name
     }

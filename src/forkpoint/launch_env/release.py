@@ -17,6 +17,6 @@ class Release(NamedTuple):
 
 
 def parse_release(version: str) -> Release | None:
-    """`2.13.0+cpu` is 2.13; None for what is no version."""
+    """`2.13.0+cpu` is 2.13; None if it is not a version."""
     match = _VERSION.match(version.strip())
     return Release(int(match["major"]), int(match["minor"])) if match else None

@@ -1,8 +1,8 @@
-"""Values at which torch raises, or which NCCL passes over."""
+"""Values at which torch raises, or which NCCL ignores."""
 
 from functools import cache
 
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.launch_env.recorder import parse_bool, parse_number
 
@@ -19,14 +19,14 @@ def has_known_values(name: str) -> bool:
 
 
 def wrong_value(name: str, value: str) -> str | None:
-    """What is wrong with it; ends a sentence that begins with the value. None where it is understood."""
+    """What is wrong with it; ends a sentence that begins with the value. None if it is valid."""
     if name in _WORDS:
         return None if value.upper() in _WORDS[name] else f"none of {', '.join(_WORDS[name])}"
     unit = _unit(name)
     if unit == "bool" and parse_bool(value) is None:
-        return "no yes or no (1, 0, true, false)"
+        return "neither yes nor no (1, 0, true, false)"
     if unit in _NUMBERS and parse_number(value) is None:
-        return "no whole number"
+        return "not a whole number"
     return None
 
 
@@ -37,5 +37,5 @@ def _unit(name: str) -> str:
 @cache
 def _units() -> dict[str, str]:
     """Of torch's own switches. NCCL parses its variables otherwise."""
-    facts = {name: dict(e.facts) for e in entries(Kind.VARIABLE) for name in (*e.aliases, e.code)}
+    facts = {name: dict(e.facts) for e in entries(EntryKind.VARIABLE) for name in (*e.aliases, e.code)}
     return {name: fact.get("unit", "") for name, fact in facts.items() if fact.get("read by") == "PyTorch"}

@@ -69,7 +69,7 @@ def _reach(text: str) -> _Reach:
 
 
 def _follows_version(match: re.Match[str]) -> bool:
-    """What is no private address may be the version of something."""
+    """Only private addresses: others may be version numbers."""
     return _VERSION.search(match.string, max(0, match.start() - 32), match.start()) is not None
 
 

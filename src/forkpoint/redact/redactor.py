@@ -21,7 +21,7 @@ class Redactor:
     """Gives pseudonyms in the order of their originals for what the capture names, then in the order of meeting them."""
 
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), never_hosts: Iterable[str] = ()) -> None:
-        """`never_hosts`: words that are no host even where a log says so."""
+        """`never_hosts`: words that are not hosts even where a log uses them like one."""
         self.names = Names()
         """What was given to whom: shared by those who redact parts of one whole."""
         # In order: a secret may hold what looks like an address, and an address what looks like a host.

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from forkpoint.kb.entry import Kind
+from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.report.escape import escape
@@ -23,7 +23,7 @@ def render_sarif(verdict: Verdict) -> str:
 
 
 def _rule(cause: Cause) -> Row:
-    entry = next(entry for entry in entries(Kind.CAUSE) if entry.code == cause)
+    entry = next(entry for entry in entries(EntryKind.CAUSE) if entry.code == cause)
     steps = "\n".join(f"- {step}" for step in entry.do)
     return {
         "id": cause,

@@ -1,24 +1,41 @@
-"""What is in a bundle, and what was taken out. Schema `forkpoint.bundle/1`."""
+"""What is in a bundle, and what was removed. Schema `forkpoint.bundle/1`."""
 
-import json
 from dataclasses import dataclass
+
+import msgspec
 
 from forkpoint.model.capture import Problem
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import SCHEMA as VERDICT_SCHEMA
+from forkpoint.report.json_text import json_text
 
-SCHEMA = "forkpoint.bundle/1"
+BUNDLE_SCHEMA = "forkpoint.bundle/1"
 MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
+    """One member of the archive."""
+
     name: str
     kind: str
-    size: int | None
-    """Unpacked. None: not made yet, since this is a dry run."""
+    size: int | None = msgspec.field(name="bytes")
+    """Unpacked. None in a dry run, for what was not made."""
     sha256: str | None = None
-    """Of what is unpacked. None in a dry run."""
+    """Of the unpacked file. None in a dry run."""
+
+
+class LeftOutFile(msgspec.Struct, frozen=True):
+    name: str
+    why: str
+
+
+class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEMA):
+    """The archive's manifest, which does not list itself."""
+
+    verdict_schema: str
+    files: tuple[Inside, ...]
+    left_out: tuple[LeftOutFile, ...]
+    removed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +47,10 @@ class Bundle:
     names: dict[str, str]
     """Originals by pseudonym."""
     verdict: Verdict | None
-    """As the archive tells it. None in a dry run."""
+    """From the evidence as it is in the archive. None in a dry run."""
 
 
 def render_contents(bundle: Bundle) -> str:
-    """ASCII, without a final newline: the archive's manifest, which does not list itself, and what `--json` prints."""
-    document = {
-        "schema": SCHEMA,
-        "verdict_schema": VERDICT_SCHEMA,
-        "files": [
-            {"name": item.name, "kind": item.kind, "bytes": item.size, "sha256": item.sha256} for item in bundle.inside
-        ],
-        "left_out": [{"name": problem.file, "why": problem.text} for problem in bundle.left_out],
-        "removed": dict(bundle.removed),
-    }
-    return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
+    """The manifest, and what `--json` prints."""
+    left_out = tuple(LeftOutFile(problem.file, problem.text) for problem in bundle.left_out)
+    return json_text(Contents(VERDICT_SCHEMA, bundle.inside, left_out, dict(bundle.removed)))

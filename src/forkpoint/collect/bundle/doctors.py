@@ -27,7 +27,7 @@ def read_doctor(path: str, redact: Callable[[str], str]) -> bytes:
     except OSError as error:
         raise UsageError(f"--doctor {path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--doctor {path}: is no JSON; write it with `forkpoint doctor --json`") from error
+        raise UsageError(f"--doctor {path}: is not JSON; write it with `forkpoint doctor --json`") from error
     return json.dumps(_told(report, "", told), indent=2).encode() + b"\n"
 
 

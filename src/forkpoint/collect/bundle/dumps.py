@@ -1,7 +1,7 @@
 """A dump with other texts in it: the same pickle, opcode by opcode, with each text redacted.
 
 Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and torch's
-own tools read the result. Opcodes that are no plain data are refused, as in `ingest.flight_recorder`.
+own tools read the result. Opcodes other than plain data are refused, as in `ingest.flight_recorder`.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _WORDS = frozenset({
 
 
 def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
-    """The dump without what must not leave. Raises an InputError for what is no dump."""
+    """The redacted dump. Raises an InputError for anything else."""
     decode(data[: MAX_BYTES + 1], name)
     if data[0] != _PROTO:
         return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -16,16 +16,16 @@ from forkpoint.model.capture import Problem
 MAP_SCHEMA = "forkpoint.map/1"
 
 
-class Kind(StrEnum):
+class EvidenceKind(StrEnum):
     TEXT = auto()
     DUMP = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEvidence:
     path: str
     """Where it lies, or what it is called inside an archive; relative to what was asked for."""
-    kind: Kind
+    kind: EvidenceKind
     stream: BinaryIO
 
 
@@ -37,8 +37,8 @@ def evidence_files(paths: Sequence[str], unless: Sequence[str]) -> list[str]:
     return [path for path in find_files(paths) if str(Path(path).resolve()) not in own]
 
 
-def open_evidence(path: str, roots: Sequence[str]) -> Iterator[Found | Problem]:
-    """Each must be read before the next is asked for."""
+def open_evidence(path: str, roots: Sequence[str]) -> Iterator[FoundEvidence | Problem]:
+    """Read each before you take the next."""
     try:
         with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
             if not is_archive(stream.peek(SNIFF)[:SNIFF]):
@@ -54,15 +54,15 @@ def open_evidence(path: str, roots: Sequence[str]) -> Iterator[Found | Problem]:
         yield Problem(_relative(path, roots), f"cannot be read ({error.strerror}); check its permissions")
 
 
-def _told_apart(stream: "io.BufferedReader[io.FileIO]", path: str) -> Found | Problem:
+def _told_apart(stream: "io.BufferedReader[io.FileIO]", path: str) -> FoundEvidence | Problem:
     head = stream.peek(SNIFF)[:SNIFF]
     if MAP_SCHEMA.encode() in head[:100]:
-        return Problem(path, "a map of pseudonyms: it stays here")
+        return Problem(path, "a map of pseudonyms: it must not leave this machine")
     if looks_like_dump(head):
-        return Found(path, Kind.DUMP, cast("BinaryIO", stream))
+        return FoundEvidence(path, EvidenceKind.DUMP, cast("BinaryIO", stream))
     if b"\x00" in head:
-        return Problem(path, "neither a dump nor text: what it holds cannot be redacted")
-    return Found(path, Kind.TEXT, cast("BinaryIO", stream))
+        return Problem(path, "neither a dump nor text: it cannot be redacted")
+    return FoundEvidence(path, EvidenceKind.TEXT, cast("BinaryIO", stream))
 
 
 def _relative(path: str, roots: Sequence[str]) -> str:

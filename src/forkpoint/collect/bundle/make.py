@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.collect.bundle.contents import MANIFEST, Bundle, Inside, render_contents
 from forkpoint.collect.bundle.doctors import read_doctor
-from forkpoint.collect.bundle.evidence import MAP_SCHEMA, Kind, evidence_files, open_evidence
+from forkpoint.collect.bundle.evidence import MAP_SCHEMA, EvidenceKind, evidence_files, open_evidence
 from forkpoint.collect.bundle.names import BundleNames
 from forkpoint.collect.bundle.passing import Passing, read_streams
 from forkpoint.collect.bundle.redacting import Redacting
@@ -79,7 +79,7 @@ def _made(making: _Making, verdict: Verdict | None) -> Bundle:
 
 
 def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
-    """Readers see no archive or a whole one."""
+    """The archive appears only when it is complete."""
     target = Path(os.path.realpath(making.order.out))
     part = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
     try:
@@ -93,7 +93,6 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
             for name, data in (*doctors, *made):
                 _add_whole(making, writer, name, data)
             writer.add_whole(MANIFEST, render_contents(_made(making, verdict)).encode() + b"\n")
-            writer.finish()
         part.replace(target)
     except OSError as error:
         raise UsageError(f"{making.order.out}: cannot be written ({error.strerror}); choose another place") from error
@@ -102,7 +101,7 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
     return verdict
 
 
-def _evidence(making: _Making) -> Iterator[tuple[str, Kind, Iterator[bytes]]]:
+def _evidence(making: _Making) -> Iterator[tuple[str, EvidenceKind, Iterator[bytes]]]:
     """Each file of evidence by its name in the archive, redacted; what is left out is noted."""
     files = evidence_files(making.order.paths, (making.order.out, making.order.map_file))
     for done, path in enumerate(files):
@@ -150,7 +149,7 @@ def _kind(name: str) -> str:
 
 
 def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:
-    """For this machine, and for its owner alone."""
+    """For this machine and its owner only: mode 0600."""
     part = Path(f"{path}.{os.getpid()}.part")
     document = {"schema": MAP_SCHEMA, "bundle": Path(bundle).name, "names": names}
     try:

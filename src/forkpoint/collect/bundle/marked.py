@@ -110,4 +110,4 @@ def _changed(line: bytes, after: bytes) -> tuple[int, int]:
 
 def _common(one: bytes, two: bytes) -> int:
     """How many bytes they begin with alike."""
-    return len(commonprefix((one, two)))  # noqa: RUF071 they are no paths
+    return len(commonprefix((one, two)))  # noqa: RUF071 - these are not paths

@@ -1,10 +1,10 @@
-"""Redacted evidence on its way into the archive, read for the verdict as it passes: what is judged is what is packed."""
+"""Redacted evidence is read for the verdict while it is written to the archive: what is judged is what is packed."""
 
 import io
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from forkpoint.collect.bundle.tar import Member
+from forkpoint.collect.bundle.tar import ArchiveMember
 from forkpoint.errors import InputError
 from forkpoint.ingest import read_stream
 from forkpoint.ingest.files import SNIFF
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Passing(io.RawIOBase):
-    """Pieces as a stream; each is written when its turn to be read comes."""
+    """Pieces as a stream; each is written to the archive when it is read."""
 
-    def __init__(self, pieces: Iterator[bytes], member: Member) -> None:
+    def __init__(self, pieces: Iterator[bytes], member: ArchiveMember) -> None:
         self._pieces, self._member = pieces, member
         self._rest = memoryview(b"")
 
@@ -42,7 +42,7 @@ class Passing(io.RawIOBase):
         return len(part)
 
     def pass_rest(self) -> None:
-        """What the reader did not want is evidence all the same."""
+        """The archive also gets what the reader left unread."""
         for piece in self._pieces:
             self._member.write(piece)
 
@@ -51,7 +51,7 @@ class Passing(io.RawIOBase):
 
 
 def read_streams(streams: "Iterable[tuple[str, Stream]]") -> Capture:
-    """As `ingest.read`, of named streams: each is read before the next is asked for."""
+    """Like `ingest.read`, for named streams: each is read before the next is opened."""
     reading = Reading()
     for name, stream in streams:
         try:

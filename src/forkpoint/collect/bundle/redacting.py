@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from forkpoint.collect.bundle.dumps import redact_dump
-from forkpoint.collect.bundle.evidence import Found, Kind
+from forkpoint.collect.bundle.evidence import EvidenceKind, FoundEvidence
 from forkpoint.collect.bundle.lines import Lines
 from forkpoint.collect.bundle.pieces import pieces
 from forkpoint.ingest.flight_recorder import MAX_BYTES
@@ -18,9 +18,9 @@ class Redacting:
         self.counts: Counter[str] = Counter()
         """What was replaced in evidence, without what was replaced in names of files."""
 
-    def redact(self, found: Found) -> Iterator[bytes]:
-        """What the archive will hold, in pieces. Raises an InputError at once for what is no dump."""
-        if found.kind is Kind.TEXT:
+    def redact(self, found: FoundEvidence) -> Iterator[bytes]:
+        """The redacted content, in pieces. Raises an InputError at once for a damaged dump."""
+        if found.kind is EvidenceKind.TEXT:
             return (self._counted(lambda part=part: self._lines.redact(part)) for part in pieces(found.stream))
         data = found.stream.read(MAX_BYTES + 1)
         return iter([self._counted(lambda: redact_dump(data, found.path, self._redactor.redact))])

@@ -5,14 +5,15 @@ The manifest is in the archive: this finds damage, not somebody who means harm.
 
 import gzip
 import hashlib
-import json
 import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from forkpoint.collect.bundle.contents import MANIFEST, SCHEMA
+import msgspec
+
+from forkpoint.collect.bundle.contents import BUNDLE_SCHEMA, MANIFEST, Contents
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.logs.archives import _SmallHeader
 from forkpoint.model.capture import Problem
@@ -30,16 +31,18 @@ class Verified:
 
 
 def verify_bundle(path: str) -> Verified:
-    """Raises UnreadableInput for what is no bundle."""
+    """Raises UnreadableInput for anything but a bundle."""
     try:
         there, manifest = _hashes(path)
     except _BROKEN as error:
         raise UnreadableInput(f"{path}: cannot be read ({error}); get the archive again") from error
     expected = _expected(manifest, path)
     problems = [Problem(name, "is missing") for name in expected if name not in there]
-    problems += [Problem(name, "is in no line of the manifest") for name in there if name not in expected]
+    problems += [Problem(name, "is not in the manifest") for name in there if name not in expected]
     problems += [
-        Problem(name, "is not what was packed") for name in expected if there.get(name) not in (None, expected[name])
+        Problem(name, "differs from what was packed")
+        for name in expected
+        if there.get(name) not in (None, expected[name])
     ]
     return Verified(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
 
@@ -73,8 +76,7 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
 
 def _expected(manifest: bytes, path: str) -> dict[str, str]:
     try:
-        document = json.loads(manifest)
-        files = document["files"] if document["schema"] == SCHEMA else ()
-        return {str(file["name"]): str(file["sha256"]) for file in files}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: holds no manifest of {SCHEMA}; is it a whole bundle?") from error
+        files = msgspec.json.decode(manifest, type=Contents).files
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: holds no manifest of {BUNDLE_SCHEMA}; is it a whole bundle?") from error
+    return {file.name: str(file.sha256) for file in files}

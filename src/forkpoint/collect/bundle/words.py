@@ -1,4 +1,4 @@
-"""Every text in a verdict, in words that may leave: the same verdict with other names."""
+"""The same verdict with every text redacted."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -14,7 +14,7 @@ def in_other_words(verdict: Verdict, redact: Callable[[str], str]) -> Verdict:
 
 
 def _told(value: _T, redact: Callable[[str], str]) -> _T:
-    """Down through dataclasses, tuples and dicts. Enums are texts as well, but forkpoint's own."""
+    """Recurses through dataclasses, tuples and dicts. Enums are forkpoint's own words and stay."""
     said: object = value
     if type(value) is str:
         said = redact(value)

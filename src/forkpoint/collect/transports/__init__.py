@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from forkpoint.collect.call import Failed
+from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UsageError
 
 _PATH = re.compile(r"(?:/|~/)[^\0\r\n]{0,4000}")
@@ -27,7 +27,7 @@ class Remote:
     """As it was asked for."""
     path: str
     """To look at; empty for the usual places."""
-    find_targets: Callable[[float], Sequence[Target] | Failed]
+    find_targets: Callable[[float], Sequence[Target] | CallFailed]
     """Given the seconds that are left."""
 
 

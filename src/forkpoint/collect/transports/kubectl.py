@@ -5,7 +5,7 @@ A container needs sh, find, grep and tar for its files; its log needs nothing.
 
 import re
 
-from forkpoint.collect.call import Failed, answer_of
+from forkpoint.collect.call import CallFailed, answer_of
 from forkpoint.collect.script import SCRIPT
 from forkpoint.collect.transports import Remote, Target, checked_path
 from forkpoint.errors import UsageError
@@ -24,14 +24,14 @@ def parse_kubectl(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _pods(namespace, selector, limit_s))
 
 
-def _pods(namespace: str, selector: str, limit_s: float) -> tuple[Target, ...] | Failed:
+def _pods(namespace: str, selector: str, limit_s: float) -> tuple[Target, ...] | CallFailed:
     front = ("kubectl", f"--namespace={namespace}")
     listed = answer_of((*front, "get", "pods", f"--selector={selector}", "--output=name"), limit_s)
-    if isinstance(listed, Failed):
+    if isinstance(listed, CallFailed):
         return listed
     pods = [match[1] for line in listed.split() if (match := _POD.fullmatch(line))]
     if not pods:
-        return Failed(f"no pod in {namespace} is selected by {selector}")
+        return CallFailed(f"no pod in {namespace} is selected by {selector}")
     return tuple(
         Target(
             pod, (*front, "exec", "--stdin", pod, "--", "sh", "-c", SCRIPT), (*front, "logs", "--all-containers", pod)

@@ -2,7 +2,7 @@
 
 import re
 
-from forkpoint.collect.call import Failed, answer_of
+from forkpoint.collect.call import CallFailed, answer_of
 from forkpoint.collect.script import SCRIPT
 from forkpoint.collect.transports import Remote, Target, checked_path
 from forkpoint.errors import UsageError
@@ -20,14 +20,14 @@ def parse_srun(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _nodes(job, limit_s))
 
 
-def _nodes(job: str, limit_s: float) -> tuple[Target, ...] | Failed:
+def _nodes(job: str, limit_s: float) -> tuple[Target, ...] | CallFailed:
     listed = answer_of(("squeue", "--noheader", f"--jobs={job}", "--format=%N"), limit_s)
-    if isinstance(listed, Failed):
+    if isinstance(listed, CallFailed):
         return listed
     if not _LIST.fullmatch(listed.strip()):
-        return Failed(f"job {job} has no nodes: has it ended? Name its folder instead")
+        return CallFailed(f"job {job} has no nodes: has it ended? Name its folder instead")
     named = answer_of(("scontrol", "show", "hostnames", listed.strip()), limit_s)
-    if isinstance(named, Failed):
+    if isinstance(named, CallFailed):
         return named
     return tuple(Target(node, _argv(job, node)) for node in named.split() if _NODE.fullmatch(node))
 

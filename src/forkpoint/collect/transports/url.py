@@ -3,15 +3,15 @@
 from datetime import datetime
 from typing import Any, BinaryIO, cast
 
-from forkpoint.collect.keep import Folder, Original
-from forkpoint.collect.manifest import Copied, Note
+from forkpoint.collect.keep import EvidenceFolder, Original
+from forkpoint.collect.manifest import CollectNote, Copied
 from forkpoint.errors import UsageError
 
 _LABEL = "url"
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
-def copy_url(place: str, folder: Folder) -> list[Copied | Note]:
+def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """All evidence below the address. Raises UsageError where fsspec or its driver is not installed."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -23,10 +23,10 @@ def copy_url(place: str, folder: Folder) -> list[Copied | Note]:
     except ImportError as error:
         raise UsageError(f"{place}: {error}") from error
     except Exception as error:  # noqa: BLE001 - every driver has exceptions of its own, and the other places go on
-        return [Note(place, f"cannot be listed ({type(error).__name__}: {error})")]
+        return [CollectNote(place, f"cannot be listed ({type(error).__name__}: {error})")]
     if not found:
-        return [Note(place, "nothing there")]
-    got: list[Copied | Note] = []
+        return [CollectNote(place, "nothing there")]
+    got: list[Copied | CollectNote] = []
     for name, facts in sorted(found.items(), key=lambda item: (item[1].get("size") or 0, item[0])):
         original = Original(place, _LABEL, name, _number(facts.get("size")), _time(facts))
         try:
@@ -35,7 +35,7 @@ def copy_url(place: str, folder: Folder) -> list[Copied | Note]:
         except Exception as error:  # noqa: BLE001 - as above
             done = f"cannot be read ({type(error).__name__}: {error})"
         if isinstance(done, str):
-            got.append(Note(place, f"{name}: {done}"))
+            got.append(CollectNote(place, f"{name}: {done}"))
         elif done is not None:
             got.append(done)
     return got

@@ -2,18 +2,18 @@
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from forkpoint.doctor.check import Status
-from forkpoint.doctor.report import Report
+from forkpoint.doctor.check import CheckStatus
+from forkpoint.doctor.report import DoctorReport
 
 
-def render_metrics(report: Report) -> str:
+def render_metrics(report: DoctorReport) -> str:
     """One series per check and status, 1 for the one it has: alerts ask for `status="bad"` and do not mistake a check
     that was skipped for one that passed.
     """
     registry = CollectorRegistry()
     checks = Gauge("forkpoint_doctor_check", "Which status a check has", ["check", "status"], registry=registry)
     for judged in report.results:
-        for status in Status:
+        for status in CheckStatus:
             checks.labels(judged.check, status).set(judged.result.status is status)
     for failure in report.failures:
         checks.labels(failure.check, "unknown").set(1)

@@ -1,19 +1,19 @@
-"""Reports and comparisons -> plain text for a terminal. Whatever a machine said is escaped here."""
+"""Reports and comparisons -> plain text for a terminal. All text from machines is escaped here."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from forkpoint.doctor.check import Check, Status
-from forkpoint.doctor.compare import Change, Comparison, Difference
-from forkpoint.doctor.report import Judged, Report
+from forkpoint.doctor.check import Check, CheckStatus
+from forkpoint.doctor.compare import Comparison, NodeChange, NodeDifference
+from forkpoint.doctor.report import DoctorReport, Judged
 from forkpoint.report.escape import escape
 
-_ORDER = (Status.BAD, Status.OK, Status.SKIPPED)
+_ORDER = (CheckStatus.BAD, CheckStatus.OK, CheckStatus.SKIPPED)
 _STATUS_WIDTH = 9
 _SHOWN_NODES = 8
 
 
-def render_text(report: Report, width: int) -> str:
+def render_text(report: DoctorReport, width: int) -> str:
     """What is bad first, with its fix; then what is ok; then what could not be looked at, and why."""
     column = max((len(judged.check) for judged in report.results), default=0) + 2
     lines = [_heading(report)]
@@ -24,7 +24,7 @@ def render_text(report: Report, width: int) -> str:
     return "\n".join(lines)
 
 
-def _heading(report: Report) -> str:
+def _heading(report: DoctorReport) -> str:
     about = "settings as this command sees them" if report.job is None else f"settings of process {report.job}"
     heading = f"{escape(report.host)}, {about}"
     if report.injected is not None:
@@ -58,7 +58,7 @@ def _row(status: str, check: str, says: str, column: int, width: int) -> list[st
     )
 
 
-def _count(report: Report) -> str:
+def _count(report: DoctorReport) -> str:
     statuses = [judged.result.status for judged in report.results]
     counted = [f"{statuses.count(status)} {status}" for status in _ORDER]
     if report.failures:
@@ -71,7 +71,7 @@ def render_list(checks: Sequence[Check]) -> str:
     return "\n".join(f"{check.name:<{column}}  {check.title}" for check in checks)
 
 
-def render_changes(changes: Sequence[Change], since: str) -> str:
+def render_changes(changes: Sequence[NodeChange], since: str) -> str:
     if not changes:
         return f"nothing has changed since {escape(since)}"
     lines = [f"since {escape(since)}:"]
@@ -88,8 +88,8 @@ def render_comparison(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _difference(difference: Difference) -> Iterator[str]:
-    yield f"{difference.check}: {escape(difference.what)}{'' if difference.usual else ' (no majority: nobody is odd)'}"
+def _difference(difference: NodeDifference) -> Iterator[str]:
+    yield f"{difference.check}: {escape(difference.what)}{'' if difference.usual else ' (no majority)'}"
     for value, nodes in difference.values:
         most = "  (most)" if value == difference.usual else ""
         yield f"  {escape(value)}: {_nodes(nodes)}{most}"

@@ -73,7 +73,7 @@ def write_arguments(args: Namespace) -> list[str]:
 def _size(text: str) -> int:
     digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not digits.isdecimal() or not int(digits):
-        raise ArgumentTypeError(f"{text} is no size: write 8, 64K, 1M or 1G")
+        raise ArgumentTypeError(f"{text} is not a size: write 8, 64K, 1M or 1G")
     return int(digits) * unit
 
 
@@ -106,7 +106,7 @@ def _groups(text: str) -> tuple[str, ...]:
 def _mesh(text: str) -> tuple[tuple[str, int], ...]:
     axes = [part.partition("=") for part in text.split(",")]
     if not all(name and size.isdecimal() and int(size) for name, _, size in axes):
-        raise ArgumentTypeError(f"{text} is no mesh: write dp=4,tp=2")
+        raise ArgumentTypeError(f"{text} is not a mesh: write dp=4,tp=2")
     return tuple((name, int(size)) for name, _, size in axes)
 
 

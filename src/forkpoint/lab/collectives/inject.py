@@ -25,7 +25,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
+class UnequalSizes:
     """A rank really gives one element less than the others. Gloo and NCCL do not compare the numbers."""
 
     rank: int
@@ -51,12 +51,12 @@ class Hang:
     rank: int
 
 
-Injected = Flip | Lost | Unequal | Delay | Die | Hang
+Injected = Flip | Lost | UnequalSizes | Delay | Die | Hang
 
 _PLANTED: dict[str, tuple[int, Callable[[list[str]], Injected]]] = {
     "flip": (2, lambda f: Flip(int(f[0]), _kind(f[1]))),
     "lost": (2, lambda f: Lost(int(f[0]), _kind(f[1]))),
-    "unequal": (2, lambda f: Unequal(int(f[0]), _kind(f[1]))),
+    "unequal": (2, lambda f: UnequalSizes(int(f[0]), _kind(f[1]))),
     "delay": (3, lambda f: Delay(int(f[0]), int(f[1]), float(f[2]))),
     "die": (1, lambda f: Die(int(f[0]))),
     "hang": (1, lambda f: Hang(int(f[0]))),

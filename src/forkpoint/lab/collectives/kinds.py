@@ -23,7 +23,7 @@ class Bus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CollectiveKind:
     name: str
     bus: Bus | None
     """None: it moves nothing."""
@@ -38,23 +38,23 @@ class Kind:
 
 
 KINDS = (
-    Kind("all_reduce_sum", Bus.TWICE, NUMBERS),
-    Kind("all_reduce_max", Bus.TWICE, NUMBERS),
-    Kind("all_reduce_min", Bus.TWICE, NUMBERS),
-    Kind("all_reduce_product", Bus.TWICE, NUMBERS),
-    Kind("broadcast", Bus.ONCE),
-    Kind("reduce_sum", Bus.ONCE, NUMBERS),
-    Kind("all_gather", Bus.SHARED, chunked=True),
-    Kind("all_gather_into_tensor", Bus.SHARED, chunked=True),
-    Kind("reduce_scatter", Bus.SHARED, NUMBERS, chunked=True),
-    Kind("reduce_scatter_tensor", Bus.SHARED, NUMBERS, chunked=True),
-    Kind("all_to_all", Bus.SHARED, chunked=True),
-    Kind("all_to_all_single", Bus.SHARED, chunked=True),
-    Kind("all_to_all_single_uneven", Bus.SHARED, chunked=True),
-    Kind("gather", Bus.SHARED, chunked=True),
-    Kind("scatter", Bus.SHARED, chunked=True),
-    Kind("send_recv", Bus.ONCE),
-    Kind("batch_isend_irecv", Bus.ONCE),
-    Kind("barrier", None, ("uint8",)),
+    CollectiveKind("all_reduce_sum", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_max", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_min", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_product", Bus.TWICE, NUMBERS),
+    CollectiveKind("broadcast", Bus.ONCE),
+    CollectiveKind("reduce_sum", Bus.ONCE, NUMBERS),
+    CollectiveKind("all_gather", Bus.SHARED, chunked=True),
+    CollectiveKind("all_gather_into_tensor", Bus.SHARED, chunked=True),
+    CollectiveKind("reduce_scatter", Bus.SHARED, NUMBERS, chunked=True),
+    CollectiveKind("reduce_scatter_tensor", Bus.SHARED, NUMBERS, chunked=True),
+    CollectiveKind("all_to_all", Bus.SHARED, chunked=True),
+    CollectiveKind("all_to_all_single", Bus.SHARED, chunked=True),
+    CollectiveKind("all_to_all_single_uneven", Bus.SHARED, chunked=True),
+    CollectiveKind("gather", Bus.SHARED, chunked=True),
+    CollectiveKind("scatter", Bus.SHARED, chunked=True),
+    CollectiveKind("send_recv", Bus.ONCE),
+    CollectiveKind("batch_isend_irecv", Bus.ONCE),
+    CollectiveKind("barrier", None, ("uint8",)),
 )
 KIND_BY_NAME = {kind.name: kind for kind in KINDS}

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from forkpoint.export.perfetto import Event, _line, _named
-from forkpoint.lab.collectives.report import Result
+from forkpoint.lab.collectives.report import CollectivesResult
 
 _NS_PER_US = 1000
 
 
-def export_result(result: Result) -> Iterator[str]:
+def export_result(result: CollectivesResult) -> Iterator[str]:
     zero = min((span.begin_ns for spans in result.spans.values() for span in spans), default=0)
     yield '{"displayTimeUnit": "ms", "traceEvents": ['
     before = "\n"
@@ -18,7 +18,7 @@ def export_result(result: Result) -> Iterator[str]:
     yield '\n],\n"otherData": {"clock": "each rank\'s times are by the clock of its own host"}}\n'
 
 
-def _events(result: Result, zero: int) -> Iterator[Event]:
+def _events(result: CollectivesResult, zero: int) -> Iterator[Event]:
     for rank, spans in sorted(result.spans.items()):
         yield _named("process_name", rank, name=f"rank {rank} on {result.hosts[rank]}")
         yield _named("process_sort_index", rank, sort_index=rank)

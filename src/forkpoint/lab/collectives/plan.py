@@ -9,7 +9,7 @@ from math import prod
 from forkpoint.errors import UsageError
 from forkpoint.lab.collectives.arguments import DTYPES, GROUPS, SIZES
 from forkpoint.lab.collectives.inject import Injected, parse_injected
-from forkpoint.lab.collectives.kinds import ITEM_SIZE, KIND_BY_NAME, KINDS, TIMED, Kind
+from forkpoint.lab.collectives.kinds import ITEM_SIZE, KIND_BY_NAME, KINDS, TIMED, CollectiveKind
 
 _FEWEST_FOR_HALVES = 4
 
@@ -30,7 +30,7 @@ class Test:
     """One collective, type and size over the groups of one partition."""
 
     number: int
-    kind: Kind
+    kind: CollectiveKind
     dtype: str
     size: int
     """Bytes, as asked for."""
@@ -53,7 +53,7 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CollectivesPlan:
     sizes: tuple[int, ...] = SIZES
     kinds: tuple[str, ...] = tuple(kind.name for kind in KINDS)
     dtypes: tuple[str, ...] = DTYPES
@@ -85,7 +85,7 @@ class Plan:
         ]
         return [Test(n, kind, dtype, size, part) for n, (part, kind, size, dtype) in enumerate(chosen)]
 
-    def _is_one(self, kind: Kind, size: int, dtype: str) -> bool:
+    def _is_one(self, kind: CollectiveKind, size: int, dtype: str) -> bool:
         """A barrier has no size: once is enough."""
         return dtype in kind.dtypes if kind.bus else (size, dtype) == (self.sizes[0], self.dtypes[0])
 
@@ -102,8 +102,8 @@ def mesh_partitions(mesh: Sequence[tuple[str, int]], world: int) -> Iterator[Par
             yield Partition(name, tuple(tuple(start + step * inner for step in range(size)) for start in starts))
 
 
-def read_plan(args: Namespace) -> Plan:
-    return Plan(
+def read_plan(args: Namespace) -> CollectivesPlan:
+    return CollectivesPlan(
         sizes=args.sizes,
         kinds=args.collectives or tuple(kind.name for kind in KINDS),
         dtypes=args.dtypes,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from statistics import median_low
 
 from forkpoint.lab.collectives.links import Blame, Measure, Part, SlowPair
-from forkpoint.lab.collectives.report import UNKNOWN, PairRow, Result, Row, Wrong
+from forkpoint.lab.collectives.report import UNKNOWN, CollectivesResult, PairRow, SpeedRow, Wrong
 from forkpoint.lab.render import _table
 from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.report.escape import escape
@@ -22,7 +22,7 @@ _PARTS = {
 }
 
 
-def result_json(result: Result) -> str:
+def result_json(result: CollectivesResult) -> str:
     told = asdict(result)
     del told["spans"]
     told["hosts"] = {str(rank): host for rank, host in result.hosts.items()}
@@ -35,7 +35,7 @@ def _blamed(one: Blame) -> dict[str, object]:
     return {"part": one.part, "name": one.name, "ranks": one.ranks, "pairs": pairs, "why": one.why}
 
 
-def result_text(result: Result) -> str:
+def result_text(result: CollectivesResult) -> str:
     hosts = len({*result.hosts.values()} - {UNKNOWN})
     where = f"{result.world} ranks on {hosts} host{'s' * (hosts != 1)}, {result.backend}, torch {result.torch}"
     parts = [
@@ -48,7 +48,7 @@ def result_text(result: Result) -> str:
     return "\n".join(parts)
 
 
-def _about_data(result: Result) -> Iterator[str]:
+def _about_data(result: CollectivesResult) -> Iterator[str]:
     for stop in result.stopped:
         yield f"rank {stop.rank} did not come to the end, in {escape(stop.at)}: {escape(stop.why)}"
     if not result.wrong:
@@ -72,21 +72,21 @@ def _wrong(wrong: Wrong) -> str:
     )
 
 
-def _about_speed(result: Result) -> Iterator[str]:
+def _about_speed(result: CollectivesResult) -> Iterator[str]:
     rows = [_speed(of_groups) for of_groups in _by_test(result.rows)]
     if rows:
         heads = ("collective", "over", "bytes", "median us", "p95 us", "alg GB/s", "bus GB/s", "NCCL's choice")
         yield "\n" + _table([heads, *rows]) + "\n"
 
 
-def _by_test(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    found: dict[tuple[str, str, int], list[Row]] = {}
+def _by_test(rows: Sequence[SpeedRow]) -> Iterator[list[SpeedRow]]:
+    found: dict[tuple[str, str, int], list[SpeedRow]] = {}
     for row in rows:
         found.setdefault((row.partition, row.kind, row.size), []).append(row)
     yield from found.values()
 
 
-def _speed(rows: Sequence[Row]) -> tuple[str, ...]:
+def _speed(rows: Sequence[SpeedRow]) -> tuple[str, ...]:
     """Groups that did the same at the same time: the middle one, and how slow the slowest was at worst."""
     middle = min(rows, key=lambda row: abs(row.median_ns - median_low([r.median_ns for r in rows])))
     return (
@@ -101,7 +101,7 @@ def _speed(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def _about_pairs(result: Result) -> Iterator[str]:
+def _about_pairs(result: CollectivesResult) -> Iterator[str]:
     if not result.pairs:
         return
     yield f"pairs: {len(result.pairs)} timed{'' if result.blamed else ', none slower than the others'}"

@@ -1,13 +1,13 @@
 """What ranks tell the first of them, as JSON, and what that makes of it."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median_low
-from typing import Any
+
+import msgspec
 
 from forkpoint.lab.collectives.links import NONE_AGAIN, Again, Blame, PairTimes, blame, find_slow
-from forkpoint.lab.collectives.plan import Plan, Test
+from forkpoint.lab.collectives.plan import CollectivesPlan, Test
 from forkpoint.lab.collectives.rounds import Pair
 
 UNKNOWN = "?"
@@ -64,22 +64,15 @@ class RankReport:
     failed: str | None = None
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
 
 def read_report(text: str) -> RankReport:
-    told: dict[str, Any] = json.loads(text)
-    for wrong in told["wrong"]:
-        wrong["group"] = tuple(wrong["group"])
-    for name in ("unsupported", "times", "choices"):
-        told[name] = {int(number): value for number, value in told[name].items()}
-    told["wrong"] = [Wrong(**one) for one in told["wrong"]]
-    told["spans"] = [Span(**one) for one in told["spans"]]
-    return RankReport(**told)
+    return msgspec.json.decode(text, type=RankReport)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SpeedRow:
     """How fast one collective was in one group."""
 
     kind: str
@@ -124,7 +117,7 @@ class PairRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CollectivesResult:
     backend: str
     torch: str
     world: int
@@ -133,7 +126,7 @@ class Result:
     checked: int
     """Buffers compared to the bit, over all ranks."""
     wrong: tuple[Wrong, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SpeedRow, ...]
     unsupported: tuple[Unsupported, ...]
     pairs: tuple[PairRow, ...]
     blamed: tuple[Blame, ...]
@@ -157,7 +150,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class RanksHeard:
     """What the first rank knows of all."""
 
     reports: tuple[RankReport, ...]
@@ -167,7 +160,9 @@ class Heard:
     """What each rank last began."""
 
 
-def assemble(plan: Plan, world: int, heard: Heard, links: Links, *, backend: str, torch: str) -> Result:
+def assemble(
+    plan: CollectivesPlan, world: int, heard: RanksHeard, links: Links, *, backend: str, torch: str
+) -> CollectivesResult:
     """A rank without a report is said to have stopped."""
     tests = plan.tests(world)
     reports = heard.reports
@@ -175,7 +170,7 @@ def assemble(plan: Plan, world: int, heard: Heard, links: Links, *, backend: str
     hosts = {rank: heard.hosts.get(rank, UNKNOWN) for rank in range(world)}
     slow = find_slow(links.again, links.alone, hosts)
     left_out = {*links.again.left_out}
-    return Result(
+    return CollectivesResult(
         backend=backend,
         torch=torch,
         world=world,
@@ -193,7 +188,7 @@ def assemble(plan: Plan, world: int, heard: Heard, links: Links, *, backend: str
     )
 
 
-def _rows(test: Test, told: Mapping[int, RankReport]) -> Iterable[Row]:
+def _rows(test: Test, told: Mapping[int, RankReport]) -> Iterable[SpeedRow]:
     for group in test.partition.groups:
         of_members = [told[rank].times.get(test.number, []) for rank in group if rank in told]
         if len(of_members) < len(group) or not all(of_members):
@@ -203,7 +198,7 @@ def _rows(test: Test, told: Mapping[int, RankReport]) -> Iterable[Row]:
         rate = size / max(middle, 1)
         bus = rate * test.kind.bus_factor(len(group))
         choices = dict.fromkeys(c for rank in group for c in told[rank].choices.get(test.number, []))
-        yield Row(
+        yield SpeedRow(
             test.kind.name, test.dtype, size, test.partition.name, group, middle, _p95(calls), rate, bus, tuple(choices)
         )
 
@@ -222,7 +217,7 @@ def _unsupported(tests: Sequence[Test], reports: Sequence[RankReport]) -> tuple[
     return tuple(Unsupported(kind, dtype, why) for (kind, dtype), why in sorted(found.items()))
 
 
-def _pair_row(one: PairTimes, plan: Plan, told: Mapping[int, RankReport]) -> PairRow:
+def _pair_row(one: PairTimes, plan: CollectivesPlan, told: Mapping[int, RankReport]) -> PairRow:
     ends = [told[rank] for rank in one.pair if rank in told]
     speeds = [end.nic_mbps for end in ends if end.nic_mbps]
     across = len({end.host for end in ends}) == 2
@@ -249,7 +244,7 @@ def _stopped(ranks: Iterable[int], told: Mapping[int, RankReport], at: Mapping[i
             yield Stopped(rank, report.at, report.failed)
 
 
-def _notes(plan: Plan, links: Links, hosts: Mapping[int, str]) -> Iterable[str]:
+def _notes(plan: CollectivesPlan, links: Links, hosts: Mapping[int, str]) -> Iterable[str]:
     if not plan.pairs:
         yield "pairs were not timed (--no-pairs): a slow link cannot be named"
     elif links.times and len(links.times) < 3:

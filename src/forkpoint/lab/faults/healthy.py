@@ -1,11 +1,11 @@
 """Nothing is broken, and nobody must be accused: every job as it is, and near misses that look like a fault and are none."""
 
 from forkpoint.lab.fault import Edit, Fault, Truth
-from forkpoint.lab.job import DDP, JOBS, LOOP, MESH, Job
+from forkpoint.lab.job import DDP, JOBS, LOOP, MESH, HealthyJob
 from forkpoint.model.verdict import Action, Cause, Symptom
 
 
-def _healthy(name: str, title: str, job: Job, *edits: Edit) -> Fault:
+def _healthy(name: str, title: str, job: HealthyJob, *edits: Edit) -> Fault:
     return Fault(
         name=f"healthy-{name}",
         title=f"healthy: {title}",
@@ -60,4 +60,4 @@ _AGREED_SKIP = _healthy(
     ),
 )
 
-FAULTS = (*(_healthy(job.name, job.title, job) for job in JOBS), _UNEVEN, _SLOW_SAVE, _RESUMED, _AGREED_SKIP)
+HEALTHY = (*(_healthy(job.name, job.title, job) for job in JOBS), _UNEVEN, _SLOW_SAVE, _RESUMED, _AGREED_SKIP)

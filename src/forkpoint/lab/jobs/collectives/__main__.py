@@ -25,7 +25,7 @@ from forkpoint.lab.collectives.arguments import add_plan_arguments
 from forkpoint.lab.collectives.perfetto import export_result
 from forkpoint.lab.collectives.plan import read_plan
 from forkpoint.lab.collectives.render import result_json, result_text
-from forkpoint.lab.collectives.report import Heard, Links, Result, assemble, read_report
+from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
 from forkpoint.lab.jobs.collectives.board import Board
 from forkpoint.lab.jobs.collectives.nursery import fork_ranks
 from forkpoint.lab.jobs.collectives.pairs import time_pairs
@@ -124,7 +124,7 @@ class _Finish:
             return 0
         plan, everybody = self.worker.plan, range(self.worker.world)
         told = self.board.wait("report", everybody, plan.timeout + _GRACE_S)
-        heard = Heard(
+        heard = RanksHeard(
             reports=tuple(read_report(text) for text in told.values()),
             hosts=self.board.wait("host", everybody, 0),
             at=self.board.wait("at", everybody, 0),
@@ -135,7 +135,7 @@ class _Finish:
         time.sleep(_POLL_S)  # who holds the store must not be the first to leave
         return 0 if result.good else 1
 
-    def _print(self, result: Result) -> None:
+    def _print(self, result: CollectivesResult) -> None:
         if self.args.perfetto:
             self.args.perfetto.write_text("".join(export_result(result)))
         print(result_json(result) if self.args.json else result_text(result), flush=True)

@@ -14,9 +14,9 @@ import torch.distributed as dist
 
 from forkpoint.doctor.live import live_system
 from forkpoint.lab.collectives.adapter import adapter_mbps
-from forkpoint.lab.collectives.inject import Delay, Die, Flip, Hang, Lost, Unequal
+from forkpoint.lab.collectives.inject import Delay, Die, Flip, Hang, Lost, UnequalSizes
 from forkpoint.lab.collectives.nccl_log import read_choices
-from forkpoint.lab.collectives.plan import Plan, Test
+from forkpoint.lab.collectives.plan import CollectivesPlan, Test
 from forkpoint.lab.collectives.report import RankReport, Span, Wrong
 from forkpoint.lab.jobs.collectives.board import Board
 from forkpoint.lab.jobs.collectives.calls import CALLS, Call, Make, Member
@@ -36,7 +36,7 @@ _NOT_THERE = (
 class Worker:
     """Groups are made once; everything else is made for a test and dropped after it."""
 
-    def __init__(self, plan: Plan, board: Board, device: torch.device, log: Path | None) -> None:
+    def __init__(self, plan: CollectivesPlan, board: Board, device: torch.device, log: Path | None) -> None:
         self.plan = plan
         self.board = board
         self.rank = board.rank
@@ -103,7 +103,7 @@ class Worker:
 
     def _call(self, test: Test, member: Member, seed: int) -> Call:
         buffers = Buffers(getattr(torch, test.dtype), self.device)
-        elements = test.elements(member.count) - (Unequal(self.rank, test.kind.name) in self.plan.inject)
+        elements = test.elements(member.count) - (UnequalSizes(self.rank, test.kind.name) in self.plan.inject)
         return CALLS[test.kind.name](Make(member, elements, seed, buffers))
 
     def _check(self, test: Test, member: Member, seed: int) -> None:

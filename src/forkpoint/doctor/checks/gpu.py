@@ -1,0 +1,289 @@
+"""GPUs, as NVML shows them: there, sound, and not held back."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.gpus import UNTOLD, break_gpu, labels, look_at_gpus, models, skip_gpus, some_gpus
+from forkpoint.doctor.nvml import DriverStuck, Gpu, Nvml
+from forkpoint.doctor.pci import lacks_gpu
+from forkpoint.doctor.system import System
+
+_LOOK_CLOSER = (
+    "look at `nvidia-smi -L` and at the kernel log (`dmesg | grep -E 'NVRM|Xid'`); an operator must look at a lost GPU"
+)
+_GPU_LIST = re.compile(r"(?:\d+|GPU-[\w-]+)(?:,(?:\d+|GPU-[\w-]+))*")
+
+
+def _look_at_gpu_present(system: System) -> CheckResult:
+    """Are all GPUs there, and do they answer?
+
+    A GPU that fell off the bus keeps its number and fails when it is asked for, or is missing from the count. A driver that
+    does not answer at all is bad where a job expects GPUs.
+    """
+    nvml = system.nvml()
+    wanted = _wanted_gpus(system)
+    if isinstance(nvml, Nvml):
+        return _judge_gpu_present(nvml, wanted)
+    if isinstance(nvml, DriverStuck) and not lacks_gpu(system):
+        return bad(nvml.why, _LOOK_CLOSER)
+    if wanted and nvml.fix is None:
+        number, variable = wanted
+        return bad(f"{variable} expects {number} GPU{'s' * (number > 1)}, and {nvml.why}", _LOOK_CLOSER)
+    return skip_gpus(system, nvml)
+
+
+def _judge_gpu_present(nvml: Nvml, wanted: tuple[int, str] | None) -> CheckResult:
+    details = (("GPUs", models(nvml.readable)),)
+    lost = [gpu for gpu in nvml.gpus if gpu.lost is not None]
+    if lost:
+        return bad("; ".join(f"{gpu.label} does not answer: {gpu.lost}" for gpu in lost), _LOOK_CLOSER, *details)
+    failing = [gpu for gpu in nvml.gpus if gpu.errors]
+    if failing:
+        return bad(
+            "; ".join(f"{gpu.label} answers with {', '.join(gpu.errors)}" for gpu in failing), _LOOK_CLOSER, *details
+        )
+    if wanted and len(nvml.gpus) < wanted[0]:
+        number, variable = wanted
+        return bad(f"{len(nvml.gpus)} of {number} GPUs are there ({variable})", _LOOK_CLOSER, *details)
+    if not nvml.gpus:
+        return skipped("NVML shows no GPU")
+    expected = f", as {wanted[1]} expects" if wanted else "; the expected number is not known"
+    return ok(f"{models(nvml.gpus)}{expected}", *details)
+
+
+def _wanted_gpus(system: System) -> tuple[int, str] | None:
+    """The largest number that the environment gives, and the variable that gives it."""
+    return max(_gpu_counts(system), default=None)
+
+
+def _gpu_counts(system: System) -> Iterator[tuple[int, str]]:
+    """LOCAL_WORLD_SIZE does not count: ranks can run without GPUs, and several can share one."""
+    on_node = system.environ.get("SLURM_GPUS_ON_NODE", "")
+    if on_node.isdigit() and int(on_node):
+        yield int(on_node), "SLURM_GPUS_ON_NODE"
+    listed = system.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if _GPU_LIST.fullmatch(listed):
+        yield len(listed.split(",")), "CUDA_VISIBLE_DEVICES"
+
+
+def _inject_gpu_present(system: System) -> System:
+    nvml = some_gpus(system)
+    lost = replace(nvml.readable[0], lost="GPU is lost")
+    return replace(system, nvml=lambda: replace(nvml, gpus=(lost, *nvml.readable[1:])))
+
+
+GPU_PRESENT = Check(
+    name="gpu-present",
+    title="every GPU is there and answers",
+    why="A rank whose GPU is gone dies or blocks in the driver, and its peers time out waiting for it (Xid 79).",
+    look=_look_at_gpu_present,
+    inject=_inject_gpu_present,
+)
+
+
+_RECOVERY_ACTIONS = {
+    1: "a reset of the GPU",
+    2: "a reboot of the node",
+    3: "draining peer-to-peer work",
+    4: "draining, then a reset of the GPU",
+    5: "recovery of the IMEX domain",
+    6: "a reset of the bus",
+    7: "a reboot of the system",
+}
+
+
+def _judge_gpu_recovery(gpus: Sequence[Gpu]) -> CheckResult:
+    """What the driver itself says must be done before a GPU is used again. Numbers as in nvml.h (nvmlDeviceGpuRecoveryAction).
+
+    Where the driver tells this, it stands above what an Xid's table says.
+    """
+    told = [gpu for gpu in gpus if gpu.recovery_action is not None]
+    if not told:
+        return skipped(f"{UNTOLD}: the field is of newer drivers")
+    needing = [gpu for gpu in told if gpu.recovery_action]
+    if needing:
+        return bad(
+            "; ".join(f"the driver asks for {_recovery_action(gpu)} on {gpu.label}" for gpu in needing),
+            "start no job on it; the node's operator takes that step (`nvidia-smi -q | grep -i 'recovery action'`)",
+        )
+    return ok(f"the driver asks for no recovery step on {len(told)} GPUs")
+
+
+def _recovery_action(gpu: Gpu) -> str:
+    number = gpu.recovery_action or 0
+    return _RECOVERY_ACTIONS.get(number, f"recovery step {number}")
+
+
+GPU_RECOVERY = Check(
+    name="gpu-recovery",
+    title="the driver asks for no recovery step",
+    why="A GPU that waits for a reset fails the next job that is placed on it.",
+    look=look_at_gpus(_judge_gpu_recovery),
+    inject=break_gpu(lambda gpu: replace(gpu, recovery_action=4)),
+)
+
+
+def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
+    """Memory errors that ECC could not correct, since the driver was loaded.
+
+    Errors that were corrected, and errors of earlier times, do not mean that a GPU must be replaced: the driver maps bad
+    rows away at the next reset, and what counts is whether that works (`gpu-memory-rows`).
+    """
+    counted = [gpu for gpu in gpus if gpu.ecc is not False and gpu.uncorrected is not None]
+    if not counted:
+        return skipped("no GPU counts memory errors: ECC is off, or it has none")
+    details = (
+        ("ECC", ", ".join(dict.fromkeys("on" if gpu.ecc else "off" for gpu in gpus))),
+        *((f"count {gpu.label} uncorrected", str(gpu.uncorrected_ever)) for gpu in counted),
+    )
+    hit = [gpu for gpu in counted if gpu.uncorrected]
+    if hit:
+        return bad(
+            "; ".join(f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded" for gpu in hit),
+            "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
+            "it, resets it and tests it again. Replaced is a GPU whose rows cannot be remapped, or that does it again",
+            *details,
+        )
+    return ok(f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs", *details)
+
+
+GPU_ECC = Check(
+    name="gpu-ecc",
+    title="no uncorrected memory errors",
+    why="An uncorrected error ends the process that read the memory; its peers hang (Xid 48, 94, 95).",
+    look=look_at_gpus(_judge_gpu_ecc),
+    inject=break_gpu(lambda gpu: replace(gpu, ecc=True, uncorrected=1)),
+)
+
+
+def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
+    """Bad memory that waits to be mapped away, or could not be. Older GPUs retire pages, newer ones (Ampere on) remap rows."""
+    counted = [gpu for gpu in gpus if gpu.remap_failed is not None or gpu.pages_pending is not None]
+    if not counted:
+        return skipped(UNTOLD)
+    failed = [gpu for gpu in counted if gpu.remap_failed]
+    if failed:
+        return bad(
+            f"remapping a bad memory row failed on {labels(failed)}",
+            "take the node out of service: NVIDIA replaces a GPU for this. Evidence for the vendor: "
+            "`nvidia-smi -q -d ECC,ROW_REMAPPER`, then `nvidia-bug-report.sh`",
+        )
+    waiting = [gpu for gpu in counted if gpu.remap_pending or gpu.pages_pending]
+    if waiting:
+        return bad(
+            f"bad memory of {labels(waiting)} is mapped away only at the next reset",
+            "when no job runs on it, the GPU's operator resets it (`nvidia-smi --gpu-reset -i INDEX`) or reboots the node",
+        )
+    return ok(f"no memory waits to be mapped away on {len(counted)} GPUs")
+
+
+GPU_MEMORY_ROWS = Check(
+    name="gpu-memory-rows",
+    title="no bad memory waits for a reset",
+    why="Until it is mapped away the same memory can fail again under the next job (Xid 63, 64).",
+    look=look_at_gpus(_judge_gpu_memory_rows),
+    inject=break_gpu(lambda gpu: replace(gpu, remap_failed=False, remap_pending=True)),
+)
+
+
+HARDWARE = 0x08
+SOFTWARE_THERMAL = 0x20
+HARDWARE_THERMAL = 0x40
+POWER_BRAKE = 0x80
+_SLOWDOWNS = {
+    HARDWARE: "hardware slowdown",
+    SOFTWARE_THERMAL: "thermal slowdown by the driver",
+    HARDWARE_THERMAL: "thermal slowdown by the hardware",
+    POWER_BRAKE: "power brake",
+}
+
+
+def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
+    """Is a GPU held back by heat or by its power supply? Being idle, clocks that someone set and the ordinary power cap are
+    no trouble. Bits as in nvml.h (nvmlClocksEventReasons). One read can catch a moment: two, a second apart, must agree.
+    """
+    told = [gpu for gpu in gpus if gpu.reasons is not None]
+    if not told:
+        return skipped(UNTOLD)
+    slow = [f"{gpu.label}: {', '.join(held)}" for gpu in told if (held := _slowdowns_of(gpu))]
+    if slow:
+        return bad(
+            "; ".join(slow),
+            "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
+            "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
+        )
+    return ok(f"none of {len(told)} GPUs is held back by heat or power")
+
+
+def _slowdowns_of(gpu: Gpu) -> list[str]:
+    both = gpu.reasons[0] & gpu.reasons[1] if gpu.reasons else 0
+    return [name for bit, name in _SLOWDOWNS.items() if both & bit]
+
+
+GPU_SLOWDOWN = Check(
+    name="gpu-slowdown",
+    title="no GPU is slowed by heat or power",
+    why="One slow GPU makes every rank wait in every collective, up to the timeout.",
+    look=look_at_gpus(_judge_gpu_slowdown),
+    inject=break_gpu(lambda gpu: replace(gpu, reasons=(HARDWARE | POWER_BRAKE, HARDWARE | POWER_BRAKE))),
+)
+
+
+def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
+    """Is a GPU at the temperature at which it slows down? The limit is the GPU's own: a maximum, or the degrees left to it."""
+    told = [gpu for gpu in gpus if _degrees_left(gpu) is not None]
+    if not told:
+        return skipped(UNTOLD)
+    hot = [gpu for gpu in told if (left := _degrees_left(gpu)) is not None and left <= 0]
+    if hot:
+        return bad(
+            "; ".join(f"{gpu.label} is at {gpu.temperature} C, its limit" for gpu in hot),
+            "the operator checks fans, cooling and dust filters of the node; compare it with its neighbours",
+        )
+    warmest = max(gpu.temperature or 0 for gpu in told)
+    return ok(f"the warmest of {len(told)} GPUs is at {warmest} C, below its limit")
+
+
+def _degrees_left(gpu: Gpu) -> int | None:
+    if gpu.margin is not None:
+        return gpu.margin
+    known = gpu.temperature is not None and gpu.hottest is not None
+    return (gpu.hottest or 0) - (gpu.temperature or 0) if known else None
+
+
+GPU_TEMPERATURE = Check(
+    name="gpu-temperature",
+    title="no GPU is at its heat limit",
+    why="At its limit a GPU slows down, and every rank waits for the slowest.",
+    look=look_at_gpus(_judge_gpu_temperature),
+    inject=break_gpu(lambda gpu: replace(gpu, temperature=90, hottest=85, margin=None)),
+)
+
+
+def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
+    """Does the driver stay loaded between jobs? Without persistence each job starts by waking all GPUs, and the counters that
+    hold the last job's errors are cleared when it ends (NVIDIA, Driver Persistence).
+    """
+    told = [gpu for gpu in gpus if gpu.persistence is not None]
+    if not told:
+        return skipped(UNTOLD)
+    off = [gpu for gpu in told if not gpu.persistence]
+    details = (("persistence", "off" if off else "on"),)
+    if off:
+        return bad(
+            f"persistence is off on {labels(off)}",
+            "the node's operator: `systemctl enable --now nvidia-persistenced`",
+            *details,
+        )
+    return ok(f"persistence is on for {len(told)} GPUs", *details)
+
+
+GPU_PERSISTENCE = Check(
+    name="gpu-persistence",
+    title="the driver stays loaded between jobs",
+    why="Start-up takes seconds longer on such a node, and evidence of the last job's memory errors is lost.",
+    look=look_at_gpus(_judge_gpu_persistence),
+    inject=break_gpu(lambda gpu: replace(gpu, persistence=False)),
+)

@@ -1,0 +1,218 @@
+"""The job on this node: where its ranks meet, whether they live, and what older jobs left."""
+
+from ipaddress import ip_address
+
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.overlay import with_environ, with_outputs, with_processes
+from forkpoint.doctor.ranks import LocalJob, LocalRank, key_of, local_jobs
+from forkpoint.doctor.sockets import Address, listeners, own_addresses, owners
+from forkpoint.doctor.system import Process, Ran, System, Unanswered
+
+_ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
+_LAST_PORT = 65535
+
+
+def _look_at_master_address(system: System) -> CheckResult:
+    """Can the ranks meet at MASTER_ADDR and MASTER_PORT?
+
+    A name that does not resolve, or resolves to the loopback on a job of several nodes (Debian gives a host its own name as
+    127.0.1.1), or a port that another process holds, ends in a wait of minutes at start-up. Nothing is connected to: the port
+    is open only while the job's store lives, so a closed one proves nothing.
+    """
+    name, port = system.environ.get(_ADDRESS, ""), system.environ.get(_PORT, "")
+    if not name or not port:
+        return skipped(f"{_ADDRESS} and {_PORT} are not both set; torchrun makes its own")
+    if not port.isdigit() or not 0 < int(port) <= _LAST_PORT:
+        return bad(f"{_PORT}={port!r} is not a port", f"export {_PORT}=29500")
+    told = system.run(("getent", "ahosts", name))
+    if isinstance(told, Unanswered):
+        return skipped(f"{name} was not looked up: {told.why}")
+    addresses = _addresses(told)
+    if not addresses:
+        return bad(f"{name} does not resolve on this node", f"getent ahosts {name}; use an address or a name all know")
+    if all(address.is_loopback for address in addresses) and _spans_nodes(system):
+        return bad(
+            f"{name} is {addresses[0]} here, the loopback, but the job spans nodes: each would meet itself",
+            f"export {_ADDRESS} to an address of the first node that the others reach: ip -br addr",
+        )
+    return _look_at_port(system, f"{name} is {addresses[0]}", addresses, int(port))
+
+
+def _addresses(told: Ran) -> list[Address]:
+    words = (line.split()[0] for line in told.stdout.splitlines() if line.split())
+    return list(dict.fromkeys(ip_address(word) for word in words)) if told.returncode == 0 else []
+
+
+def _spans_nodes(system: System) -> bool:
+    nodes = system.environ.get("SLURM_NNODES", "")
+    if nodes.isdigit() and int(nodes) > 1:
+        return True
+    world, local = system.environ.get("WORLD_SIZE", ""), system.environ.get("LOCAL_WORLD_SIZE", "")
+    return world.isdigit() and local.isdigit() and int(world) > int(local)
+
+
+def _look_at_port(system: System, where: str, addresses: list[Address], port: int) -> CheckResult:
+    own = own_addresses(system)
+    if not own.intersection(addresses) and not any(address.is_loopback for address in addresses):
+        return ok(f"{where}; port {port} is to be looked at there")
+    jobs = [job for job in local_jobs(system.processes()) if _meets_at(job, port)]
+    inodes = listeners(system, port)
+    if not inodes:
+        if jobs and system.job is not None:
+            return bad(f"{where}: ranks run, but nothing listens on {port} any more: the store is gone", _SEE_STORE)
+        return ok(f"{where}, and port {port} is free")
+    return _look_at_holder(where, port, owners(system, inodes), jobs)
+
+
+_SEE_STORE = "read the log of rank 0, or of the launcher that kept the store"
+
+
+def _meets_at(job: LocalJob, port: int) -> bool:
+    return any((rank.process.environ or {}).get(_PORT) == str(port) for rank in job.ranks)
+
+
+def _look_at_holder(where: str, port: int, holders: tuple[Process, ...], jobs: list[LocalJob]) -> CheckResult:
+    of_job = {pid for job in jobs for rank in job.ranks for pid in (rank.process.pid, rank.process.ppid)}
+    if any(process.pid in of_job for process in holders):
+        return ok(f"{where}, and the job's store listens on {port}")
+    if not holders:
+        return bad(f"{where}: port {port} is held by another user's process", f"ss -ltnp 'sport = :{port}' as root")
+    first = holders[0]
+    return bad(
+        f"{where}: port {port} is held by pid {first.pid} ({' '.join(first.command)[:60]}), no rank of this job",
+        f"ps -o pid,ppid,user,lstart,cmd -p {first.pid}; or take another port: export {_PORT}={_other_port(port)}",
+    )
+
+
+def _other_port(port: int) -> int:
+    return port + 1 if port < _LAST_PORT else port - 1
+
+
+def _inject_master_address(system: System) -> System:
+    nowhere = {_ADDRESS: "no-such-host.invalid", _PORT: "29500"}
+    return with_outputs(with_environ(system, nowhere), {"getent": Ran(2, "")})
+
+
+MASTER_ADDRESS = Check(
+    name="master-address",
+    title="meeting point of the ranks",
+    why="Ranks that cannot meet wait at start-up until the store's timeout, with one line at its end.",
+    look=_look_at_master_address,
+    inject=_inject_master_address,
+)
+
+
+_STOPPED = {"T": "stopped by a signal", "t": "held by a debugger", "Z": "ended and not collected"}
+
+
+def _look_at_ranks_alive(system: System) -> CheckResult:
+    """Are all ranks of the job that belong on this node still there?
+
+    Counted by RANK in their environment: agents, loader workers and compile workers are Python processes, too. A process in
+    D for a moment is normal, disks cause it; a process that is stopped or traced makes no progress.
+    """
+    jobs = local_jobs(system.processes())
+    if system.job is not None:
+        jobs = tuple(job for job in jobs if job.key == key_of(system.environ))
+    if not jobs:
+        return skipped("no process here has RANK in its environment, or none that this user may look into")
+    results = [_look_at_job(job) for job in jobs]
+    worst = max(results, key=lambda result: (result.status is CheckStatus.BAD, result.status is CheckStatus.OK))
+    says = "; ".join(result.says for result in results if result.status is worst.status)
+    return CheckResult(worst.status, says, worst.fix, worst.details)
+
+
+def _look_at_job(job: LocalJob) -> CheckResult:
+    pids = ",".join(str(rank.process.pid) for rank in job.ranks)
+    closer = f"ps -o pid,ppid,stat,etimes,wchan:32,cmd -p {pids}"
+    halted = [rank for rank in job.ranks if rank.process.state in _STOPPED]
+    if halted:
+        first = halted[0]
+        return bad(f"rank {first.rank} (pid {first.process.pid}) is {_STOPPED[first.process.state]}", closer)
+    if job.expected is None:
+        return skipped(f"{len(job.ranks)} ranks of {job.name}; how many belong here is not in their environment")
+    here = {rank.local_rank for rank in _with_launcher(job)}
+    missing = [number for number in range(job.expected) if number not in here]
+    details = (("ranks here", f"{len(here)} of {job.expected}"),)
+    if missing:
+        gone = ", ".join(map(str, missing))
+        return bad(f"{job.name}: local rank {gone} of {job.expected} is gone", closer, *details)
+    return ok(f"{job.name}: all {job.expected} ranks run{_waiting(job)}", *details)
+
+
+def _with_launcher(job: LocalJob) -> list[LocalRank]:
+    """A worker that outlives its rank still carries its number; the launcher's own children are the ranks."""
+    kept = [rank for rank in job.ranks if not rank.has_lost_launcher]
+    return kept or list(job.ranks)
+
+
+def _waiting(job: LocalJob) -> str:
+    waiting = [str(rank.rank) for rank in job.ranks if rank.process.state == "D"]
+    return f"; rank {', '.join(waiting)} in D just now" if waiting else ""
+
+
+def _inject_ranks_alive(system: System) -> System:
+    """Four ranks of which the third is gone."""
+    shared = {**system.environ, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    environs = [{**shared, "RANK": str(n), "LOCAL_RANK": str(n)} for n in (0, 1, 3)]
+    return with_processes(
+        system,
+        [Process(900 + n, 899, 0, "S", 0.0, ("python", "train.py"), environ) for n, environ in enumerate(environs)],
+    )
+
+
+RANKS_ALIVE = Check(
+    name="ranks-alive",
+    title="ranks of this node alive",
+    why="The others wait for a rank that died until their timeout.",
+    look=_look_at_ranks_alive,
+    inject=_inject_ranks_alive,
+)
+
+
+_SHOWN_ORPHANS = 8
+
+
+def _look_at_orphans(system: System) -> CheckResult:
+    """Are there ranks whose launcher is gone?
+
+    They keep GPUs, ports and shared memory of a job that everybody believes ended. They are named, with the command to look
+    at them; whether they may be ended is for their owner to say.
+    """
+    processes = system.processes()
+    if not processes:
+        return skipped("processes cannot be listed here")
+    ranks = [rank for job in local_jobs(processes) for rank in job.ranks]
+    orphans = [rank for rank in ranks if rank.has_lost_launcher]
+    unseen = sum(process.environ is None and bool(process.command) for process in processes)
+    note = f"; no access to {unseen} others" if unseen else ""
+    if not orphans:
+        return ok(f"{len(ranks)} ranks here, none without its launcher{note}")
+    pids = ",".join(str(rank.process.pid) for rank in orphans)
+    return bad(
+        f"{len(orphans)} ranks have lost their launcher: {_named_orphans(orphans)}{note}",
+        f"ps -o pid,ppid,user,lstart,stat,cmd -p {pids}; if they are yours and of no running job, end them by pid",
+    )
+
+
+def _named_orphans(orphans: list[LocalRank]) -> str:
+    shown = [
+        f"rank {rank.rank} is pid {rank.process.pid} of user {rank.process.uid}" for rank in orphans[:_SHOWN_ORPHANS]
+    ]
+    more = f" and {len(orphans) - _SHOWN_ORPHANS} more" if len(orphans) > _SHOWN_ORPHANS else ""
+    return ", ".join(shown) + more
+
+
+def _inject_orphans(system: System) -> System:
+    init = Process(1, 0, 0, "S", 0.0, ("/sbin/init",), None)
+    environ = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}
+    return with_processes(system, [init, Process(4711, 1, 1000, "S", 0.0, ("python", "train.py"), environ)])
+
+
+ORPHANS = Check(
+    name="orphans",
+    title="ranks of older jobs",
+    why="What an ended job left running holds GPUs and ports that the next one needs, and may answer in its place.",
+    look=_look_at_orphans,
+    inject=_inject_orphans,
+)

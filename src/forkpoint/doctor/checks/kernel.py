@@ -1,0 +1,194 @@
+"""What the kernel logged in the last day."""
+
+from collections.abc import Sequence
+
+from forkpoint.doctor.check import Check, CheckResult, bad, ok
+from forkpoint.doctor.kernel_log import judge_presence, look_at_kernel, say, told
+from forkpoint.doctor.pci import lacks_gpu, lacks_mellanox
+from forkpoint.ingest.machine.bursts import Burst, group_bursts
+from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
+from forkpoint.kb.entry import Entry, EntryKind
+from forkpoint.kb.load import entries
+
+XID_KINDS = frozenset({KernelKind.XID, KernelKind.GPU_LOST, KernelKind.SXID, KernelKind.NVLINK})
+_HARMLESS_XIDS = ("none", "slower")
+_XIDS_OF_PROGRAMS = ("application", "follow-on", "none")
+
+
+def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
+    """Xids and their like in the kernel log: what the driver said about GPUs and NVSwitches within the last day.
+
+    Bad are those that hardware or driver more likely cause and that end or hang a process. What an application causes
+    (13, 31, 43), what only follows (45, 154) and what costs nothing is told, but is not this node's fault. Numbers that the
+    knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are
+    one incident, and its first counts (NVIDIA Fleet Intelligence does the same).
+    """
+    bursts = group_bursts(events)
+    details = (("Xids of the last day", ", ".join(sorted({_xid_name(burst.first) for burst in bursts})) or "none"),)
+    serious = [burst for burst in bursts if _is_serious_xid(burst)]
+    if serious:
+        first = serious[0].first
+        return bad("; ".join(_say_xids(burst.first) for burst in serious), _fix_xids(first), *details)
+    if bursts:
+        mild = "; ".join(dict.fromkeys(_say_xids(burst.first) for burst in bursts))
+        return ok(f"nothing points to a fault of this node; the kernel logged {mild}", *details)
+    return ok("the kernel logged no Xid in the last day", *details)
+
+
+def _is_serious_xid(burst: Burst) -> bool:
+    event = burst.first
+    if event.kind is KernelKind.SXID:
+        return "Non-fatal" not in event.text and "non-fatal" not in event.text
+    if event.explained_by is None:
+        return True
+    entry = _xid_entry(event)
+    if entry is None:
+        return True
+    facts = dict(entry.facts)
+    harmless = facts.get("effect on a job", "none").startswith(_HARMLESS_XIDS)
+    return not harmless and not facts.get("likelier origin", "").startswith(_XIDS_OF_PROGRAMS)
+
+
+def _xid_entry(event: KernelEvent) -> Entry | None:
+    kind, code = (EntryKind.SXID, event.sxid) if event.kind is KernelKind.SXID else (EntryKind.XID, event.explained_by)
+    return next((entry for entry in entries(kind) if entry.code == str(code)), None)
+
+
+def _xid_name(event: KernelEvent) -> str:
+    if event.kind is KernelKind.SXID:
+        return f"SXid {event.sxid}"
+    return "NVLink" if event.explained_by is None else f"Xid {event.explained_by}"
+
+
+def _say_xids(event: KernelEvent) -> str:
+    entry = _xid_entry(event)
+    title = entry.title if entry else event.text
+    return f"{_xid_name(event)} on {event.bus_id or 'some GPU'} ({title})"
+
+
+def _fix_xids(event: KernelEvent) -> str:
+    entry = _xid_entry(event)
+    if entry is None:
+        return "look it up in NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors), and keep the kernel log"
+    return f"{' '.join(entry.do)} More: `forkpoint explain {entry.query}`"
+
+
+XIDS = Check(
+    name="xids",
+    title="no Xid points to a fault of this node",
+    why="The rank on such a GPU dies or hangs; the ranks that print the timeout are its victims.",
+    look=look_at_kernel(XID_KINDS, _judge_xids, lacks_gpu),
+    inject=say("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
+)
+
+
+_LINK_IS_UP = ("Link ACTIVE", "Link up", "Link UP")
+_LINK = (*_LINK_IS_UP, "Link DOWN", "Link down", "Link INIT", "Link ARMED")
+
+
+def _judge_adapter_messages(events: Sequence[KernelEvent]) -> CheckResult:
+    """What the driver of Mellanox adapters said in the last day: links that went down, cables, power, firmware.
+
+    A link that came up again and stayed up is told; a link that is down, and trouble of another kind, is bad.
+    """
+    last: dict[tuple[str | None, str | None], KernelEvent] = {}
+    for event in events:
+        if _about_link(event):
+            last[event.bus_id, event.device] = event
+    down = [event for event in last.values() if not any(words in event.text for words in _LINK_IS_UP)]
+    trouble = [*down, *(event for event in events if not _about_link(event))]
+    if trouble:
+        return bad(
+            told(trouble),
+            "`ibstat` or `ip -br link` for the state now, `mlxlink -d DEVICE --show_counters` for the cable (operator)",
+        )
+    changes = f"; {len(events)} messages of links that are up again" if events else ""
+    return ok(f"the adapters' driver logged no trouble in the last day{changes}")
+
+
+def _about_link(event: KernelEvent) -> bool:
+    return any(words in event.text for words in _LINK)
+
+
+ADAPTER_MESSAGES = Check(
+    name="adapter-messages",
+    title="the network adapters' driver logs no trouble",
+    why="A collective on a port that lost its link does not end until NCCL or the watchdog gives up.",
+    look=look_at_kernel({KernelKind.MLX5}, _judge_adapter_messages, lacks_mellanox),
+    inject=say(
+        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W)."
+    ),
+)
+
+
+# Processes that the kernel killed for memory in the last day, on the whole node.
+OOM_KILLS = Check(
+    name="oom-kills",
+    title="nothing was killed for memory",
+    why="A rank or loader worker that is killed writes no dump and no message; its peers hang.",
+    look=look_at_kernel(
+        {KernelKind.OOM_KILL},
+        judge_presence(
+            "compare its pid with the job's; give the job more memory, or fewer loader workers and smaller prefetch"
+        ),
+    ),
+    inject=say("Out of memory: Killed process 31631 (python3) total-vm:123456kB, anon-rss:98765kB"),
+)
+
+
+STALL_KINDS = frozenset({KernelKind.HUNG_TASK, KernelKind.SOFT_LOCKUP, KernelKind.NFS})
+
+
+def _judge_kernel_stalls(events: Sequence[KernelEvent]) -> CheckResult:
+    """Tasks that the kernel found stuck, CPUs that did not come back, file servers that did not answer, in the last day."""
+    stuck = [event for event in events if not _came_back(event, events)]
+    if stuck:
+        return bad(
+            told(stuck),
+            "find what it waits for: `cat /proc/PID/stack` (root), `timeout 5 ls` on the file systems the job reads and "
+            "writes. A rank that waits for storage looks like a collective that hangs",
+        )
+    back = f"; {len(events)} messages of file servers that answer again" if events else ""
+    return ok(f"the kernel found nothing stuck in the last day{back}")
+
+
+def _came_back(event: KernelEvent, events: Sequence[KernelEvent]) -> bool:
+    """`nfs: server X OK` after `nfs: server X not responding`."""
+    if event.kind is not KernelKind.NFS:
+        return False
+    last = [other for other in events if other.kind is KernelKind.NFS and other.device == event.device][-1]
+    return "not responding" not in last.text
+
+
+KERNEL_STALLS = Check(
+    name="kernel-stalls",
+    title="the kernel found nothing stuck",
+    why="A rank stuck in storage or in the kernel never schedules the next collective, and its peers time out.",
+    look=look_at_kernel(STALL_KINDS, _judge_kernel_stalls),
+    inject=say("INFO: task pt_main_thread:136986 blocked for more than 120 seconds."),
+)
+
+
+def _judge_machine_checks(events: Sequence[KernelEvent]) -> CheckResult:
+    """Errors of CPU and memory that the kernel reported in the last day. Memory errors that were corrected are told only."""
+    serious = [event for event in events if not _is_corrected(event)]
+    if serious:
+        return bad(
+            told(serious), "`ras-mc-ctl --summary` or the node's BMC log names the part; the operator replaces it"
+        )
+    corrected = f"; {len(events)} corrected memory errors" if events else ""
+    return ok(f"no error of CPU or memory in the last day{corrected}")
+
+
+def _is_corrected(event: KernelEvent) -> bool:
+    """`EDAC MC0: 1 CE ...`, and firmware's `event severity: corrected`."""
+    return (event.text.startswith("EDAC ") and " CE " in event.text) or "severity: corrected" in event.text
+
+
+MACHINE_CHECKS = Check(
+    name="machine-checks",
+    title="no errors of CPU or memory",
+    why="A machine check kills the process whose memory is bad, or the node; its ranks go silent.",
+    look=look_at_kernel({KernelKind.MACHINE_CHECK}, _judge_machine_checks),
+    inject=say("mce: [Hardware Error]: Machine check events logged"),
+)

@@ -1,0 +1,260 @@
+"""Links inside the node: NVLink and PCIe."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.counters import INTERVAL_S, Counter
+from forkpoint.doctor.gpus import break_gpu, look_at_gpus
+from forkpoint.doctor.kernel_log import recent_events, say, told
+from forkpoint.doctor.nvml import Gpu, LinkErrors, NvLink, Nvml
+from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
+from forkpoint.doctor.overlay import with_files
+from forkpoint.doctor.pci import DEVICES, PciDevice, find_devices, lacks_gpu
+from forkpoint.doctor.system import System, Unanswered
+from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
+
+EVENTS_AT_LEAST = 1
+CRC_PER_SECOND = 100.0
+
+
+def _judge_gpu_nvlink(gpus: Sequence[Gpu]) -> CheckResult:
+    """NVLink: are all links up, and do their error counters move?
+
+    Counters run for the life of the hardware and are rarely zero, so only what is added between two reads counts. Limits are
+    those of NVIDIA's DCGM (common/DcgmGPUHardwareLimits.h): one replay or recovery while it looks
+    (DCGM_LIMIT_MAX_LWLINK_ERROR), and CRC errors "only matter at rates of 100+ per second".
+    """
+    if not any(link.active for gpu in gpus for link in gpu.links):
+        return skipped("no GPU has an active NVLink: none is built in, or the fabric is not up")
+    details = (
+        ("active NVLinks", ", ".join(str(_active_links(gpu)) for gpu in gpus)),
+        *((f"count {gpu.label} NVLink {name}", str(total)) for gpu in gpus for name, total in _link_totals(gpu)),
+    )
+    trouble = [
+        *_missing_links(gpus),
+        *(said for gpu in gpus for link in gpu.links for said in _moved_link_counters(gpu, link)),
+    ]
+    if trouble:
+        return bad(
+            "; ".join(trouble),
+            "`nvidia-smi nvlink --status` and `nvidia-smi nvlink -e` a minute apart; look for Xid 74 or 144 to 150 in the "
+            "kernel log. The operator inspects cable, baseplate and both ends",
+            *details,
+        )
+    return ok(
+        f"{sum(_active_links(gpu) for gpu in gpus)} links active, no error counter moved in {NVML_INTERVAL_S:g} s",
+        *details,
+    )
+
+
+def _active_links(gpu: Gpu) -> int:
+    return sum(link.active for link in gpu.links)
+
+
+def _missing_links(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Boards differ in how many links are wired, so a GPU is compared with the others of its model."""
+    alike: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        alike[gpu.name].append(gpu)
+    for group in alike.values():
+        most = max(_active_links(gpu) for gpu in group)
+        for gpu in group:
+            if _active_links(gpu) < most:
+                yield f"{gpu.label} has {_active_links(gpu)} active links, others of its model {most}"
+
+
+def _moved_link_counters(gpu: Gpu, link: NvLink) -> Iterator[str]:
+    for name, before, after in _link_counters(link.before, link.after):
+        limit = CRC_PER_SECOND * NVML_INTERVAL_S if name == "CRC" else EVENTS_AT_LEAST
+        if after - before >= limit:
+            yield f"{gpu.label} link {link.number}: {after - before} {name} errors in {NVML_INTERVAL_S:g} s"
+
+
+def _link_counters(before: LinkErrors, after: LinkErrors) -> Iterator[tuple[str, int, int]]:
+    pairs = (
+        ("replay", before.replay, after.replay),
+        ("recovery", before.recovery, after.recovery),
+        ("CRC", before.crc, after.crc),
+    )
+    for name, one, two in pairs:
+        if one is not None and two is not None:
+            yield name, one, two
+
+
+def _link_totals(gpu: Gpu) -> Iterator[tuple[str, int]]:
+    totals: dict[str, int] = defaultdict(int)
+    for link in gpu.links:
+        for name, _, after in _link_counters(link.before, link.after):
+            totals[name] += after
+    yield from totals.items()
+
+
+def _break_nvlink(gpu: Gpu) -> Gpu:
+    none = LinkErrors(0, 0, 0)
+    link = NvLink(0, active=True, before=none, after=replace(none, replay=EVENTS_AT_LEAST))
+    return replace(gpu, links=(link, *gpu.links[1:]))
+
+
+GPU_NVLINK = Check(
+    name="gpu-nvlink",
+    title="NVLinks are up and count no errors",
+    why="A link that replays or recovers slows a collective or stops it; the ranks on it wait inside the kernel.",
+    look=look_at_gpus(_judge_gpu_nvlink),
+    inject=break_gpu(_break_nvlink),
+)
+
+
+_AER_FILES = {"fatal": "aer_dev_fatal", "non-fatal": "aer_dev_nonfatal"}
+_PCIE_FIX = (
+    "`lspci -vvv -s ADDRESS` shows the link and its errors; the operator checks seating, riser and cable. A GPU that falls "
+    "off the bus often says this first"
+)
+
+
+def _look_at_pcie_errors(system: System) -> CheckResult:
+    """PCIe errors: the kernel's messages of the last day, and the counters of GPUs and network adapters, read twice.
+
+    Corrected errors cost time only and happen on sound machines, so they are told and not judged; uncorrected ones lose data
+    or the device. Counters: the kernel's aer_dev_fatal and aer_dev_nonfatal.
+    """
+    counters = _read_aer_counters(system)
+    events = recent_events(system, {KernelKind.AER})
+    if isinstance(events, Unanswered) and not counters:
+        return skipped(f"{events.why}, and the kernel keeps no error counters of a GPU or adapter", events.fix)
+    if not events and not counters and lacks_gpu(system):
+        return skipped("no GPU is on the PCI bus, and no adapter's errors are counted")
+    words = () if isinstance(events, Unanswered) else events
+    details = tuple((f"count {label} {name}", str(counter.after)) for (label, name), counter in counters.items())
+    moved = [
+        f"{label}: {counter.added} {name} errors in {INTERVAL_S:g} s"
+        for (label, name), counter in counters.items()
+        if counter.added
+    ]
+    lost = [event for event in words if _is_uncorrected(event)]
+    if moved or lost:
+        return bad("; ".join([*moved, *([told(lost)] if lost else [])]), _PCIE_FIX, *details)
+    unread = f"; {events.why}" if isinstance(events, Unanswered) else ""
+    corrected = f"; {len(words)} messages of corrected ones" if words else ""
+    return ok(f"no uncorrected PCIe error{corrected}{unread}", *details)
+
+
+def _is_uncorrected(event: KernelEvent) -> bool:
+    """`AER: Uncorrected (Fatal) error`, `severity=Uncorrected`, and `AER: device recovery failed` after one."""
+    return "Uncorrect" in event.text or "recovery failed" in event.text
+
+
+def _read_aer_counters(system: System) -> Mapping[tuple[str, str], Counter]:
+    """By device and severity."""
+    devices = find_devices(system)
+    before = dict(_aer_totals(system, devices))
+    if not before:
+        return {}
+    system.pause(INTERVAL_S)
+    after = dict(_aer_totals(system, devices))
+    return {key: Counter(before[key], after[key]) for key in before if key in after}
+
+
+def _aer_totals(system: System, devices: tuple[PciDevice, ...]) -> Iterator[tuple[tuple[str, str], int]]:
+    """The last line of the file is its sum: `TOTAL_ERR_FATAL 0`."""
+    for device in devices:
+        for name, file in _AER_FILES.items():
+            last = (system.read(f"{device.folder}/{file}") or "").strip().rpartition("\n")[2].split()
+            if len(last) == 2 and last[0].startswith("TOTAL_ERR") and last[1].isdecimal():
+                yield (device.label, name), int(last[1])
+
+
+PCIE_ERRORS = Check(
+    name="pcie-errors",
+    title="no uncorrected PCIe errors",
+    why="A GPU or adapter whose link loses data stalls its rank, or falls off the bus (Xid 79).",
+    look=_look_at_pcie_errors,
+    inject=say("pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0"),
+)
+
+
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
+_WIDTH = re.compile(r"(\d+)")
+_NO_WIDTH = (0, 63, 255)
+"""What virtual machines show in place of a width."""
+
+
+def _look_at_pcie_link(system: System) -> CheckResult:
+    """Do GPUs and network adapters run at the width and speed that they and their slot can do?
+
+    The most is what both ends can: the device and the port above it. An idle GPU lowers its link speed to save power, which
+    NVML documents, so of GPUs the speed counts only while NVML says that they work. Width is never lowered to save power.
+    """
+    devices = find_devices(system)
+    if not devices:
+        return skipped("no GPU and no network adapter is on the PCI bus")
+    judged = [device for device in devices if _widths(system, device)]
+    if not judged:
+        return skipped("the PCI bus of this machine shows no link widths: it is a virtual machine's")
+    working = _working_gpus(system)
+    trouble = [said for device in judged for said in _slow_pcie_links(system, device, working)]
+    details = (("PCIe links", "; ".join(_describe_link(system, device) for device in judged)),)
+    if trouble:
+        return bad(
+            "; ".join(trouble),
+            "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
+            *details,
+        )
+    return ok(f"{len(judged)} links are as wide and fast as both ends can", *details)
+
+
+def _slow_pcie_links(system: System, device: PciDevice, working: frozenset[str]) -> Iterator[str]:
+    widths = _widths(system, device)
+    if widths and widths[0] < widths[1]:
+        yield f"{device.label} runs x{widths[0]:g} of x{widths[1]:g}"
+    speeds = _now_and_most(system, device, "speed", _SPEED)
+    if speeds and speeds[0] < speeds[1] and (not device.is_gpu or device.address in working):
+        yield f"{device.label} runs {speeds[0]:g} of {speeds[1]:g} GT/s"
+
+
+def _widths(system: System, device: PciDevice) -> tuple[float, float] | None:
+    widths = _now_and_most(system, device, "width", _WIDTH)
+    return None if widths is None or set(widths) & set(_NO_WIDTH) else widths
+
+
+def _now_and_most(system: System, device: PciDevice, what: str, form: re.Pattern[str]) -> tuple[float, float] | None:
+    """Now, and the most that the device and the port above it can do."""
+    now = form.search(system.read(f"{device.folder}/current_link_{what}") or "")
+    own = form.search(system.read(f"{device.folder}/max_link_{what}") or "")
+    # The entry is a link into the tree of the bus, so that `..` is the port above the device.
+    above = form.search(system.read(f"{device.folder}/../max_link_{what}") or "")
+    if now is None or own is None:
+        return None
+    return float(now[1]), min(float(own[1]), float(above[1]) if above else float(own[1]))
+
+
+def _describe_link(system: System, device: PciDevice) -> str:
+    widths = _widths(system, device)
+    return f"{'GPU' if device.is_gpu else 'adapter'} {device.model} x{widths[0] if widths else 0:g}"
+
+
+def _working_gpus(system: System) -> frozenset[str]:
+    """Addresses of GPUs whose clocks are not low for want of work."""
+    nvml = system.nvml()
+    gpus = nvml.readable if isinstance(nvml, Nvml) else ()
+    return frozenset(gpu.bus_id for gpu in gpus if gpu.bus_id and gpu.reasons is not None and not gpu.idle)
+
+
+def _inject_pcie_link(system: System) -> System:
+    folder = f"{DEVICES}/0000:3b:00.0"
+    texts = {"vendor": "0x10de", "class": "0x030200", "device": "0x2335", "current_link_width": "8"}
+    return with_files(
+        system,
+        {f"{folder}/{name}": f"{text}\n" for name, text in {**texts, "max_link_width": "16"}.items()},
+    )
+
+
+PCIE_LINK = Check(
+    name="pcie-link",
+    title="PCIe links run at full width and speed",
+    why="A GPU or adapter at half width is the straggler of every step that crosses it.",
+    look=_look_at_pcie_link,
+    inject=_inject_pcie_link,
+)

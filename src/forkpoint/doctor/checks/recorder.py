@@ -1,0 +1,398 @@
+"""Will the flight recorder leave a dump of every rank, and where?"""
+
+import posixpath
+import re
+
+from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.mounts import mount_of
+from forkpoint.doctor.overlay import with_disk, with_environ
+from forkpoint.doctor.settings import recording_release, with_torch
+from forkpoint.doctor.system import Disk, System, Unanswered
+from forkpoint.launch_env.recorder import (
+    BUFFER,
+    DUMP,
+    DYNAMIC,
+    ENTRIES,
+    OLD_BUFFER,
+    OLD_PREFIX,
+    PREFIX,
+    blocking_wait,
+    buffer_names,
+    dump_prefix,
+    dumps_on_timeout,
+    entries_kept,
+    file_gate,
+    parse_bool,
+    prefix_names,
+)
+from forkpoint.launch_env.release import Release
+
+_WRITES_EMPTY = (Release(2, 7), Release(2, 10))
+
+
+def _look_at_recorder_on(system: System) -> CheckResult:
+    """Is the flight recorder on?
+
+    Releases 2.2 to 2.10 record nothing unless told, and 2.7 to 2.10 write dump files all the same: empty ones, beside a log
+    line that claims 2000 entries.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    kept = entries_kept(system.environ, release)
+    details = (("entries", str(kept.value)),)
+    by = kept.name or f"the default of torch {release}"
+    if kept.value > 0:
+        return ok(f"on: {kept.value} entries by {by}", *details)
+    says = f"off: {by} is 0"
+    if kept.name is None and _WRITES_EMPTY[0] <= release <= _WRITES_EMPTY[1]:
+        says = f"off: torch {release} with nothing set writes dumps without entries"
+    lines = " ".join(f"{name}={ENTRIES}" for name in buffer_names(release))
+    return bad(says, f"export {lines}", *details)
+
+
+def _inject_recorder_on(system: System) -> System:
+    return with_environ(with_torch(system, "2.9.1"), {}, without=(BUFFER, OLD_BUFFER))
+
+
+RECORDER_ON = Check(
+    name="recorder-on",
+    title="flight recorder on",
+    why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
+    look=_look_at_recorder_on,
+    inject=_inject_recorder_on,
+)
+
+
+_TOO_MANY = 100_000
+"""Five times what was measured to fill most of the time a dump has."""
+_TOO_FEW = 100
+"""Less than one step of most jobs: what ranks did before they parted is gone."""
+_KB_PER_ENTRY = 0.8
+
+
+def _look_at_recorder_buffer(system: System) -> CheckResult:
+    """Is the recorder's buffer of a size that helps?
+
+    The size counts calls, not bytes. Guides that give it in bytes (2097152) ask for two million: about 0.8 kB of host
+    memory each once full, and a dump that is not written in its 15 seconds (2,000 to 20,000 took 6 to 12 s on two cores).
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    kept = entries_kept(system.environ, release)
+    details = (("entries", str(kept.value)),)
+    if kept.value <= 0:
+        return skipped("the recorder is off")
+    if kept.value > _TOO_MANY:
+        memory = kept.value * _KB_PER_ENTRY / 1024
+        says = f"{kept.value} entries, not bytes: about {memory:.0f} MiB per rank, and too many to dump in time"
+    elif kept.value < _TOO_FEW:
+        says = f"{kept.value} entries are less than one step of most jobs"
+    else:
+        return ok(f"{kept.value} entries", *details)
+    return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 where a step issues many calls", *details)
+
+
+def _inject_recorder_buffer(system: System) -> System:
+    as_bytes = {BUFFER: "2097152", OLD_BUFFER: "2097152"}
+    return with_environ(with_torch(system, "2.13.0"), as_bytes)
+
+
+RECORDER_BUFFER = Check(
+    name="recorder-buffer",
+    title="flight recorder's size",
+    why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
+    look=_look_at_recorder_buffer,
+    inject=_inject_recorder_buffer,
+)
+
+
+def _look_at_recorder_dump(system: System) -> CheckResult:
+    """Will a timeout leave a dump?
+
+    Three gates are looked at: dump on timeout (off by default up to 2.6), the older name of the buffer size, which alone
+    decides whether a file is written, and blocking wait, under which no watchdog runs that could write one.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    dumps, gate = dumps_on_timeout(system.environ, release), file_gate(system.environ, release)
+    if blocking := blocking_wait(system.environ):
+        return bad(f"{blocking} is on: no watchdog runs, so no timeout leaves a dump", f"unset {blocking}")
+    if not dumps.value:
+        by = f"{dumps.name} says no" if dumps.name else f"off by default in torch {release}"
+        return bad(f"no dump on timeout: {by}", f"export {DUMP}=1")
+    if gate.value <= 0:
+        by = f"{OLD_BUFFER}=0" if gate.name else f"torch {release} without {OLD_BUFFER}"
+        return bad(f"no file is written: {by} shuts the part that writes it", f"export {OLD_BUFFER}={ENTRIES}")
+    return ok(f"a timeout leaves a dump, by {dumps.name or f'the default of torch {release}'}")
+
+
+def _inject_recorder_dump(system: System) -> System:
+    return with_environ(with_torch(system, "2.13.0"), {DUMP: "0"})
+
+
+RECORDER_DUMP = Check(
+    name="recorder-dump",
+    title="dump on timeout",
+    why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
+    look=_look_at_recorder_dump,
+    inject=_inject_recorder_dump,
+)
+
+
+def _look_at_recorder_path(system: System) -> CheckResult:
+    """Can dumps be written where torch will put them?
+
+    Torch makes no folder for a prefix that was set: the file then cannot be opened, and the log says so when it is too late.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    prefix = dump_prefix(system.environ, release)
+    by = prefix.name or f"the default of torch {release}"
+    details = (("prefix", prefix.value),)
+    if not posixpath.isabs(prefix.value):
+        return bad(
+            f"{by} is {prefix.value!r}, which is not an absolute path: dumps land where each rank happens to run",
+            f"export {by}=/shared/dumps/$JOB/{posixpath.basename(prefix.value) or 'rank_'}",
+            *details,
+        )
+    folder = posixpath.dirname(prefix.value)
+    if system.stat(folder) is None and prefix.name is not None:
+        return bad(f"{folder} is not there ({by}); torch does not make it", f"mkdir -p {folder}", *details)
+    there = _nearest_existing(system, folder)
+    if not system.may_write(there):
+        return bad(f"{there} may not be written ({by})", f"ls -ld {there}, or choose another folder", *details)
+    return ok(f"dumps go to {prefix.value}RANK, by {by}", *details)
+
+
+def _nearest_existing(system: System, folder: str) -> str:
+    """Of torch's own folder, the part that exists: it makes the rest."""
+    while system.stat(folder) is None and folder != "/":
+        folder = posixpath.dirname(folder)
+    return folder
+
+
+def _inject_recorder_path(system: System) -> System:
+    nowhere = {PREFIX: "/nonexistent/dumps/rank_", OLD_PREFIX: "/nonexistent/dumps/rank_"}
+    return with_environ(with_torch(system, "2.13.0"), nowhere)
+
+
+RECORDER_PATH = Check(
+    name="recorder-path",
+    title="dump folder writable",
+    why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
+    look=_look_at_recorder_path,
+    inject=_inject_recorder_path,
+)
+
+
+_JOB_IDS = ("SLURM_JOB_ID", "SLURM_JOBID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "POD_UID", "HOSTNAME", "FORKPOINT_RUN")
+_LOOKS_UNIQUE = re.compile(r"\d{4,}|[0-9a-f]{8,}|\$")
+"""A job number, a date, part of a random name; or, in a script, what is yet to be computed."""
+_HAS_DYNAMIC = Release(2, 10)
+
+
+def _look_at_recorder_path_unique(system: System) -> CheckResult:
+    """Does each job write its dumps to a place of its own?
+
+    File names carry the rank and nothing else. A second job, or a second attempt, overwrites the first one's; with a home on
+    NFS two jobs of one user mix their ranks, and the mixture looks like an incident.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    prefix = dump_prefix(system.environ, release)
+    fix = f'mkdir -p "/shared/dumps/$JOB" && export {prefix_names(release)[0]}="/shared/dumps/$JOB/rank_"'
+    if prefix.name is None:
+        return bad(f"{prefix.value}RANK, torch's default, is the same for every job of this user", fix)
+    if _rank_is_missing(system, release, prefix.value):
+        return bad(f"{DYNAMIC} is on, so torch appends no rank: all ranks write one file", f"unset {DYNAMIC}")
+    if not _names_the_job(system, prefix.value):
+        return bad(f"nothing in {prefix.name}={prefix.value} names the job: the next one overwrites its dumps", fix)
+    if older := _older_files(system, prefix.value):
+        return bad(f"{len(older)} files are there from an earlier run, {older[0]} among them", fix)
+    return ok(f"{prefix.value} is this job's own")
+
+
+def _rank_is_missing(system: System, release: Release, prefix: str) -> bool:
+    rank = system.environ.get("RANK")
+    dynamic = release >= _HAS_DYNAMIC and parse_bool(system.environ.get(DYNAMIC, "")) is True
+    return dynamic and (rank is None or not prefix.endswith(rank))
+
+
+def _names_the_job(system: System, prefix: str) -> bool:
+    """In the path, or in what is mounted there: Kubernetes can give each pod its own folder of a volume."""
+    mounted = mount_of(posixpath.dirname(prefix), system.read(f"{system.proc}/mountinfo") or "").root
+    values = [system.environ.get(name, "") for name in _JOB_IDS]
+    return bool(_LOOKS_UNIQUE.search(prefix)) or any(value and value in f"{prefix} {mounted}" for value in values)
+
+
+def _older_files(system: System, prefix: str) -> tuple[str, ...]:
+    """Dumps that were there before the job's process was started. Without a job, who wrote them is not known."""
+    started = next((process.started for process in system.processes() if process.pid == system.job), None)
+    folder, start = posixpath.split(prefix)
+    names = [name for name in system.names(folder) if name.startswith(start) and name[len(start) :].isdigit()]
+    facts = [(name, system.stat(posixpath.join(folder, name))) for name in names if started is not None]
+    return tuple(name for name, fact in facts if fact and started is not None and fact.modified < started)
+
+
+def _inject_recorder_path_unique(system: System) -> System:
+    return with_environ(with_torch(system, "2.13.0"), {}, without=(PREFIX, OLD_PREFIX))
+
+
+RECORDER_PATH_UNIQUE = Check(
+    name="recorder-path-unique",
+    title="dump folder of the job's own",
+    why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
+    look=_look_at_recorder_path_unique,
+    inject=_inject_recorder_path_unique,
+)
+
+
+_SHORT_LIVED = {
+    "tmpfs": "memory: it goes with a reboot, and in a container with the pod",
+    "ramfs": "memory: it goes with a reboot",
+    "overlay": "the container's own layer: it goes with the container",
+    "aufs": "the container's own layer: it goes with the container",
+}
+_SHARED_FILE_SYSTEMS = {
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "cephfs",
+    "fuse.ceph",
+    "wekafs",
+    "9p",
+    "virtiofs",
+    "efs",
+}
+
+
+def _look_at_recorder_path_survives(system: System) -> CheckResult:
+    """Will the dumps still be there when somebody looks?
+
+    A tmpfs goes with a reboot and counts as memory; a container's own layer goes with the pod; both are where default paths
+    often land.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    folder = posixpath.dirname(dump_prefix(system.environ, release).value)
+    disk = system.disk(folder)
+    if isinstance(disk, Unanswered):
+        return skipped(f"which disk holds {folder} cannot be told: {disk.why}")
+    details = (("file system", disk.kind),)
+    if disk.kind in _SHORT_LIVED:
+        name = prefix_names(release)[0]
+        fix = f"point {name} to a disk that outlives the job: a shared file system or a mounted volume"
+        return bad(f"{folder} is on {disk.kind}, {_SHORT_LIVED[disk.kind]}", fix, *details)
+    reach = (
+        "shared" if disk.kind in _SHARED_FILE_SYSTEMS else "of this node: fetch it from here, `forkpoint collect` does"
+    )
+    return ok(f"{folder} is on {disk.kind} at {disk.mount}, {reach}", *details)
+
+
+def _inject_recorder_path_survives(system: System) -> System:
+    there = {PREFIX: "/dev/shm/dumps/rank_", OLD_PREFIX: "/dev/shm/dumps/rank_"}  # noqa: S108 - a bad choice is meant
+    memory = Disk("/dev/shm", "tmpfs", 64 << 20, 64 << 20, 0, 0)  # noqa: S108 - as above
+    return with_disk(with_environ(with_torch(system, "2.13.0"), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
+
+
+RECORDER_PATH_SURVIVES = Check(
+    name="recorder-path-survives",
+    title="dump folder outlives the job",
+    why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
+    look=_look_at_recorder_path_survives,
+    inject=_inject_recorder_path_survives,
+)
+
+
+_TIMING_SWITCHES = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING", "TORCH_NCCL_DESYNC_DEBUG", "NCCL_DESYNC_DEBUG")
+_DEBUG_DETAIL = ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+
+
+def _look_at_recorder_timing(system: System) -> CheckResult:
+    """Was timing left on?
+
+    TORCH_NCCL_ENABLE_TIMING=1 records when calls start on the GPU: without it a kernel that runs and one that waits look the
+    same. It is for one run that asks this question. In production its event queries can stall the watchdog when another
+    thread holds a CUDA lock, and TORCH_DISTRIBUTED_DEBUG=DETAIL, which includes it, puts a barrier before every call.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    on = [name for name in _TIMING_SWITCHES if parse_bool(system.environ.get(name, ""))]
+    if system.environ.get(_DEBUG_DETAIL[0], "").upper() == _DEBUG_DETAIL[1]:
+        on.append("=".join(_DEBUG_DETAIL))
+    if not on:
+        return ok("off, as it should be between investigations", ("timing", "off"))
+    return bad(
+        f"on by {', '.join(on)}: right for a run that asks which GPU did not start, not for production",
+        f"unset {' '.join(name.partition('=')[0] for name in on)} when the question is answered",
+        ("timing", "on"),
+    )
+
+
+def _inject_recorder_timing(system: System) -> System:
+    return with_environ(with_torch(system, "2.13.0"), {"TORCH_NCCL_ENABLE_TIMING": "1"})
+
+
+RECORDER_TIMING = Check(
+    name="recorder-timing",
+    title="timing of calls left on",
+    why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
+    look=_look_at_recorder_timing,
+    inject=_inject_recorder_timing,
+)
+
+
+BYTES_PER_ENTRY = 1000
+_RANKS_PER_NODE = 8
+
+
+def _look_at_dump_space(system: System) -> CheckResult:
+    """Is there room for the dumps of all ranks of this node?
+
+    Each rank writes up to its buffer's number of entries; with stacks about 1 kB each (measured: 0.2 to 0.8 kB). A node has
+    8 ranks where nothing tells otherwise.
+    """
+    release = recording_release(system)
+    if isinstance(release, CheckResult):
+        return release
+    folder = posixpath.dirname(dump_prefix(system.environ, release).value)
+    entries = entries_kept(system.environ, release).value
+    if entries <= 0:
+        return skipped("the recorder is off")
+    disk = system.disk(folder)
+    if isinstance(disk, Unanswered):
+        return skipped(disk.why)
+    told = system.environ.get("LOCAL_WORLD_SIZE", "")
+    ranks = int(told) if told.isdecimal() else _RANKS_PER_NODE
+    needed = ranks * entries * BYTES_PER_ENTRY
+    fix = f"free some of {disk.mount}, or let {PREFIX} point elsewhere"
+    if disk.free < needed:
+        return bad(f"{folder}: {disk.free >> 20} MiB are free, {ranks} dumps may need {needed >> 20}", fix)
+    if disk.inodes and disk.inodes_free < ranks:
+        return bad(f"{folder}: {disk.inodes_free} inodes are free on {disk.mount}, for {ranks} dumps", fix)
+    return ok(f"{folder}: {disk.free >> 20} MiB are free, {ranks} dumps may need {max(1, needed >> 20)}")
+
+
+def _inject_dump_space(system: System) -> System:
+    full = Disk("/full", "ext4", 1 << 30, 0, 1000, 1000)
+    prefix = {PREFIX: "/full/rank_", OLD_PREFIX: "/full/rank_", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
+    return with_disk(with_environ(with_torch(system, "2.13.0"), prefix), "/full", full)
+
+
+DUMP_SPACE = Check(
+    name="dump-space",
+    title="room for every rank's dump",
+    why="A dump that does not fit is cut off: the rank's last calls, which matter most, are missing.",
+    look=_look_at_dump_space,
+    inject=_inject_dump_space,
+)

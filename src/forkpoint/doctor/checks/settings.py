@@ -1,0 +1,210 @@
+"""The variables that torch and NCCL read: what follows a timeout, and which of them are wrong or unknown."""
+
+from collections.abc import Iterator, Mapping
+
+from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.overlay import with_environ
+from forkpoint.doctor.settings import release_of, with_torch
+from forkpoint.doctor.system import System
+from forkpoint.launch_env.names import FAMILIES, unread
+from forkpoint.launch_env.recorder import blocking_wait, parse_bool, parse_number
+from forkpoint.launch_env.release import Release
+from forkpoint.launch_env.values import has_known_values, wrong_value
+
+_ASYNC_NAMES = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
+_MONITOR = "TORCH_NCCL_ENABLE_MONITORING"
+_ASYNC_MODES = {
+    "1": "abort and end",
+    "2": "abort, the process stays",
+    "3": "end without abort",
+}
+
+
+def _look_at_async_error_handling(system: System) -> CheckResult:
+    """What happens after a timeout?
+
+    0: nothing, the job hangs for good without a line. 1 and 2 abort the communicators first, which can itself block; 3 ends
+    the process without. Torch's default is 3 since 2.2, but torchrun exports 1 to its workers unless it is set (seen in
+    2.13). Without a watchdog (blocking wait) or its monitor, nothing notices a hang.
+    """
+    release = release_of(system)
+    if isinstance(release, CheckResult):
+        return release
+    environ = system.environ
+    if blocking := blocking_wait(environ):
+        return bad(f"{blocking} is on: no watchdog runs at all", f"unset {blocking}")
+    if parse_bool(environ.get(_MONITOR, "")) is False:
+        return bad(f"{_MONITOR} is off: a watchdog that is stuck itself hangs the job for good", f"unset {_MONITOR}")
+    name = next((name for name in _ASYNC_NAMES if name in environ), None)
+    mode = environ[name] if name else _default_mode(release)
+    by = name or f"the default of torch {release}"
+    if mode not in _ASYNC_MODES:
+        what = "timeouts are not enforced" if mode == "0" else "no such mode"
+        return bad(f"{by} is {mode!r}: {what}", f"export {_ASYNC_NAMES[0]}=3", ("mode", mode))
+    return ok(f"{mode} ({_ASYNC_MODES[mode]}) by {by}{_torchrun_sets(name, mode)}", ("mode", mode))
+
+
+def _default_mode(release: Release) -> str:
+    return "3" if release >= Release(2, 2) else "1" if release >= Release(2, 1) else "0"
+
+
+def _torchrun_sets(name: str | None, mode: str) -> str:
+    if name is None:
+        return "; torchrun sets 1 for its workers"
+    return "; set 3 where ranks hang while they abort" if mode in {"1", "2"} else ""
+
+
+def _inject_async_error_handling(system: System) -> System:
+    return with_environ(with_torch(system, "2.13.0"), {_ASYNC_NAMES[0]: "0"})
+
+
+ASYNC_ERROR_HANDLING = Check(
+    name="async-error-handling",
+    title="what follows a timeout",
+    why="With handling off, or no watchdog, a hang has no end and leaves no line: only the scheduler's limit stops it.",
+    look=_look_at_async_error_handling,
+    inject=_inject_async_error_handling,
+)
+
+
+_HEARTBEAT = "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"
+_DUMP_WAIT = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"
+_IB, _IB_RETRIES = "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"
+_TORCHRUN_GRACE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_SHORTEST_DUMP_MS = 12_000
+"""Dumps of 2,000 to 20,000 entries with stacks took 6 to 12 s on two cores."""
+_SHORTEST_GRACE_S = 30
+"""Torchrun's own; dumps need longer already."""
+_COLLECTIVE_S = 600
+
+
+def _look_at_timeouts(system: System) -> CheckResult:
+    """Do the timeouts that the environment sets fit together?
+
+    The timeout of a collective is not among them: it is an argument in the program (10 minutes for NCCL since 2.2, 30
+    before, by default). A dump must be written before the heartbeat ends the process and before a launcher
+    kills it; InfiniBand must give up before the watchdog does, or a dead link is told as a plain timeout.
+    """
+    release = release_of(system)
+    if isinstance(release, CheckResult):
+        return release
+    heartbeat = _number(system.environ, _HEARTBEAT, _default_heartbeat(release))
+    dump = _number(system.environ, _DUMP_WAIT, 15_000 if release >= Release(2, 8) else 60_000)
+    problems = list(_timeout_problems(system.environ, heartbeat, dump))
+    details = (("heartbeat", f"{heartbeat} s"), ("dump", f"{dump} ms"))
+    if problems:
+        return bad("; ".join(says for says, _ in problems), "; ".join(fix for _, fix in problems), *details)
+    says = f"heartbeat {heartbeat} s, dump {dump / 1000:g} s; the timeout of collectives is set in the program"
+    return ok(says, *details)
+
+
+def _timeout_problems(environ: Mapping[str, str], heartbeat_s: int, dump_ms: int) -> Iterator[tuple[str, str]]:
+    if dump_ms < _SHORTEST_DUMP_MS:
+        yield f"{_DUMP_WAIT}={dump_ms} is too short for a dump with stacks", f"unset {_DUMP_WAIT}"
+    if heartbeat_s * 1000 <= dump_ms:
+        yield (
+            f"{_HEARTBEAT}={heartbeat_s} ends the process before its dump of {dump_ms / 1000:g} s is due",
+            f"unset {_HEARTBEAT}",
+        )
+    if (wait := _infiniband_s(environ)) is not None and wait >= _COLLECTIVE_S:
+        shown = "for ever" if wait == float("inf") else f"{wait:.0f} s"
+        yield f"{_IB}={environ[_IB]} waits {shown} on a dead link, longer than collectives do", f"unset {_IB}"
+    grace = parse_number(environ.get(_TORCHRUN_GRACE, ""))
+    if grace is not None and grace < _SHORTEST_GRACE_S:
+        yield f"{_TORCHRUN_GRACE}={grace} lets torchrun kill ranks that still write", f"export {_TORCHRUN_GRACE}=90"
+
+
+def _infiniband_s(environ: Mapping[str, str]) -> float | None:
+    """4.096 us times two to the power of the setting, for each try; None where it is not set."""
+    exponent = parse_number(environ.get(_IB, ""))
+    if exponent is None:
+        return None
+    if exponent == 0 or exponent >= 32:
+        return float("inf")
+    return 4.096e-6 * 2**exponent * _number(environ, _IB_RETRIES, 7)
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = parse_number(environ.get(name, ""))
+    return default if value is None else value
+
+
+def _default_heartbeat(release: Release) -> int:
+    return 480 if release >= Release(2, 5) else 600 if release >= Release(2, 3) else 120
+
+
+def _inject_timeouts(system: System) -> System:
+    return with_environ(with_torch(system, "2.13.0"), {_HEARTBEAT: "10"})
+
+
+TIMEOUTS = Check(
+    name="timeouts",
+    title="timeouts fit together",
+    why="A process that is ended while it writes leaves half a dump; one that waits longer than its watchdog misleads.",
+    look=_look_at_timeouts,
+    inject=_inject_timeouts,
+)
+
+
+def _look_at_variable_values(system: System) -> CheckResult:
+    """Do variables have values that torch accepts?
+
+    A value that is neither yes nor no makes torch raise `Invalid value for environment variable` when the process group is made;
+    NCCL ignores values that it does not know.
+    """
+    known = {name: value for name, value in sorted(system.environ.items()) if has_known_values(name)}
+    if not known:
+        return skipped("none of torch's or NCCL's switches is set")
+    wrong = {name: why for name, value in known.items() if (why := wrong_value(name, value))}
+    if not wrong:
+        return ok(f"{len(known)} are set, all to valid values")
+    says = "; ".join(f"{name}={known[name]!r} is {why}" for name, why in wrong.items())
+    return bad(says, f"correct or unset {' '.join(wrong)}")
+
+
+def _inject_variable_values(system: System) -> System:
+    return with_environ(system, {"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"})
+
+
+VARIABLE_VALUES = Check(
+    name="variable-values",
+    title="valid values",
+    why="A wrong value stops the job when its group is made, or is ignored silently.",
+    look=_look_at_variable_values,
+    inject=_inject_variable_values,
+)
+
+
+def _look_at_unknown_variables(system: System) -> CheckResult:
+    """Are there variables that nothing reads?
+
+    NCCL_TIMEOUT stands in many guides and never existed; a missing letter switches nothing on and raises nothing. Known
+    names are those of torch up to 2.14 and of every release of NCCL; plug-ins and clusters have their own, so an unknown
+    NCCL_ name is only reported where it is spelled almost like a real one.
+    """
+    release = release_of(system)
+    known = release if isinstance(release, Release) else None
+    names = [name for name in sorted(system.environ) if name.startswith(FAMILIES)]
+    if not names:
+        return skipped("no variable of torch or NCCL is set")
+    found = [each for name in names if (each := unread(name, system.environ, known))]
+    if not found:
+        return ok(f"{len(names)} variables of torch or NCCL are set, and all of them exist")
+    return bad(
+        "; ".join(f"{each.name}: {each.why}" for each in found),
+        "; ".join(f"{each.name}: {each.instead}" for each in found),
+        *((each.name, "unread") for each in found),
+    )
+
+
+def _inject_unknown_variables(system: System) -> System:
+    return with_environ(system, {"NCCL_TIMEOUT": "1800"})
+
+
+UNKNOWN_VARIABLES = Check(
+    name="unknown-variables",
+    title="variables that nothing reads",
+    why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",
+    look=_look_at_unknown_variables,
+    inject=_inject_unknown_variables,
+)
