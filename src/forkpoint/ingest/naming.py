@@ -44,7 +44,7 @@ class _Number:
     depth: int
     """0: in the file's own name; 1: in that of its folder; ..."""
     place: int
-    """The how many-th of the path's numbers."""
+    """Its index among the path's numbers."""
     word: str
     """The letters before it, in lower case."""
     is_rank: bool
@@ -148,7 +148,7 @@ _ALONE = FileNames()
 
 
 def spelled_rank(path: str) -> int | None:
-    """As `FileNames.spelled`, of a file of whose neighbours nothing is known."""
+    """As `FileNames.spelled`, for a file without known neighbours."""
     return _ALONE.spelled(path)
 
 
@@ -201,10 +201,10 @@ def _among(possible: frozenset[int], named: int | None) -> RankClaim:
         return RankClaim(named)
     if len(possible) == 1:
         (rank,) = possible
-        return RankClaim(rank, None if named is None else f"named as rank {named}, but what it holds is rank {rank}'s")
+        return RankClaim(rank, None if named is None else f"named rank {named}, but its content is rank {rank}'s")
     if named is None:
         return RankClaim(None, _UNKNOWN)
-    return RankClaim(None, f"named as rank {named}, but its groups have no such rank; another job's file?")
+    return RankClaim(None, f"named rank {named}, but its groups have no such rank; is it another job's file?")
 
 
 _UNKNOWN = "does not say which rank wrote it; put the rank at the end of its name (nccl_trace_rank_3)"

@@ -30,7 +30,7 @@ def keep_one_attempt(
         judged = attempts[min(choice.attempt, len(attempts) - 1)]
     others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
     why = f"and attempt {judged[-1]} is judged (--attempt)"
-    aside = tuple(SetAside(t.file, None, f"of attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
+    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
     left_out = {text.file for text in others}
     return [text for text in texts if text.file not in left_out], aside
 

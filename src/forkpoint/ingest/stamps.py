@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+ISO_TIME = r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d"
+SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _STAMP = re.compile(
     r"(?:(?P<iso>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T _]"

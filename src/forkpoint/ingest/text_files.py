@@ -132,12 +132,14 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         found = read_live_stacks(text, name, owner)
         _keep_stacks(found, name, reading)
         if not found:
-            reading.problems.append(Problem(name, "begins like stacks, but no frame of them can be read; was it cut?"))
+            reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
         _read_log(_whole(data, stream), text, name, owner, reading)
         return reading
     if len(data) == IN_MEMORY and stream.read(1):
-        reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; cut it into files"))
+        reading.problems.append(
+            Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; split it into smaller files")
+        )
     return reading
 
 
@@ -150,7 +152,7 @@ def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -
     standing = [stacks for stacks in found if stacks.main]
     reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
     if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
-        problem = f"nothing says which rank the stack at line {unnamed[0]} is of; put the rank in its name (rank_3.txt)"
+        problem = f"the rank of the stack at line {unnamed[0]} is not known; put the rank in the file name (rank_3.txt)"
         reading.problems.append(Problem(name, problem))
 
 

@@ -16,16 +16,16 @@ _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JsonLine:
     number: int
     told: Mapping[str, object]
     """Empty where it is no JSON object."""
 
 
-def read_lines(text: str) -> Iterator[Line]:
+def read_lines(text: str) -> Iterator[JsonLine]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield Line(number, _object(line))
+            yield JsonLine(number, _object(line))
 
 
 def whole(value: object) -> int | None:

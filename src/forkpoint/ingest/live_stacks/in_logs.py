@@ -99,9 +99,7 @@ class StackLines:
     def problem(self) -> str | None:
         if not self._left_out:
             return None
-        return (
-            f"holds more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank its file"
-        )
+        return f"holds more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank a separate file"
 
     def _keep(self, collected: _Collected, message: str, number: int, *, blank: bool) -> None:
         if len(collected.texts) >= _EACH_AT_MOST:

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from forkpoint.ingest.logs.prefixes import Line, find_time, parse_line
-from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
+from forkpoint.ingest.logs.lines import CHUNK, ParsedLine, decode_line, find_time, parse_line, read_chunks, split_lines
 from forkpoint.ingest.text import clean
 from forkpoint.model.log import Ending
 
@@ -51,7 +50,7 @@ _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]
 """`number of skipped iterations: 0`"""
 
 
-class Heard:
+class LogSpeakers:
     def __init__(self, *, once: bool, rank: int | None = None) -> None:
         """`once`: the log cannot be read a second time, so all of it is listened to. `rank`: whose log it is."""
         self._own = set() if rank is None else {rank}
@@ -116,7 +115,7 @@ class Heard:
     def finish(self, stream: BinaryIO, world: int) -> None:
         """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
         for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
-            self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
+            self.last_time = find_time(decode_line(line, _HEAD))
             if self.last_time:
                 break
         if self._skipped:
@@ -127,7 +126,7 @@ class Heard:
     def ending(self, lines: int) -> Ending:
         """`lines`: of the whole log."""
         raw = split_lines(self._last or b"\n")[-_TIME_LINES:]
-        texts = [clean(line[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2], _SHOWN) for line in raw]
+        texts = [clean(decode_line(line, _HEAD), _SHOWN) for line in raw]
         own = [text for text in texts if not (_OF_TORCH.search(text) or _OF_A_STACK.match(text))]
         done = [at for at, text in enumerate(texts) if _ENDED_WELL.search(text) and not _OF_TORCH.search(text)]
         return Ending(
@@ -136,7 +135,7 @@ class Heard:
             done=lines - len(texts) + done[-1] + 1 if done else None,
         )
 
-    def notices(self) -> Iterator[tuple[int, Line]]:
+    def notices(self) -> Iterator[tuple[int, ParsedLine]]:
         """Lines near the end in which a program says that it left something out, and how many lines follow each."""
         end = self._last[-_NOTICED:]
         if not _LEAVES_OUT.search(end):
@@ -144,7 +143,7 @@ class Heard:
         lines = split_lines(end)
         for place, raw in enumerate(lines):
             if _LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw):
-                yield len(lines) - 1 - place, parse_line(raw[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2])
+                yield len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """What prefixes of one line say about each other."""
@@ -159,7 +158,7 @@ class Heard:
         lines = split_lines(chunk)[:_LOOKED_AT]
         labelled = 0
         for raw in lines:
-            line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
+            line = parse_line(decode_line(raw, _HEAD))
             speaker = line.speaker
             self.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
             labelled += speaker.task is not None
@@ -207,4 +206,4 @@ def _is_prefix(chunk: bytes, place: int, rank: int) -> bool:
     """Whether the number at this place says who speaks, and is not just talked about."""
     start = chunk.rfind(b"\n", 0, place) + 1
     text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
-    return parse_line(text.decode("utf-8", "replace").rpartition("\r")[2]).speaker.rank == rank
+    return parse_line(decode_line(text, 2 * _HEAD)).speaker.rank == rank
