@@ -58,7 +58,7 @@ class Explanation:
     claims: tuple[CheckedClaim, ...]
     remedies: tuple[Remedy, ...]
     refused: tuple[str, ...]
-    """What of its output was turned away, and why, one line each."""
+    """What of its output was refused, and why, one line each."""
     ended: str | None
     """Why it stopped before its end: a budget, a dead endpoint. None: it came to its end."""
     requests: int

@@ -15,8 +15,8 @@ from typing import BinaryIO, cast
 from forkpoint.agent.case import Case
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
-from forkpoint.ingest.logs.archives import Member, open_members
-from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
+from forkpoint.ingest.logs.archives import ArchiveMember, open_members
+from forkpoint.ingest.logs.lines import CHUNK, read_chunks, split_lines
 
 READ_AT_MOST = 1 << 31
 """Bytes of one file."""
@@ -133,7 +133,7 @@ def _opened(file: str, paths: tuple[str, ...]) -> Iterator[BinaryIO]:
             with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
                 if is_archive(stream.peek(SNIFF)):
                     yield from (
-                        m.stream for m in open_members(stream, path) if isinstance(m, Member) and m.name == file
+                        m.stream for m in open_members(stream, path) if isinstance(m, ArchiveMember) and m.name == file
                     )
 
 

@@ -15,7 +15,7 @@ from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.evaluation.known import KnownCase
 from forkpoint.agent.similar import recorded
 from forkpoint.agent.tool import Tool
-from forkpoint.agent.tools import similar
+from forkpoint.agent.tools.knowledge import similar_tool
 
 _JOB = "job"
 _INSTALLED = (b"site-packages", b"/lib/python")
@@ -35,7 +35,7 @@ def open_neutral(known: KnownCase) -> Generator[Case]:
 def similar_without(known: KnownCase) -> Tool:
     """The tool that tells of recorded cases, except of this one and of runs of the same fault, whoever recorded them."""
     runs = {told.number for told in recorded() if known.fault and told.fault == known.fault}
-    return similar.tool(without={known.name, *runs})
+    return similar_tool(without={known.name, *runs})
 
 
 def _folders_of_job(evidence: Path, source: Path) -> set[str]:

@@ -88,7 +88,7 @@ def evaluate(cases: Sequence[KnownCase], plan: Plan) -> Iterator[Run]:
             yield run
             silent = silent + 1 if run.ended is not None and not run.requests else 0
             if silent >= PATIENCE:
-                raise Unanswered(f"no reply in {silent} runs one after the other; the last: {run.ended}")
+                raise Unanswered(f"no reply in {silent} runs in a row; the last: {run.ended}")
 
 
 def _examine(known: KnownCase, number: int, plan: Plan) -> Run:
