@@ -334,7 +334,7 @@ def test_other_commands_do_not_pay_for_models(args):
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
-        ("pydantic", "forkpoint agent needs its extra: pip install 'forkpoint[agent]'"),
+        ("pydantic", "forkpoint agent needs pydantic: pip install 'forkpoint[agent]'"),
         ("pydantic_ai", f"--model {LOCAL} needs pydantic_ai: pip install 'forkpoint[agent]'"),
         ("openai", f"--model {LOCAL} needs openai: pip install 'forkpoint[agent]'"),
     ],

@@ -194,7 +194,11 @@ def test_hostile_words_of_an_endpoint_are_cleaned():
 def test_claims_stand_under_what_they_are_worth():
     shown = text_of(explained(*MIXED, choose()))
 
-    heads = ["Supported by the evidence", "Unverifiable: neither supported nor contradicted", "Contradicted by the evidence"]
+    heads = [
+        "Supported by the evidence",
+        "Unverifiable: neither supported nor contradicted",
+        "Contradicted by the evidence",
+    ]
     at = [shown.index(f"\n{head}\n") for head in heads]
     assert at == sorted(at)
     assert shown.index("rank 0 issued `all_reduce`") < at[1]

@@ -50,7 +50,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What stands beside the verdict. Nothing in it was used to judge."""
+    """What is shown beside the verdict. Nothing in it was used to judge."""
 
     model: str
     hypothesis: Hypothesis | None

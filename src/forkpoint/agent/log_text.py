@@ -29,7 +29,7 @@ class LogLine:
     number: int
     """Counted from 1, as evidence counts."""
     text: str
-    """As it stands in the file: `case.clean` comes before anybody sees it."""
+    """As in the file: pass it through `case.clean` before it is shown."""
 
 
 def text_files(case: Case) -> dict[str, tuple[int, ...]]:
@@ -151,6 +151,6 @@ def _lies_in(file: str, given: str) -> bool:
 
 
 def _may_hold(path: str, file: str) -> bool:
-    """Members are named after their archive, of which endings such as `.gz` fall away."""
+    """Members are named after their archive, without endings such as `.gz`."""
     folder, slash, name = path.rpartition("/")
     return file.startswith(f"{folder}{slash}{name.partition('.')[0]}")

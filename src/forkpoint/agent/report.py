@@ -66,12 +66,12 @@ def _suspects(told: Hypothesis) -> list[int]:
 
 
 def _number(value: int | None) -> int | None:
-    """None also for one that no seq or line can have."""
+    """None also for an impossible value."""
     return value if value is not None and is_plain(value) else None
 
 
 def _confidence(told: Hypothesis) -> float | None:
-    """None: what it said is no number between 0 and 1, nor near it."""
+    """Clamped to 0..1. None: not a finite number."""
     return min(max(told.confidence, 0.0), 1.0) if isfinite(told.confidence) else None
 
 
@@ -105,7 +105,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
 
 
 def render_explanation(case: Case, explanation: Explanation, width: int) -> str:
-    """Plain text, to stand under the verdict's report."""
+    """Plain text, printed below the verdict's report."""
     return "\n".join(_lines(case, explanation, width))
 
 

@@ -42,7 +42,7 @@ _MAX_CHOSEN = 3
 
 
 class _Course:
-    """What has come of it so far: a failure later on takes none of it away."""
+    """Results so far: a later failure does not lose them."""
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
-"""Called with (files done, files in all, the file at hand)."""
+"""Called with (files done, files in all, current file)."""
 
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 

@@ -1,4 +1,4 @@
-"""The dumps of a capture once more, entry by entry, for exports: a capture keeps only what the stages need of them."""
+"""Reads the dumps of a capture again, entry by entry, for exports: a capture keeps only what the stages need."""
 
 import io
 from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ _MAX_INDICES: Final = 1024
 
 
 def read_forensics(lines: Sequence[JsonLine], name: str, *, cut: bool) -> ForensicsLog | None:
-    """None: nothing says whose it is."""
+    """None: the file does not say its rank."""
     heads = [place for place, line in enumerate(lines) if "schema" in line.told]
     head, run = lines[heads[-1]].told, lines[heads[-1] + 1 :]
     rank = whole(head.get("rank"))

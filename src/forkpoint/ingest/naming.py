@@ -18,7 +18,7 @@ _RANK_WORD = re.compile(r"([a-z]{0,12})[_.-]?rank$", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)*$")
 _RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
 _OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
-"""What else has ranks: workers of a node, nodes, and parts of the model or data."""
+"""Words before `rank` that make it another rank: of a node, or of a part of the model."""
 _NOT_RANKS = frozenset({
     *("node", "host", "machine", "rack", "pod", "worker", "master", "job", "run", "try", "attempt", "restart", "part", "step"),
     *("epoch", "iter", "iteration", "version", "v", "py", "cuda", "gpu", "slurm", "pid", "thread", "local", "chunk", "shard"),
@@ -33,7 +33,7 @@ _MAX_RANK = 10**7
 class RankClaim:
     rank: int | None
     problem: str | None = None
-    """What does not fit together about it."""
+    """What is inconsistent about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def without_numbers(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RankHints:
-    """What a dump's content says about whose it is."""
+    """What a dump's content says about its rank."""
 
     stated: int | None
     """Only re-written dumps state their rank."""

@@ -60,7 +60,7 @@ def _name(file: str) -> str:
 
 
 def _disowned(text: "TextReading") -> "TextReading":
-    """Without what was told as the rank's because of its place."""
+    """The text without the rank that only its place suggested."""
     logs = [(file, None if rank == text.placed else rank) for file, rank in text.logs]
     named = [log for log in logs if log[1] is not None]
     return replace(

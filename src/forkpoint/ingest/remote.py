@@ -13,7 +13,7 @@ from forkpoint.ingest.files import SNIFF, PieceStream, shown
 from forkpoint.ingest.text import clean
 
 _BLOCK = 1 << 22
-"""Asked for at once: a dump is one request, a log few, and what is no evidence costs no more than this."""
+"""Bytes per request: a dump takes one, a log a few, and a file that is not evidence no more than one."""
 _MOST_FILES = 200_000
 """As in an archive: a server may list without end."""
 _ONE_BY_NAME = ("http", "https")

@@ -14,7 +14,7 @@ _KINDS: Final = {kind.value: kind for kind in DesyncKind}
 
 
 def read_replicas(lines: Sequence[JsonLine], name: str, *, cut: bool) -> ReplicaLog | None:
-    """None: nothing says whose it is."""
+    """None: the file does not say its rank."""
     starts = [place for place, line in enumerate(lines) if line.told.get("record") == "start"]
     rank = whole(lines[starts[-1]].told.get("rank")) if starts else None
     if rank is None:

@@ -1,4 +1,4 @@
-"""Files of text: kernel messages, RAS answers, stacks and logs, told apart by how they begin."""
+"""Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin."""
 
 import io
 import re
@@ -37,7 +37,7 @@ _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
 
 @dataclass(slots=True)
 class TextReading:
-    """What one file of text says."""
+    """What one text file says."""
 
     file: str = ""
     events: list[LogEvent] = field(default_factory=list[LogEvent])
@@ -48,7 +48,7 @@ class TextReading:
     ending: Ending = NO_ENDING
     """Of a log."""
     placed: int | None = None
-    """The rank that only the place of the file suggests; what it says is told as that rank's until others contradict."""
+    """The rank that only the place of the file suggests; its events count as that rank's unless other files contradict."""
     misplaced: bool = False
     """Its lines name another rank than its place does."""
     remarks: list[Remark] = field(default_factory=list[Remark])
@@ -144,7 +144,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
 
 
 def _is_own_report(head: str) -> bool:
-    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): no evidence itself."""
+    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): not evidence itself."""
     return _OWN.match(head) is not None
 
 
@@ -175,7 +175,7 @@ def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
 
 
 def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
-    """A pipe cannot be asked before it is read; whoever wrote into it has come to its end."""
+    """False for a pipe: it cannot be checked before it is read."""
     if not source.seekable():
         return False
     source.seek(-1, io.SEEK_END)

@@ -88,7 +88,7 @@ def _fits_together(log: ForensicsLog | ReplicaLog) -> bool:
 
 
 def _told(log: ForensicsLog | ReplicaLog) -> object:
-    """What a copy of the file would also say."""
+    """What a copy of the file would contain as well."""
     return (log.groups, log.steps) if isinstance(log, ForensicsLog) else (log.equal, [m.told for m in log.mismatches])
 
 

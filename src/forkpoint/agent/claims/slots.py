@@ -180,7 +180,7 @@ def _unheld(rank: int, tracks: list[Track], seq: int, op: str, case: Case) -> He
 
 
 def _missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
-    """Contradicted: nobody is missed on this channel at this message."""
+    """Contradicted: no end of this channel is missing at this message."""
     timeline = case.incident.timeline
     mine = channel.end(rank)
     theirs = channel.received if rank == channel.source else channel.sent
@@ -197,7 +197,7 @@ def _missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
 
 
 def _turned(held: Held) -> Held:
-    """Being there and not being there."""
+    """Supported becomes contradicted and vice versa."""
     turned = {Status.SUPPORTED: Status.CONTRADICTED, Status.CONTRADICTED: Status.SUPPORTED}
     return Held(turned.get(held.status, held.status), held.why, held.ops, held.fact)
 

@@ -12,7 +12,7 @@ from forkpoint.model.verdict import Cause
 
 @dataclass(frozen=True, slots=True)
 class TrueLines:
-    """Lines of source of which any will do."""
+    """Lines of source, any of which is right."""
 
     file: str
     first: int
@@ -29,7 +29,7 @@ class Truth:
     seqs: tuple[int, ...]
     """Empty: the evidence cannot show it."""
     suspects: tuple[tuple[int, ...], ...]
-    """An empty answer means that naming nobody is right."""
+    """An empty answer means that no rank should be named."""
     places: tuple[TrueLines, ...]
     """Empty: no line of the source is at fault."""
 

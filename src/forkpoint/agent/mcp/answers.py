@@ -55,7 +55,7 @@ class FactsOut(Out):
 
 
 class VerdictOut(Out):
-    """The part of the verdict that nobody's claims can change."""
+    """The part of the verdict that claims cannot change."""
 
     cause: str
     suspects: list[int]

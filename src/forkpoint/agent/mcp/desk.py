@@ -53,7 +53,7 @@ class _Reading:
 
 
 class Desk:
-    """One case at a time. Whoever asks this server shares its facts and ids: the protocol has no sessions any more."""
+    """One case at a time. All clients of this server share its facts and ids: the protocol has no sessions."""
 
     def __init__(self, patience_s: int = PATIENCE_S) -> None:
         self._reading: _Reading | None = None

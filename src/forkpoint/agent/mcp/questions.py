@@ -169,18 +169,21 @@ _CHECK = Question(
 
 
 _JSON, _TEXT = "application/json", "text/plain"
-_VERDICT, _REPORT, _EVIDENCE = "case://verdict", "case://report", "case://evidence/"
+_VERDICT_ADDRESS, _REPORT_ADDRESS, _EVIDENCE_ADDRESS = "case://verdict", "case://report", "case://evidence/"
 
 RESOURCES = (
     wire.Resource(
-        name="verdict", uri=_VERDICT, description="The verdict as JSON (schema forkpoint.verdict/1)", mime_type=_JSON
+        name="verdict",
+        uri=_VERDICT_ADDRESS,
+        description="The verdict as JSON (schema forkpoint.verdict/1)",
+        mime_type=_JSON,
     ),
-    wire.Resource(name="report", uri=_REPORT, description="The verdict as people read it", mime_type=_TEXT),
+    wire.Resource(name="report", uri=_REPORT_ADDRESS, description="The verdict as people read it", mime_type=_TEXT),
 )
 TEMPLATES = (
     wire.ResourceTemplate(
         name="evidence",
-        uri_template=f"{_EVIDENCE}{{id}}",
+        uri_template=f"{_EVIDENCE_ADDRESS}{{id}}",
         description="One piece of evidence of the verdict (E1, E2, ...), or one fact that a tool has shown (F1, F2, ...)",
         mime_type=_JSON,
     ),
@@ -188,13 +191,15 @@ TEMPLATES = (
 
 
 def read_resource(opened: Opened, uri: str) -> wire.TextResourceContents:
-    if uri == _VERDICT:
+    if uri == _VERDICT_ADDRESS:
         return _contents(uri, _JSON, json.dumps(verdict_as_json(opened.case), indent=1))
-    if uri == _REPORT:
+    if uri == _REPORT_ADDRESS:
         return _contents(uri, _TEXT, report_as_text(opened.case))
-    if uri.startswith(_EVIDENCE):
-        return _contents(uri, _JSON, json.dumps(_evidence(opened, uri.removeprefix(_EVIDENCE)), indent=1))
-    raise Refused(f"there is nothing at this address; there are {_VERDICT}, {_REPORT} and {_EVIDENCE}ID")
+    if uri.startswith(_EVIDENCE_ADDRESS):
+        return _contents(uri, _JSON, json.dumps(_evidence(opened, uri.removeprefix(_EVIDENCE_ADDRESS)), indent=1))
+    raise Refused(
+        f"there is nothing at this address; there are {_VERDICT_ADDRESS}, {_REPORT_ADDRESS} and {_EVIDENCE_ADDRESS}ID"
+    )
 
 
 def _evidence(opened: Opened, number: str) -> dict[str, object]:

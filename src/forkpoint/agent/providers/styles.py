@@ -97,14 +97,14 @@ class ToolStyle(WireStyle):
 
 
 def _written(call: ToolCallPart) -> str:
-    """Not `args_as_json_str`: that hides what is no JSON in some that is."""
+    """Not `args_as_json_str`: that wraps invalid JSON into valid JSON."""
     return (call.args or "{}") if isinstance(call.args, str | None) else json.dumps(call.args)
 
 
 class JsonStyle(WireStyle):
     def __init__(self) -> None:
         self._numbers = count(1)
-        """Of calls, as nobody else gives them ids."""
+        """Ids of calls: the endpoint gives none."""
 
     def instruct(self, instructions: str, offers: Sequence[Offer]) -> str:
         """Servers keep a model to a schema without showing it what the schema says."""
@@ -184,7 +184,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(node: Any, offer: str) -> Any:
-    """Definitions of several offers come to lie side by side, so each carries its offer's name."""
+    """Definitions of all offers share one namespace, so each is prefixed with its offer's name."""
     if isinstance(node, list):
         return [_renamed(item, offer) for item in node]
     if not isinstance(node, dict):

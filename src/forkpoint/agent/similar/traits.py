@@ -1,4 +1,4 @@
-"""What two incidents can have in common, whoever tells of them: a verdict or a recorded one."""
+"""What two incidents can have in common: of a verdict, or of a recorded case."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -19,7 +19,7 @@ _MAX_AROUND = 25
 _USUAL = 5
 _MAX_TEXT = 200
 _LOOKED_AT = 1 << 26
-"""Characters of one file that are taken apart and cleaned to find what was asked for."""
+"""Characters of one file that are parsed and cleaned to find what was asked for."""
 _PREFIX = 200
 _MAX_FILES = 256
 _CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
@@ -104,7 +104,7 @@ def _until(lines: Iterator[LogLine], last: int) -> Iterator[LogLine]:
 
 
 def _matching(case: Case, asked: LogLinesArguments, file: str, ranks: tuple[int, ...]) -> Iterator[Fact]:
-    """Text is looked for in what would be shown: who asks must not learn of what was masked."""
+    """Searches the cleaned text: a search must not reveal what was masked."""
     text = asked.contains[:_MAX_TEXT] if asked.contains else None
     tests = [test for test in (_said_by(asked, ranks), _in_time(asked), _says(case, text)) if test is not None]
     try:
@@ -139,7 +139,7 @@ def _says(case: Case, text: str | None) -> _Wanted | None:
 
 
 def _as_written(case: Case, text: str) -> str:
-    """Pseudonyms replaced by what stands in the file."""
+    """Pseudonyms replaced by the originals in the file."""
     for pseudonym, original in sorted(case.redactor.map.items(), reverse=True):
         text = text.replace(pseudonym, original)
     return text

@@ -46,7 +46,7 @@ class Block(Protocol):
         ...
 
     def events(self) -> Iterator[LogEvent]:
-        """What it says, once all of it is read."""
+        """Its events, once the block is complete."""
         ...
 
 
@@ -197,7 +197,7 @@ class StackBlock:
 
 
 class PodBlock:
-    """The state of a container: its exit code stands on one of the next lines."""
+    """The state of a container: its exit code is on one of the next lines."""
 
     def __init__(self, event: LogEvent) -> None:
         self._event = event

@@ -143,7 +143,7 @@ class _Shelf:
 @dataclass(slots=True)
 class _Room:
     each: int
-    """First and last events of a kind and rank, of either so many."""
+    """How many first and how many last events of a kind and rank are kept."""
     left: int
 
 
@@ -179,7 +179,7 @@ class Keeper:
             self._lost += 1
 
     def problem(self) -> str | None:
-        """What is left out between the first and last of a kind and rank is repeats; what had no room is not."""
+        """Events between the first and the last of a kind and rank are repeats; those without room are not."""
         if not self._lost:
             return None
         return f"holds more events than are kept: {self._lost} were left out. Give each node's log as a separate file"

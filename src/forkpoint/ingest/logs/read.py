@@ -41,7 +41,7 @@ _LONG = 1 << 14
 _BEFORE, _AFTER = 1 << 10, 1 << 13
 _ERROR_FILE = b'"py_callstack"'
 _IDLE_AT_MOST = 5_000
-"""So many lines of others may stand between two lines of a block."""
+"""Lines of other speakers that may come between two lines of a block."""
 _EXPIRE_EVERY = 256
 _REMEMBERED_AT_MOST = 10_000
 """Speakers: a log may name another one in every line."""
@@ -151,7 +151,7 @@ class LogReader:
         self._keeper = Keeper()
         self._open: dict[Speaker, _Open] = {}
         self._latest: dict[Speaker, Speaker] = {}
-        """Who spoke last, by everything but the rank: C++ messages go on without a prefix of their own."""
+        """Who spoke last, by everything but the rank: C++ messages continue without a prefix."""
         self._chains: dict[Speaker, str] = {}
         self._stacks = StackLines()
         self._processes: dict[Speaker, set[int]] = {}
@@ -375,7 +375,7 @@ class LogReader:
 
 
 def _messages(raw: bytes) -> list[str]:
-    """The messages of one physical line; of a very long one, what stands around the first find."""
+    """The messages of one physical line; of a very long one, the text around the first literal."""
     if len(raw) <= _LONG or _ERROR_FILE in raw:
         return split_glued(raw.decode("utf-8", "replace"))
     pieces = [piece for piece in raw.split(b"\r") if any(literal in piece for literal in scan_literals())]

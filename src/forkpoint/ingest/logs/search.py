@@ -33,7 +33,7 @@ _FIRST, _ALL = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _SHIFT = np.uint32(16)
 _COMMON = b" etaoinsrhldcu"
 _LEVELS = re.compile(rb"INFO|WARN|ERROR")
-"""What stands in every line of a log is no more telling than a blank."""
+"""Words that occur in every line are as common as blanks."""
 
 
 @cache
@@ -111,7 +111,7 @@ class LineFinder:
         return (found[known] * _WORD).tolist()
 
     def _begun(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
-        """Where words stand by which a literal may be known."""
+        """Positions of words that may begin a literal."""
         mixed, index = self._mixed[: len(words)], self._index[: len(words)]
         np.multiply(words, _FIRST, out=mixed)
         np.right_shift(mixed, _SHIFT, out=index)
@@ -119,7 +119,7 @@ class LineFinder:
 
 
 def _is_literal(chunk: bytes, place: int, tables: _Tables) -> bool:
-    """Whether a literal is known by the word at this place, and stands there."""
+    """Whether one of the literals with this word is at this place."""
     for at, literal in tables.literals.get(chunk[place : place + _WORD], ()):
         if place >= at and chunk.startswith(literal, place - at):
             return True

@@ -41,7 +41,7 @@ _ENDED_WELL = re.compile(
 )
 """Of the program, not of one of its steps."""
 _NOTICED = 1 << 16
-"""Bytes at the end of a log that are searched for what a program says of itself: what led to a hang stands near it."""
+"""Bytes at the end of a log that are searched for notices of the program: what led to a hang is near it."""
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
     rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
@@ -113,9 +113,9 @@ class LogSpeakers:
         return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
 
     def finish(self, stream: BinaryIO, world: int) -> None:
-        """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
+        """Reads the end of the log and looks again for ranks not heard yet. `world`: number of ranks the log mentions, or 0."""
         for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
-            self.last_time = find_time(decode_line(line, _HEAD))
+            self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
             if self.last_time:
                 break
         if self._skipped:
@@ -146,7 +146,7 @@ class LogSpeakers:
                 yield len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
-        """What prefixes of one line say about each other."""
+        """Whether the prefixes of one line contradict each other."""
         if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
             self.contradicted = True
         if role is not None and role != line_rank:
@@ -158,7 +158,7 @@ class LogSpeakers:
         lines = split_lines(chunk)[:_LOOKED_AT]
         labelled = 0
         for raw in lines:
-            line = parse_line(decode_line(raw, _HEAD))
+            line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
             speaker = line.speaker
             self.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
             labelled += speaker.task is not None

@@ -1,6 +1,6 @@
-"""Kernel messages: dmesg, the journal, kern.log. One event for each line that tells of trouble.
+"""Kernel messages: dmesg, the journal, kern.log. One event for each line that reports a fault.
 
-A line counts only as the kernel writes it, behind a known prefix or none: what someone says about an Xid is no Xid. The
+A line counts only as the kernel writes it, behind a known prefix or none: text about an Xid is not an Xid. The
 end of a text may be missing, so a number at its very end is not read.
 """
 
@@ -41,7 +41,7 @@ def looks_like_kernel_log(head: str) -> bool:
 
 
 def read_kernel_log(text: str, file: str) -> tuple[KernelEvent, ...]:
-    """In the order of the file. A process killed for its memory is told of by two lines and is one event."""
+    """In the order of the file. A process killed for its memory prints two lines, which make one event."""
     events: list[KernelEvent] = []
     victims: dict[tuple[str | None, int | None], int] = {}
     named: tuple[int, str | None, str] | None = None

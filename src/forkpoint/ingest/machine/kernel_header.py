@@ -1,4 +1,4 @@
-"""What stands in front of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
+"""The header of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
 
 [12345.678901] NVRM: ...                                dmesg
 [Sun Feb 23 16:24:18 2025] NVRM: ...                    dmesg -T
