@@ -201,8 +201,8 @@ def test_exit_codes_are_those_of_diagnose(agent, command, case, expected):
         (["--replay", "t", "--transcript", "u"], "--transcript means nothing with --replay"),
         (["--replay", "t", "--max-tool-calls", "3"], "--max-tool-calls means nothing with --replay"),
         (["--replay", "t", "--source", "."], "--source belongs to PATH"),
-        (["x", "--model", LOCAL, "--transcript", "no/such/t.jsonl"], "no/such is no folder"),
-        (["x", "--model", LOCAL, "--transcript", "x/t.jsonl"], "is no folder"),
+        (["x", "--model", LOCAL, "--transcript", "no/such/t.jsonl"], "no/such is not a directory"),
+        (["x", "--model", LOCAL, "--transcript", "x/t.jsonl"], "is not a directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -225,7 +225,7 @@ def test_evidence_is_not_overwritten_by_a_transcript(command, tmp_path):
     beside = command("agent", str(log), *args, "--transcript", str(tmp_path / "t.jsonl"))
 
     assert (inside[0], itself[0]) == (2, 2)
-    assert "lies in the evidence; choose another place" in inside[2]
+    assert "is inside the evidence; choose another place" in inside[2]
     assert log.read_bytes() == before
     assert beside[0] != 2
 
@@ -334,7 +334,7 @@ def test_other_commands_do_not_pay_for_models(args):
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
-        ("pydantic", "forkpoint agent needs its extra: pip install 'forkpoint[agent]'"),
+        ("pydantic", "forkpoint agent needs pydantic: pip install 'forkpoint[agent]'"),
         ("pydantic_ai", f"--model {LOCAL} needs pydantic_ai: pip install 'forkpoint[agent]'"),
         ("openai", f"--model {LOCAL} needs openai: pip install 'forkpoint[agent]'"),
     ],
@@ -359,7 +359,7 @@ def test_a_replay_needs_no_provider(agent, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (1, "")
-    assert "Borne out by the evidence" in done.stdout
+    assert "Supported by the evidence" in done.stdout
 
 
 def test_relative_paths_are_told_as_they_were_said(agent, command, tmp_path, monkeypatch):

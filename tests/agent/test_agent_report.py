@@ -194,7 +194,11 @@ def test_hostile_words_of_an_endpoint_are_cleaned():
 def test_claims_stand_under_what_they_are_worth():
     shown = text_of(explained(*MIXED, choose()))
 
-    heads = ["Borne out by the evidence", "Neither borne out nor ruled out", "Contradicted by the evidence"]
+    heads = [
+        "Supported by the evidence",
+        "Unverifiable: neither supported nor contradicted",
+        "Contradicted by the evidence",
+    ]
     at = [shown.index(f"\n{head}\n") for head in heads]
     assert at == sorted(at)
     assert shown.index("rank 0 issued `all_reduce`") < at[1]
@@ -208,7 +212,7 @@ def test_claims_stand_under_what_they_are_worth():
 def test_the_models_own_words_are_labelled():
     shown = text_of(explained(submit(ISSUED, missing_evidence="The run's seed."), choose()))
 
-    label = "Its opinion, in its own words and checked by nobody\n"
+    label = "Its opinion, in its own words, not checked\n"
     told = shown.partition(label)[2].splitlines()
     assert told[:4] == [
         "> Rank 0 alone reads a metric that reduces over all ranks.",

@@ -10,7 +10,7 @@ from cases import load_cases
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Status
 from forkpoint.agent.claims import Issued, Missing
-from forkpoint.agent.claims.op_words import same_op
+from forkpoint.agent.claims.slots import same_op
 from forkpoint.align.held import HeldGroups
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline

@@ -14,8 +14,8 @@ from agent.scripted_server import Request, ScriptedServer, Status, Step, calls
 from cases import CASES
 from forkpoint.agent.budget import Account
 from forkpoint.agent.evaluation import read_known
-from forkpoint.agent.evaluation.known import Place, Truth
-from forkpoint.agent.evaluation.marks import Answer, mark
+from forkpoint.agent.evaluation.known import TrueLines, Truth
+from forkpoint.agent.evaluation.marks import CaseAnswer, mark
 from forkpoint.agent.evaluation.neutral import open_neutral, similar_without
 from forkpoint.agent.replay import Replayed
 from forkpoint.agent.talk import Hear, Talk
@@ -139,13 +139,19 @@ def results(capsys: pytest.CaptureFixture[str], script: Iterable[Step], *more: s
 
 
 def truth(**told: object) -> Truth:
-    plain = {"healthy": False, "group": None, "seqs": (9,), "suspects": ((2,),), "places": (Place("train.py", 14, 16),)}
+    plain = {
+        "healthy": False,
+        "group": None,
+        "seqs": (9,),
+        "suspects": ((2,),),
+        "places": (TrueLines("train.py", 14, 16),),
+    }
     return Truth(**{**plain, **told})
 
 
-def answer(**told: object) -> Answer:
+def answer(**told: object) -> CaseAnswer:
     right = {"groups": frozenset({"default_pg"}), "seq": 9, "suspects": (2,), "site": ("train.py", 15)}
-    return Answer(**{**right, **told})
+    return CaseAnswer(**{**right, **told})
 
 
 # ------------------------------------------------------------------------------------------------- answers and the truth
@@ -244,9 +250,9 @@ def test_the_table_says_what_the_model_adds(capsys: pytest.CaptureFixture[str]) 
 
     assert code == 0
     assert "fork point right     2 of 2 (100%)  2 of 2 (100%)" in out
-    assert "claims: 4 handed in, 4 borne out (100%), 0 contradicted, 0 unverifiable" in out
+    assert "claims: 4 handed in, 4 supported (100%), 0 contradicted, 0 unverifiable" in out
     assert "verdict to the byte as without a model: 2 of 2" in out
-    assert "forkpoint: 2/2 0003: 2 of 2 claims borne out" in err
+    assert "forkpoint: 2/2 0003: 2 of 2 claims supported" in err
 
 
 # ----------------------------------------------------------------------------------------------------- a dead endpoint
@@ -259,7 +265,7 @@ def test_a_dead_endpoint_is_said_after_three_runs(capsys: pytest.CaptureFixture[
 
     said = capsys.readouterr()
     assert code == 3
-    assert "no reply in 3 runs one after the other; the last: 127.0.0.1:" in said.err
+    assert "no reply in 3 runs in a row; the last: 127.0.0.1:" in said.err
     assert "nothing listens there" in said.err
     assert "runs: 3, of which 3 abstained and 3 ended early" in said.out
 

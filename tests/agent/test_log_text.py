@@ -18,7 +18,7 @@ from forkpoint.agent import log_text
 from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.log_text import LONGEST, find_file, last_lines, line_at, read_lines, text_files
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.logs.scan import LONGEST as LONGEST_CHUNK
+from forkpoint.ingest.logs.lines import LONGEST as LONGEST_CHUNK
 from forkpoint.model.log import LogKind
 
 LOG = (CASES / "0001" / "capture" / "log_rank_1.txt").read_bytes()

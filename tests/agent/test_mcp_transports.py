@@ -183,7 +183,7 @@ def test_a_port_that_is_taken_is_a_wrong_usage(http_server: HttpServer, capsys: 
         ([str(CASES), "--root", str(CASES)], "--root says where"),
         (["--source", str(CASES)], "--source belongs to PATH"),
         (["--http", "65536"], "must be a number"),
-        (["--root", "no-such-folder"], "is no folder"),
+        (["--root", "no-such-folder"], "is not a directory"),
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_served(

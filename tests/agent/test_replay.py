@@ -230,7 +230,7 @@ def test_numbers_that_are_none_are_no_record(good, tmp_path, number):
     path = changed(good, tmp_path, "reply", seconds=0.25)
     path.write_text(path.read_text().replace('"seconds": 0.25', f'"seconds": {number}'))
 
-    with pytest.raises(InputError, match="is no record of a transcript"):
+    with pytest.raises(InputError, match="is not a transcript record"):
         read_transcript(str(path))
 
 

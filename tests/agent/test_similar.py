@@ -9,9 +9,9 @@ from agent.claim_cases import recorded as opened
 from cases import CASES, load_cases
 from forkpoint.agent.similar import find_similar, recorded
 from forkpoint.agent.similar.build import render_index
-from forkpoint.agent.similar.traits import Shape, shape_of
+from forkpoint.agent.similar.traits import ForkShape, shape_of
 from forkpoint.agent.tool import Refused
-from forkpoint.agent.tools import similar
+from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
 from forkpoint.model.verdict import Cause
 
 
@@ -79,23 +79,23 @@ def test_a_verdict_without_a_cause_has_none_in_common() -> None:
 @pytest.mark.parametrize(
     ("calls", "shape"),
     [
-        ([], Shape.NONE),
-        (["all_reduce"], Shape.SAME),
-        (["all_reduce", "all_reduce"], Shape.ARGUMENTS),
-        (["all_reduce", "barrier"], Shape.CALLS),
-        (["all_reduce", None], Shape.ABSENT),
+        ([], ForkShape.NONE),
+        (["all_reduce"], ForkShape.SAME),
+        (["all_reduce", "all_reduce"], ForkShape.ARGUMENTS),
+        (["all_reduce", "barrier"], ForkShape.CALLS),
+        (["all_reduce", None], ForkShape.ABSENT),
     ],
 )
-def test_how_ranks_part_is_told_from_their_calls(calls: list[str | None], shape: Shape) -> None:
+def test_how_ranks_part_is_told_from_their_calls(calls: list[str | None], shape: ForkShape) -> None:
     assert shape_of(calls) is shape
 
 
 def test_the_tool_tells_stories_and_leaves_out_what_it_is_told_to() -> None:
     case = opened("0001")
-    asked = similar.Arguments(cause=None)
+    asked = SimilarArguments(cause=None)
 
-    whole = similar.TOOL.answer(case, asked)
-    without = similar.tool(["0001"]).answer(case, asked)
+    whole = SIMILAR.answer(case, asked)
+    without = similar_tool(["0001"]).answer(case, asked)
 
     assert "recorded case 0001" in {fact.where for fact in whole}
     assert "recorded case 0001" not in {fact.where for fact in without}
@@ -104,4 +104,4 @@ def test_the_tool_tells_stories_and_leaves_out_what_it_is_told_to() -> None:
 
 def test_a_cause_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(Refused, match="divergent-path"):
-        similar.TOOL.answer(opened("0001"), similar.Arguments(cause="gremlins"))
+        SIMILAR.answer(opened("0001"), SimilarArguments(cause="gremlins"))

@@ -100,7 +100,7 @@ def test_any_line_that_was_put_in_is_found(folder, data):
 
 
 def test_a_file_that_was_cut_inside_a_line_is_found(folder):
-    with pytest.raises(InputError, match="is no whole record"):
+    with pytest.raises(InputError, match="is not a complete transcript record"):
         read(folder, written(folder)[:-5])
 
 

@@ -176,7 +176,7 @@ def test_what_is_no_longer_in_view_may_be_asked_again():
 def test_a_tool_of_another_phase_is_refused():
     found = walk([calls("slots", group="default_pg", seq=16, around=1), *reading(), submit(), choose()])
 
-    told = "refused: there is no such tool in this phase; there are evidence, log_lines, explain, similar, go_on"
+    told = "refused: no such tool in this phase; the tools are evidence, log_lines, explain, similar, go_on"
     assert told in found.requests[1].last
     assert found.explanation.tool_calls == 0
 

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 import forkpoint
 import verdicts
 from forkpoint.cli import main
-from forkpoint.cli.diagnose import exit_code, print_verdict
+from forkpoint.cli.output import exit_code, print_verdict
 from forkpoint.model.verdict import Cause
 
 DEMO = Path(forkpoint.__file__).parent / "demo"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import forkpoint
-from forkpoint.cli import diagnose_outputs, main
-from forkpoint.cli.output_file import write_file
+from forkpoint.cli import diagnose, main
+from forkpoint.cli.output import write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.verdict_line import PATTERN
 from small_jobs import SmallJob
@@ -88,8 +88,8 @@ def test_sarif_is_printed_in_place_of_the_report(capsys: pytest.CaptureFixture[s
         (["--json", "--md", "-"], "only one of --json, --md can be printed"),
         (["--md", "--sarif", "-"], "only one of --md, --sarif can be printed"),
         (["--perfetto", "-"], "--perfetto writes a file"),
-        (["--sarif", "missing/a.sarif"], "missing is no folder; make it first"),
-        (["--perfetto", "."], "is a folder; name a file in it"),
+        (["--sarif", "missing/a.sarif"], "missing is not a directory; create it first"),
+        (["--perfetto", "."], "is a directory; name a file in it"),
         (["--md", "dump_rank_0"], "does not end in .md"),
     ],
 )
@@ -112,7 +112,7 @@ def test_markdown_before_the_paths_does_not_overwrite_evidence(capsys: pytest.Ca
     assert main(["diagnose", "--md", "nccl_trace_rank_0", str(DEMO)]) == 2
 
     assert evidence.read_bytes() == b"evidence"
-    assert "put --md behind the paths" in capsys.readouterr().err
+    assert "put --md after the paths" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_takes_neither_the_answer_nor_the_other_files(
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_written_takes_neither_the_answer_nor_the_other_fi
             raise UsageError(f"{path}: cannot be written: No space left on device; choose another place")
         write_file(path, pieces)
 
-    monkeypatch.setattr(diagnose_outputs, "write_file", fail_for_markdown)
+    monkeypatch.setattr(diagnose, "write_file", fail_for_markdown)
 
     assert main(["diagnose", str(DEMO), "--md", "a.md", "--sarif", "a.sarif"]) == 2
 

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from forkpoint.cli import main
 from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
-from forkpoint.report.explain_json import SCHEMA
+from forkpoint.report.explain import SCHEMA
 
 DOCUMENT = json.loads((files("forkpoint.report") / "explain.schema.json").read_text())
 VALIDATOR = Draft202012Validator(DOCUMENT)

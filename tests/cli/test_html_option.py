@@ -48,7 +48,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert "make it first" in err
+    assert "create it first" in err
 
 
 def test_the_demo_ends_with_the_path_of_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

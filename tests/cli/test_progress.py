@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.output import Progress
 
 
 class Terminal(io.StringIO):

@@ -98,7 +98,7 @@ def test_a_node_that_is_gone_slow_garbled_cut_or_without_forkpoint_is_named_and_
     assert "--node-timeout" in told["slow"]
     assert "answered with no summary" in told["garbage"]
     assert "answered with no summary" in told["cut"]
-    assert "no such file or folder" in told["empty"]
+    assert "no such file or directory" in told["empty"]
     verdict = diagnosed(gathered, tmp_path)
     assert verdict.suspects == (3,)
     assert verdict.coverage.dumps == 3

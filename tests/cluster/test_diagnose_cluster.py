@@ -61,10 +61,10 @@ def test_a_summary_that_was_kept_is_diagnosed_again_without_the_nodes(machines: 
     ("arguments", "says"),
     [
         (("dumps", "--cluster", "ssh", "--hosts", "node1"), "begins with / or ~/"),
-        (("/dumps", "--hosts", "node1"), "--hosts belongs to --cluster"),
+        (("/dumps", "--hosts", "node1"), "--hosts needs --cluster"),
         (("/dumps", "--cluster", "ssh"), "needs --hosts"),
         (("/dumps", "--cluster", "ssh", "--hosts-file", "nothing"), "cannot be read"),
-        (("/dumps", "--cluster", "ssh", "--hosts", "a", "--representatives", "nothing"), "make it first"),
+        (("/dumps", "--cluster", "ssh", "--hosts", "a", "--representatives", "nothing"), "create it first"),
         (("/dumps", "--cluster", "ssh", "--hosts", "a", "--keep", "bin"), "is a folder"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from collect.planted import HOSTS, plant
 from forkpoint.cli import bundle, collect
-from forkpoint.cli.command import Command
+from forkpoint.cli.options import Command
 from forkpoint.errors import UsageError
 
 

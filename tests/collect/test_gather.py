@@ -145,7 +145,7 @@ def test_a_place_that_is_not_there_is_a_note_and_the_rest_goes_on(tmp_path: Path
     manifest = gathered(tmp_path, tmp_path / "nowhere", run)
 
     assert len(manifest.files) == 4
-    assert [note.text for note in manifest.notes] == [f"{tmp_path}/nowhere: no such file or folder"]
+    assert [note.text for note in manifest.notes] == [f"{tmp_path}/nowhere: no such file or directory"]
 
 
 def test_the_same_file_by_two_ways_is_kept_once(tmp_path: Path, run: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_cut_file_loses_its_last_line_and_says_so(tmp_path: Path) -> None:
     capture = read(tmp_path)
 
     assert [len(log.steps) for log in capture.values.forensics] == [60, 60, 59, 60]
-    assert "line 61 is no JSON; was it cut?" in problems(capture)
+    assert "line 61 is not JSON; is the file truncated?" in problems(capture)
 
 
 def test_a_cut_file_is_not_called_healthy(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_what_a_server_does_not_have_is_an_error_like_that_of_a_file(served: tup
 
     with pytest.raises(OSError, match="FileNotFoundError"):
         open_file(f"{address}/nothing").read()
-    with pytest.raises(UsageError, match="no such file or folder"):
+    with pytest.raises(UsageError, match="no such file or directory"):
         list_files(f"{address}/nothing/")
 
 
@@ -152,7 +152,7 @@ def test_files_in_memory_are_found_at_any_depth_but_hidden_ones() -> None:
 
 
 def test_nothing_at_an_address_is_said() -> None:
-    with pytest.raises(UsageError, match="memory://nowhere: no such file or folder"):
+    with pytest.raises(UsageError, match="memory://nowhere: no such file or directory"):
         list_files("memory://nowhere")
     with pytest.raises(UsageError, match="Protocol not known: nosuch"):
         list_files("nosuch://x/")

@@ -8,10 +8,10 @@ import zipfile
 
 import pytest
 
-from forkpoint.ingest.logs.archives import Budget, Member, open_members
+from forkpoint.ingest.logs.archives import ArchiveMember, UnpackBudget, open_members
 from forkpoint.model.capture import Problem
 
-SMALL = Budget(ratio=100, ratio_from=1 << 20, swelling=1 << 24, unbroken=1 << 22)
+SMALL = UnpackBudget(ratio=100, ratio_from=1 << 20, swelling=1 << 24, unbroken=1 << 22)
 NOISE = random.Random(7).randbytes(1 << 20).hex().encode() + b"\n"
 """Packs two to one: with it no archive as a whole swells."""
 SAME = b"rank 3 waits for the others\n"
@@ -23,7 +23,7 @@ def unpacked(data: bytes) -> tuple[int, list[str]]:
     for found in open_members(io.BytesIO(data), "x.gz", SMALL):
         if isinstance(found, Problem):
             said.append(found.text)
-        elif isinstance(found, Member):
+        elif isinstance(found, ArchiveMember):
             while piece := found.stream.read(1 << 16):
                 size += len(piece)
     return size, said

@@ -41,7 +41,7 @@ def test_the_list_for_programs_says_job_and_cause(capsys: pytest.CaptureFixture[
         (["run", "xyzzy"], "`forkpoint lab list` names them all"),
         (["run", "early-stop", "nan-skip", "--html", "x.html"], "name one fault"),
         (["score", "--parallel", "0"], "at least 1"),
-        (["score", "--from", "no/such/folder"], "is no folder"),
+        (["score", "--from", "no/such/folder"], "is not a directory"),
         (["run"], "required: NAME"),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_port_that_is_taken_is_wrong_usage(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["/nonexistent"], "is no folder"),
+        (["/nonexistent"], "is not a directory"),
         ([".", "--port", "65536"], "from 0 to 65535"),
         ([".", "--embed-source"], "give it, too"),
     ],

@@ -1,4 +1,4 @@
-"""What a model may use up. When one of these is spent the explanation ends where it is, and the verdict stands as before."""
+"""What a model may use up. When a budget is spent, the explanation ends there; the verdict does not change."""
 
 from dataclasses import dataclass
 from math import inf
@@ -7,7 +7,7 @@ from typing import Final
 from forkpoint.agent.model import Usage
 
 _FOR_READING: Final = 0.6
-"""Share of tokens and time after which no phase is begun that only reads: a slow model, too, is to come to its hypothesis."""
+"""Share of tokens and time after which no reading phase is begun, so that even a slow model hands in a hypothesis."""
 
 
 class Spent(Exception):

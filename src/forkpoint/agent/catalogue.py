@@ -30,7 +30,7 @@ _Forked = ast.If | ast.While | ast.For | ast.AsyncFor | ast.IfExp
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """As the engine wrote it: whoever shows it cleans it."""
+    """As the engine wrote it: clean it before it is shown."""
 
     id: str
     """`P1` is a probe, `X1` a fix; of a line that a model named, `P1@train.py:15`."""
@@ -141,7 +141,7 @@ def _left_out(branch: Branch) -> Iterator[CommStep]:
 
 
 def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> CommStep | None:
-    """What the handler does, or what its `try` does not come to."""
+    """What the handler does, or what its `try` skips."""
     tried = next((o for o, _ in ancestors(handler, line.function) if isinstance(o, ast.Try | ast.TryStar)), None)
     blocks = [*handler.body, *(tried.body if tried else ()), *(tried.orelse if tried else ())]
     return next(iter(line.analysis.branches.steps(blocks, line.function)), None)

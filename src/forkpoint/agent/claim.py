@@ -16,7 +16,7 @@ class Status(StrEnum):
     CONTRADICTED = "contradicted"
     """The evidence, or the source, shows otherwise."""
     UNVERIFIABLE = "unverifiable"
-    """Nothing at hand shows it or rules it out."""
+    """The evidence neither shows it nor rules it out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What stands beside the verdict. Nothing in it was used to judge."""
+    """What is shown beside the verdict. Nothing in it was used to judge."""
 
     model: str
     hypothesis: Hypothesis | None
@@ -58,7 +58,7 @@ class Explanation:
     claims: tuple[CheckedClaim, ...]
     remedies: tuple[Remedy, ...]
     refused: tuple[str, ...]
-    """What of its output was turned away, and why, one line each."""
+    """What of its output was refused, and why, one line each."""
     ended: str | None
     """Why it stopped before its end: a budget, a dead endpoint. None: it came to its end."""
     requests: int

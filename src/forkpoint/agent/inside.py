@@ -1,4 +1,4 @@
-"""Where the case lies is nobody's business: its files are named as seen from what was given."""
+"""Files of a case are named relative to what was given: where the case lies is not shown."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -15,8 +15,8 @@ from typing import BinaryIO, cast
 from forkpoint.agent.case import Case
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.ingest.files import SNIFF, STDIN, find_files, is_archive
-from forkpoint.ingest.logs.archives import Member, open_members
-from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
+from forkpoint.ingest.logs.archives import ArchiveMember, open_members
+from forkpoint.ingest.logs.lines import CHUNK, read_chunks, split_lines
 
 READ_AT_MOST = 1 << 31
 """Bytes of one file."""
@@ -29,7 +29,7 @@ class LogLine:
     number: int
     """Counted from 1, as evidence counts."""
     text: str
-    """As it stands in the file: `case.clean` comes before anybody sees it."""
+    """As in the file: pass it through `case.clean` before it is shown."""
 
 
 def text_files(case: Case) -> dict[str, tuple[int, ...]]:
@@ -133,7 +133,7 @@ def _opened(file: str, paths: tuple[str, ...]) -> Iterator[BinaryIO]:
             with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
                 if is_archive(stream.peek(SNIFF)):
                     yield from (
-                        m.stream for m in open_members(stream, path) if isinstance(m, Member) and m.name == file
+                        m.stream for m in open_members(stream, path) if isinstance(m, ArchiveMember) and m.name == file
                     )
 
 
@@ -151,6 +151,6 @@ def _lies_in(file: str, given: str) -> bool:
 
 
 def _may_hold(path: str, file: str) -> bool:
-    """Members are named after their archive, of which endings such as `.gz` fall away."""
+    """Members are named after their archive, without endings such as `.gz`."""
     folder, slash, name = path.rpartition("/")
     return file.startswith(f"{folder}{slash}{name.partition('.')[0]}")

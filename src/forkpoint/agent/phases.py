@@ -10,21 +10,21 @@ from itertools import chain
 from forkpoint.agent.case import Case
 from forkpoint.agent.fact import Fact
 from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools import (
-    callers,
-    cohorts,
-    evidence,
-    explain,
-    log_lines,
-    messages,
-    progress,
-    read_source,
-    slots,
-    stack_diff,
-    stacks,
-    taint,
-)
 from forkpoint.agent.tools.answers import fact
+from forkpoint.agent.tools.knowledge import EVIDENCE, EXPLAIN, EvidenceArguments
+from forkpoint.agent.tools.log_lines import LOG_LINES
+from forkpoint.agent.tools.recorded import (
+    COHORTS,
+    MESSAGES,
+    PROGRESS,
+    SLOTS,
+    CohortsArguments,
+    MessagesArguments,
+    ProgressArguments,
+    SlotsArguments,
+)
+from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT, ReadSourceArguments
+from forkpoint.agent.tools.stacks import STACK_DIFF, STACKS
 
 _SITES = 3
 _AROUND_SITE = 6
@@ -42,11 +42,11 @@ class Phase:
 def reading_phases(similar: Tool) -> tuple[Phase, ...]:
     """`similar`: the tool that knows recorded cases, which an examination limits."""
     return (
-        Phase("symptom", _SYMPTOM, _show_symptom, (evidence.TOOL, log_lines.TOOL, explain.TOOL, similar)),
-        Phase("progress", _PROGRESS, _show_progress, (progress.TOOL, log_lines.TOOL)),
-        Phase("cohorts", _COHORTS, _show_cohorts, (cohorts.TOOL, stacks.TOOL)),
-        Phase("earliest mismatch", _MISMATCH, _show_mismatch, (slots.TOOL, messages.TOOL, stack_diff.TOOL)),
-        Phase("source", _SOURCE, _show_source, (read_source.TOOL, callers.TOOL, taint.TOOL, stack_diff.TOOL)),
+        Phase("symptom", _SYMPTOM, _show_symptom, (EVIDENCE, LOG_LINES, EXPLAIN, similar)),
+        Phase("progress", _PROGRESS, _show_progress, (PROGRESS, LOG_LINES)),
+        Phase("cohorts", _COHORTS, _show_cohorts, (COHORTS, STACKS)),
+        Phase("earliest mismatch", _MISMATCH, _show_mismatch, (SLOTS, MESSAGES, STACK_DIFF)),
+        Phase("source", _SOURCE, _show_source, (READ_SOURCE, CALLERS, TAINT, STACK_DIFF)),
     )
 
 
@@ -68,15 +68,15 @@ def _show_symptom(case: Case) -> Iterator[Fact]:
         "coverage",
         f"{verdict.coverage.dumps} dumps, {verdict.coverage.logs} logs of {verdict.coverage.ranks} ranks",
     )
-    yield from _asked(case, evidence.TOOL, evidence.Arguments(id=None))
+    yield from _asked(case, EVIDENCE, EvidenceArguments(id=None))
 
 
 def _show_progress(case: Case) -> Iterator[Fact]:
-    return _asked(case, progress.TOOL, progress.Arguments(group=None))
+    return _asked(case, PROGRESS, ProgressArguments(group=None))
 
 
 def _show_cohorts(case: Case) -> Iterator[Fact]:
-    return _asked(case, cohorts.TOOL, cohorts.Arguments(group=None, seq=None))
+    return _asked(case, COHORTS, CohortsArguments(group=None, seq=None))
 
 
 def _show_mismatch(case: Case) -> Iterator[Fact]:
@@ -86,19 +86,18 @@ def _show_mismatch(case: Case) -> Iterator[Fact]:
     seq = next((s for s in (found.seq, found.first_visible_seq, found.hang_seq) if s is not None), None)
     if found.channel is not None:
         source, destination = found.channel
-        asked = messages.Arguments(source=source, destination=destination, number=seq, around=None)
-        return _asked(case, messages.TOOL, asked)
+        asked = MessagesArguments(source=source, destination=destination, number=seq, around=None)
+        return _asked(case, MESSAGES, asked)
     if seq is None:
         return iter(())
-    return _asked(case, slots.TOOL, slots.Arguments(group=found.group.name, seq=seq, around=1))
+    return _asked(case, SLOTS, SlotsArguments(group=found.group.name, seq=seq, around=1))
 
 
 def _show_source(case: Case) -> Iterator[Fact]:
     sites = case.verdict.sites[:_SITES]
     told = (fact(case, f"{s.file}:{s.line}", s.why) for s in sites if s.why)
     lines = (
-        _asked(case, read_source.TOOL, read_source.Arguments(file=s.file, line=s.line, around=_AROUND_SITE))
-        for s in sites
+        _asked(case, READ_SOURCE, ReadSourceArguments(file=s.file, line=s.line, around=_AROUND_SITE)) for s in sites
     )
     return chain(told, chain.from_iterable(lines))
 

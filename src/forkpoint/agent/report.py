@@ -3,7 +3,6 @@
 JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
 """
 
-import json
 from collections.abc import Iterator
 from math import isfinite
 from textwrap import wrap
@@ -13,7 +12,7 @@ from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Status
 from forkpoint.agent.claims.wording import is_plain, told_ranks
 from forkpoint.agent.hypothesis import CheckedClaim, Explanation, Hypothesis, Remedy
-from forkpoint.report.escape import escape
+from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
 
 SCHEMA = "forkpoint.agent/1"
@@ -22,17 +21,16 @@ _MAX_READ = 20_000
 """Characters of a model's text that are looked at. What masks make shorter stays longer than what is shown."""
 _MAX_SUSPECTS = 1_000
 _HEADS = {
-    Status.SUPPORTED: "Borne out by the evidence",
-    Status.UNVERIFIABLE: "Neither borne out nor ruled out",
+    Status.SUPPORTED: "Supported by the evidence",
+    Status.UNVERIFIABLE: "Unverifiable: neither supported nor contradicted",
     Status.CONTRADICTED: "Contradicted by the evidence",
 }
 
 
 def render_explanation_json(case: Case, explanation: Explanation) -> str:
     """`verdict` comes last and is, to the byte, what `diagnose --json` prints."""
-    told = json.dumps({"schema": SCHEMA, "explanation": _explanation(case, explanation)}, indent=2, allow_nan=False)
-    shown = told[:-2].replace("\x7f", "\\u007f")  # json leaves DEL as it is
-    return f'{shown},\n  "verdict": {render_json(case.verdict)}\n}}'
+    told = ascii_json({"schema": SCHEMA, "explanation": _explanation(case, explanation)}, indent=2)
+    return f'{told[:-2]},\n  "verdict": {render_json(case.verdict)}\n}}'
 
 
 def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
@@ -68,12 +66,12 @@ def _suspects(told: Hypothesis) -> list[int]:
 
 
 def _number(value: int | None) -> int | None:
-    """None also for one that no seq or line can have."""
+    """None also for an impossible value."""
     return value if value is not None and is_plain(value) else None
 
 
 def _confidence(told: Hypothesis) -> float | None:
-    """None: what it said is no number between 0 and 1, nor near it."""
+    """Clamped to 0..1. None: not a finite number."""
     return min(max(told.confidence, 0.0), 1.0) if isfinite(told.confidence) else None
 
 
@@ -107,7 +105,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
 
 
 def render_explanation(case: Case, explanation: Explanation, width: int) -> str:
-    """Plain text, to stand under the verdict's report."""
+    """Plain text, printed below the verdict's report."""
     return "\n".join(_lines(case, explanation, width))
 
 
@@ -123,7 +121,7 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
     for remedy in explanation.remedies:
         yield from _remedy_lines(remedy, width)
     if explanation.refused:
-        yield from ("", "Turned away")
+        yield from ("", "Refused")
         yield from (line for why in explanation.refused for line in _wrapped(f"- {escape(why)}", width))
     yield from ("", _tell_cost(explanation))
 
@@ -140,7 +138,7 @@ def _claim_lines(case: Case, explanation: Explanation, status: Status, width: in
 
 
 def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
-    yield from ("", "Its opinion, in its own words and checked by nobody")
+    yield from ("", "Its opinion, in its own words, not checked")
     yield from _wrapped(f"> {_clean(case, told.opinion)}", width)
     answers = _answers(case, told)
     if answers:

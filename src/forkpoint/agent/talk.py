@@ -141,7 +141,7 @@ class Talk:
 
 
 def _sound(reply: Reply) -> Reply:
-    """What can be written, counted and said again, whatever an endpoint sent. Done twice, it is as done once."""
+    """Bounds what an endpoint sent, so that it can be written, counted and sent again. Idempotent."""
     calls = (Call(_text(c.id), _text(c.name), _text(c.arguments)) for c in reply.calls[:_MAX_HEARD])
     used = reply.usage
     cost = used.cost_usd if used.cost_usd is not None and 0 <= used.cost_usd < _MAX_COST else None
@@ -149,7 +149,7 @@ def _sound(reply: Reply) -> Reply:
 
 
 def _text(text: str) -> str:
-    """Lone surrogates are no text."""
+    """Lone surrogates cannot be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()[:_MAX_TEXT]
 
 

@@ -38,7 +38,7 @@ class Transcript(Protocol):
 
 
 class Unwritten:
-    """Where nobody asked for one."""
+    """Where no transcript was asked for."""
 
     def write(self, record: Record) -> None:
         pass
@@ -99,7 +99,7 @@ def read_transcript(path: str) -> tuple[Record, ...]:
         raise InputError(f"{path}: too large for a transcript; nothing of it was read")
     *lines, rest = data.decode("ascii", "backslashreplace").split("\n")
     if rest:
-        raise InputError(f"{path}: line {len(lines) + 1} is no whole record of a transcript")
+        raise InputError(f"{path}: line {len(lines) + 1} is not a complete transcript record")
     return tuple(_read(lines, path))
 
 
@@ -109,7 +109,7 @@ def _read(lines: Iterable[str], path: str) -> Iterator[Record]:
         found = _LINE.fullmatch(line)
         record = _record(found[2]) if found else None
         if found is None or record is None:
-            raise InputError(f"{path}: line {number} is no record of a transcript")
+            raise InputError(f"{path}: line {number} is not a transcript record")
         last = _follow(last, found[2])
         if found[1] != last:
             raise InputError(f"{path}: line {number} does not follow the one before it: the file was changed")

@@ -27,7 +27,7 @@ def schema_of(wire: type[Wire], shown: Sequence[str], remedies: Sequence[str] = 
 
 @cache
 def _written_schema(wire: type[Wire]) -> str:
-    """As text, which nobody changes: every request wants one of its own, and pydantic takes long to make it."""
+    """Cached as text: each request needs its own copy, and pydantic is slow to make one."""
     return json.dumps(wire.model_json_schema())
 
 

@@ -43,7 +43,7 @@ class OfferAt(Wire):
     line: int
 
 
-class Choice(Wire):
+class RemedyChoice(Wire):
     remedies: list[str]
     """Ids of probes and fixes, the best first."""
     patch: str | None

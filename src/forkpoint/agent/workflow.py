@@ -23,10 +23,10 @@ from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.phases import Phase, reading_phases
 from forkpoint.agent.talk import Talk
 from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools import similar
+from forkpoint.agent.tools.knowledge import SIMILAR
 from forkpoint.agent.transcript import SCHEMA, Record
 from forkpoint.agent.wire import Wire
-from forkpoint.agent.words import HYPOTHESIS, REMEDY, REPAIR, Choice, GoOn, OfferAt
+from forkpoint.agent.words import HYPOTHESIS, REMEDY, REPAIR, GoOn, OfferAt, RemedyChoice
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 
@@ -42,7 +42,7 @@ _MAX_CHOSEN = 3
 
 
 class _Course:
-    """What has come of it so far: a failure later on takes none of it away."""
+    """Results so far: a later failure does not lose them."""
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
@@ -142,7 +142,7 @@ class _Course:
         self.talk.refuse("what the model handed in as a choice could not be read")
 
     def _choices(self, known: dict[str, Offered]) -> list[Offer]:
-        choose = self.talk.offer(Choice, "choose", "Choose probes and fixes; ends the workflow.", tuple(known))
+        choose = self.talk.offer(RemedyChoice, "choose", "Choose probes and fixes; ends the workflow.", tuple(known))
         at = self.talk.offer(OfferAt, "offer_at", "The engine's probes and fixes for a line of source.")
         return [choose, at] if self.talk.account.may_look else [choose]
 
@@ -151,8 +151,8 @@ class _Course:
             return self.talk.look(OfferAt, call, partial(self._offer_at, known))
         if call.name != "choose":
             return _no_such(["choose", "offer_at"])
-        choice = self.talk.parse(Choice, call)
-        if isinstance(choice, Choice):
+        choice = self.talk.parse(RemedyChoice, call)
+        if isinstance(choice, RemedyChoice):
             self.remedies = tuple(self._chosen(choice, known))
         return _received(choice)
 
@@ -164,7 +164,7 @@ class _Course:
     def _list(self, offered: Iterable[Offered]) -> str:
         return "\n".join(self.talk.case.clean(f"{o.id} {o.kind} at {o.where}: {o.title}") for o in offered)
 
-    def _chosen(self, choice: Choice, known: dict[str, Offered]) -> Iterator[Remedy]:
+    def _chosen(self, choice: RemedyChoice, known: dict[str, Offered]) -> Iterator[Remedy]:
         for number in islice(dict.fromkeys(choice.remedies), _MAX_CHOSEN):
             if number in known:
                 yield known[number].remedy
@@ -177,7 +177,7 @@ class _Course:
                 self.talk.refuse(f"a patch that the model wrote was turned away: {self.talk.case.clean(str(why))}")
 
 
-def explain(talk: Talk, similar_tool: Tool = similar.TOOL) -> Explanation:
+def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
     """Never raises for what a model, its endpoint or its budget does."""
     account = talk.account
     talk.transcript.write(Record("start", _started(talk)))
@@ -214,7 +214,7 @@ def _started(talk: Talk) -> dict[str, object]:
 
 
 def _no_such(names: Iterable[str]) -> str:
-    return f"refused: there is no such tool in this phase; there are {', '.join(names)}"
+    return f"refused: no such tool in this phase; the tools are {', '.join(names)}"
 
 
 def _received(parsed: Wire | str) -> str:

@@ -30,7 +30,8 @@ from forkpoint.cli import (
     summarise,
     watch,
 )
-from forkpoint.cli.command import Command
+from forkpoint.cli.options import Command
+from forkpoint.cli.output import say
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(argv)
         sys.stdout.flush()
     except ForkpointError as error:
-        print(f"forkpoint: {escape(str(error))}", file=sys.stderr)
+        say(str(error))
         return _USAGE if isinstance(error, UsageError) else _UNREADABLE
     except BrokenPipeError:
         # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.
@@ -118,6 +119,4 @@ def _run(argv: Sequence[str] | None) -> int:
 def _print_crash() -> None:
     for line in traceback.format_exc().splitlines():
         print(escape(line), file=sys.stderr)
-    print(
-        "forkpoint: this is a bug in forkpoint, not in your job; please report it with the lines above", file=sys.stderr
-    )
+    say("this is a bug in forkpoint, not in your job; please report it with the lines above")

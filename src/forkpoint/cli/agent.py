@@ -6,17 +6,17 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import (
-    _print_problems,
-    add_source_argument,
-    add_width_argument,
+from forkpoint.cli.options import Command, add_quiet_argument, add_source_argument, add_width_argument
+from forkpoint.cli.output import (
+    Progress,
+    check_writable,
     exit_code,
+    needing_extra,
     print_verdict,
+    say,
+    say_problems,
     terminal_width,
 )
-from forkpoint.cli.output_file import check_writable
-from forkpoint.cli.progress import Progress
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Diagnose, then let a model walk the same workflow: it sees facts with ids, asks
 through read-only tools, and hands in claims. The engine checks every claim and
-says which are borne out, which are contradicted and which nothing shows. The
+says which are supported, contradicted or unverifiable. The
 verdict is made before and without the model, and nothing it says changes it.
 
 MODEL is PROVIDER:NAME:
@@ -37,17 +37,17 @@ MODEL is PROVIDER:NAME:
   openai:NAME             OPENAI_API_KEY
   openai-chat:NAME        the same, chat completions
   anthropic:NAME          ANTHROPIC_API_KEY
-There is no default: without --model nothing leaves this machine. What does is
-redacted: secrets masked; hosts, addresses and users under other names. Proxies
-of the environment are not used.
+There is no default: without --model nothing leaves this machine. What is sent
+is redacted: secrets are masked; hosts, addresses and users are renamed. Proxy
+settings of the environment are ignored.
 
-exit codes as of diagnose: what the model does or fails to do changes none
+exit codes are those of diagnose; the model does not change them
 """
 
 
 def run(args: Namespace) -> int:
     if (args.model is None) == (args.replay is None):
-        raise UsageError("say --model PROVIDER:NAME, or --replay FILE to play a transcript again")
+        raise UsageError("give --model PROVIDER:NAME, or --replay FILE to play a transcript again")
     need_extra()
     return _replay(args) if args.replay is not None else _explain(args)
 
@@ -60,7 +60,7 @@ def _explain(args: Namespace) -> int:
     from forkpoint.agent.workflow import explain
 
     if not args.paths:
-        raise UsageError("say which evidence: forkpoint agent PATH --model ...")
+        raise UsageError("give the evidence: forkpoint agent PATH --model ...")
     _check_transcript(args)
     budget = budget_of(args)
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
@@ -83,9 +83,9 @@ def _replay(args: Namespace) -> int:
 
     given = next((name for name in _NOT_IN_A_REPLAY if getattr(args, name) is not None), None)
     if given is not None:
-        raise UsageError(f"{_option(given)} means nothing with --replay: the transcript says it")
+        raise UsageError(f"{_option(given)} has no effect with --replay: the transcript sets it")
     if args.source and not args.paths:
-        raise UsageError("--source belongs to PATH: give both, or let the transcript say both")
+        raise UsageError("--source needs PATH: give both, or neither to take both from the transcript")
     replayed = Replayed(read_transcript(args.replay), args.replay)
     paths, source = (args.paths, args.source) if args.paths else replayed.places()
     case = _open(paths, source, args)
@@ -101,7 +101,7 @@ def _check_transcript(args: Namespace) -> None:
     check_writable("--transcript", args.transcript)
     place = Path(args.transcript).resolve()
     if any(Path(path).resolve() in (place, *place.parents) for path in args.paths):
-        raise UsageError(f"--transcript {args.transcript}: lies in the evidence; choose another place")
+        raise UsageError(f"--transcript {args.transcript}: is inside the evidence; choose another place")
 
 
 def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
@@ -111,7 +111,7 @@ def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         case = open_case(paths, source, progress)
     if not args.quiet:
-        _print_problems(case.incident.capture.problems)
+        say_problems(case.incident.capture.problems)
     if not args.json:
         print_verdict(case.verdict, as_json=False, width=args.width)
         sys.stdout.flush()
@@ -126,7 +126,7 @@ def _finish(case: "Case", explanation: "Explanation", args: Namespace) -> int:
     else:
         print(f"\n{render_explanation(case, explanation, args.width or terminal_width())}")
     if explanation.ended is not None and not args.quiet:
-        print(f"forkpoint: the model's part ended early: {escape(explanation.ended)}", file=sys.stderr)
+        say(f"the model's part ended early: {explanation.ended}")
     return exit_code(case.verdict)
 
 
@@ -159,10 +159,8 @@ def budget_of(args: Namespace) -> "Budget":
 
 
 def need_extra() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("pydantic") is None:
-        raise UsageError("forkpoint agent needs its extra: pip install 'forkpoint[agent]'")
+    with needing_extra("forkpoint agent", "agent"):
+        import pydantic as _  # noqa: F401 - whether it is installed
 
 
 _BUDGETS = {
@@ -209,7 +207,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print verdict and explanation as JSON (forkpoint.agent/1)")
     add_width_argument(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
+    add_quiet_argument(parser)
 
 
 COMMAND = Command(

@@ -1,13 +1,10 @@
 """`forkpoint attribution`: verdicts for NVIDIA's ft_launcher."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import add_source_argument
-from forkpoint.cli.option_values import folder, port
-from forkpoint.errors import UsageError
+from forkpoint.cli.options import Command, add_source_argument, directory, port
+from forkpoint.cli.output import needing_extra, say
 
 _DESCRIPTION = """\
 Answer NVIDIA's ft_launcher when it asks whether a failed cycle should be
@@ -23,18 +20,13 @@ Needs two more packages: pip install 'forkpoint[serve]'
 
 
 def run(args: Namespace) -> int:
-    try:
+    with needing_extra("attribution", "serve"):
         from forkpoint.serve.server import bind
         from forkpoint.sinks.attribution import Readable
         from forkpoint.sinks.attribution_server import serve
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "forkpoint":
-            raise
-        raise UsageError(f"attribution needs {package}: pip install 'forkpoint[serve]'") from error
     bound = bind(args.port)
     print(f"http://127.0.0.1:{bound.port}/{bound.token}", flush=True)
-    print("forkpoint: give this address to --ft-attribution-endpoint; Ctrl-C ends the service", file=sys.stderr)
+    say("give this address to --ft-attribution-endpoint; Ctrl-C ends the service")
     dumps = Path(args.dumps).absolute() if args.dumps else None
     try:
         serve(bound, Readable(Path(args.root).absolute(), dumps, tuple(args.source)))
@@ -45,9 +37,9 @@ def run(args: Namespace) -> int:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--root", type=folder, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
+        "--root", type=directory, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
     )
-    parser.add_argument("--dumps", type=folder, metavar="DIR", help="where ranks write their dumps")
+    parser.add_argument("--dumps", type=directory, metavar="DIR", help="where ranks write their dumps")
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )

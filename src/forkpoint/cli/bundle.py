@@ -5,10 +5,8 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import _existing, add_source_argument
-from forkpoint.cli.output_file import check_writable
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.options import Command, add_source_argument, existing_path
+from forkpoint.cli.output import Progress, check_writable
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -28,7 +26,7 @@ every secret.
 The pseudonyms can be looked up in FILE.map.json, which stays with you and is
 never packed. `forkpoint diagnose FILE.tar.gz` reads the archive.
 
---verify FILE looks whether an archive is still what its manifest says, file by file.
+--verify FILE checks an archive against its manifest, file by file.
 
 exit codes:
   0  written, listed with --dry-run, or sound with --verify
@@ -67,7 +65,7 @@ def _verify(archive: str, paths: "Sequence[str]") -> int:
     from forkpoint.collect.bundle.verify import verify_bundle
 
     if paths:
-        raise UsageError("--verify looks at one archive and reads no evidence")
+        raise UsageError("--verify checks one archive and takes no PATH")
     found = verify_bundle(archive)
     for problem in found.problems:
         print(f"{escape(problem.file)}: {escape(problem.text)}")
@@ -103,12 +101,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--doctor",
         action="append",
         default=[],
-        type=_existing,
+        type=existing_path,
         metavar="FILE.json",
         help="a report of `forkpoint doctor --json`, one per node (repeatable)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be inside and removed; write nothing")
-    parser.add_argument("--verify", metavar="FILE.tar.gz", help="look whether a bundle is whole; write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be inside and removed; write nothing")
+    parser.add_argument("--verify", metavar="FILE.tar.gz", help="check whether a bundle is intact; write nothing")
     parser.add_argument("--json", action="store_true", help="print the contents as JSON (schema forkpoint.bundle/1)")
 
 

@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from forkpoint.cli.option_values import seconds
-from forkpoint.cli.output_file import check_writable, write_bytes
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.options import seconds
+from forkpoint.cli.output import Progress, check_writable, say, write_bytes
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
     options.add_argument("--hosts-file", metavar="FILE", help="the same, one on a line")
     options.add_argument("--jobid", metavar="N", help="slurm: the running job whose nodes hold the dumps")
     options.add_argument("--address", metavar="HOST:PORT", help="ray: the head (default: the cluster of this machine)")
-    options.add_argument("--node-timeout", type=seconds, metavar="S", help="how long a node may take (default: 60)")
+    options.add_argument("--node-timeout", type=seconds, metavar="S", help="how long to wait for a node (default: 60)")
     options.add_argument("--node-python", metavar="PYTHON", help="ssh, slurm: there, with forkpoint (default: python3)")
     options.add_argument("--keep", metavar="FILE.fps", help="keep the summary of all nodes, to diagnose it again")
     options.add_argument(
@@ -42,7 +41,7 @@ def check_cluster_arguments(args: Namespace) -> None:
     """Raises UsageError."""
     given = [f"--{name.replace('_', '-')}" for name in _ONLY_WITH if getattr(args, name) is not None]
     if given and not args.cluster:
-        raise UsageError(f"{given[0]} belongs to --cluster {'|'.join(ENGINES)}: say which")
+        raise UsageError(f"{given[0]} needs --cluster {'|'.join(ENGINES)}")
     if not args.cluster:
         return
     if wrong := [path for path in args.paths if not path.startswith(("/", "~/")) or "\n" in path]:
@@ -50,7 +49,7 @@ def check_cluster_arguments(args: Namespace) -> None:
     if args.keep:
         check_writable("--keep", args.keep)
     if args.representatives and not Path(args.representatives).is_dir():
-        raise UsageError(f"--representatives {args.representatives}: is no folder; make it first")
+        raise UsageError(f"--representatives {args.representatives}: is not a directory; create it first")
 
 
 class ClusterRun(NamedTuple):
@@ -106,7 +105,7 @@ def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
     if not args.quiet:
         answered = len(gathered.nodes) - len(gathered.problems)
         told = f"summaries of {answered} of {len(gathered.nodes)} nodes, {len(gathered.summary)} bytes"
-        print(f"forkpoint: {told}", file=sys.stderr)
+        say(told)
 
 
 def _reach(args: Namespace) -> "ClusterReach":

@@ -1,11 +1,10 @@
 """`forkpoint collect`: the evidence of a job from where it lies, into one folder."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.option_values import count, seconds
+from forkpoint.cli.options import Command, count, seconds
+from forkpoint.cli.output import say
 from forkpoint.cli.watch import _RAS
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
@@ -97,9 +96,9 @@ def _print(manifest: "Manifest", out: str) -> None:
         if said := "; ".join(text for text in wrong if text):
             print(f"          {escape(file.file)}: {escape(said)}")
     for note in manifest.notes[:_MAX_NOTES]:
-        print(f"forkpoint: {escape(note.place)}: {escape(note.text)}", file=sys.stderr)
+        say(f"{note.place}: {note.text}")
     if len(manifest.notes) > _MAX_NOTES:
-        print(f"forkpoint: and {len(manifest.notes) - _MAX_NOTES} more notes in manifest.json", file=sys.stderr)
+        say(f"and {len(manifest.notes) - _MAX_NOTES} more notes in manifest.json")
     if manifest.files:
         print(f"next      forkpoint diagnose {escape(out)}")
 
@@ -111,8 +110,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--here", action="store_true", help="also this machine's usual places (default without a PLACE)"
     )
     _add_questions(parser)
-    parser.add_argument("--max-mib", type=count, default=4096, metavar="N", help="at most so many MiB (default: 4096)")
-    parser.add_argument("--max-files", type=count, default=20_000, metavar="N", help="at most so many (default: 20000)")
+    parser.add_argument("--max-mib", type=count, default=4096, metavar="N", help="copy at most N MiB (default: 4096)")
+    parser.add_argument(
+        "--max-files", type=count, default=20_000, metavar="N", help="copy at most N files (default: 20000)"
+    )
     parser.add_argument("--seconds", type=seconds, default=300.0, metavar="S", help="for everything (default: 300)")
     parser.add_argument("--json", action="store_true", help="print the manifest (schema forkpoint.collect/1)")
 

@@ -5,8 +5,8 @@ from argparse import Namespace
 from pathlib import Path
 
 import forkpoint
-from forkpoint.cli.command import Command
 from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
+from forkpoint.cli.options import Command
 from forkpoint.report.escape import escape
 
 _DESCRIPTION = """\

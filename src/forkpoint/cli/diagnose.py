@@ -1,30 +1,36 @@
 """`forkpoint diagnose`: dumps, logs and stacks in, one verdict out."""
 
-import os
-import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.cluster_options import add_cluster_arguments, check_cluster_arguments, cluster_run
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose_outputs import (
-    add_output_files,
-    check_outputs,
-    print_instead,
-    print_verdict_line,
-    write_outputs,
+from forkpoint.cli.options import (
+    Command,
+    add_quiet_argument,
+    add_source_argument,
+    add_width_argument,
+    existing_path,
+    whole_number,
 )
-from forkpoint.cli.one_thread import import_numpy
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.output import (
+    STDOUT,
+    Progress,
+    check_writable,
+    exit_code,
+    import_numpy,
+    print_verdict,
+    say,
+    say_problems,
+    write_file,
+)
 from forkpoint.errors import UsageError
-from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.ingest import Choice
-    from forkpoint.model.capture import Capture, Problem
+    from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
 
 _DESCRIPTION = """\
@@ -44,9 +50,7 @@ exit codes:
   4  inconclusive: the evidence does not decide, and the report says what would
 """
 
-_MIN_WIDTH = 40
-_COMFORTABLE_WIDTH = 120
-_MAX_PROBLEMS = 10
+_MARKDOWN = (".md", ".markdown")
 
 
 def run(args: Namespace) -> int:
@@ -84,92 +88,170 @@ def diagnose_paths(
     from forkpoint.ingest import ADMIT_BY_PROOF, read
     from forkpoint.pipeline import diagnose
 
-    check_outputs(args)
+    _check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         capture = read(paths, progress, choice or ADMIT_BY_PROOF)
         verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
         verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
-        _print_problems(capture.problems)
+        say_problems(capture.problems)
     try:
-        write_outputs(paths, capture, verdict, args)
+        _write_outputs(paths, capture, verdict, args)
     finally:  # a file that cannot be written does not take the answer away
-        if not print_instead(verdict, args):
+        if not _print_instead(verdict, args):
             print_verdict(verdict, as_json=args.json, width=args.width)
-        print_verdict_line(verdict, args)
+        _print_verdict_line(verdict, args)
     return verdict
 
 
-def exit_code(verdict: "Verdict") -> int:
-    return {"healthy": 0, "inconclusive": 4}.get(verdict.cause, 1)
+def _check_outputs(args: Namespace) -> None:
+    """Raises UsageError before the work is done, not after it."""
+    printed = [option for option in ("json", "md", "sarif") if getattr(args, option) in (True, STDOUT)]
+    if len(printed) > 1:
+        raise UsageError(f"only one of --{', --'.join(printed)} can be printed; give the others a file")
+    for option in ("html", "perfetto"):
+        if getattr(args, option) == STDOUT:
+            raise UsageError(f"--{option} writes a file; name one")
+    for option in ("html", "md", "sarif", "perfetto"):
+        path = getattr(args, option)
+        if path not in (None, STDOUT):
+            check_writable(f"--{option}", path)
 
 
-def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> None:
-    if as_json:
-        from forkpoint.report.json_report import render_json
-
-        print(render_json(verdict))
-        return
-    from rich.console import Console
-
-    from forkpoint.report.text import render_text
-
-    width = width or terminal_width()
-    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
-    console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    console.print(render_text(verdict, width), soft_wrap=True, highlight=False)
+def _print_instead(verdict: "Verdict", args: Namespace) -> bool:
+    """Whether an output went to standard output in place of the report."""
+    if args.md == STDOUT:
+        print(_markdown(verdict), end="")
+    elif args.sarif == STDOUT:
+        print(_sarif(verdict))
+    return STDOUT in (args.md, args.sarif)
 
 
-def terminal_width() -> int:
-    return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH))
+def _write_outputs(paths: Sequence[str], capture: "Capture", verdict: "Verdict", args: Namespace) -> None:
+    """Each file, whatever becomes of the others. Raises UsageError at the end."""
+    failed: list[str] = []
+    if args.html is not None:
+        from forkpoint.report.html import render_html
+
+        failed += _written(args.html, [render_html(verdict)], args)
+    if args.md not in (None, STDOUT):
+        failed += _written(args.md, [_markdown(verdict)], args)
+    if args.sarif not in (None, STDOUT):
+        failed += _written(args.sarif, [_sarif(verdict), "\n"], args)
+    if args.perfetto is not None:
+        with Progress(sys.stderr, quiet=args.quiet) as progress:
+            failed += _written(args.perfetto, _perfetto(paths, capture, verdict, progress), args)
+        if not args.quiet:
+            _print_unread(capture)
+    if failed:
+        raise UsageError("; ".join(failed))
+
+
+def _print_verdict_line(verdict: "Verdict", args: Namespace) -> None:
+    """Last, and on a line of its own: what scrapers of logs look for. --quiet does not silence it."""
+    from forkpoint.report.verdict_line import render_line
+
+    sys.stdout.flush()
+    if args.verdict_line:
+        print(render_line(verdict), file=sys.stderr)
+
+
+def _written(path: str, pieces: Iterable[str], args: Namespace) -> list[str]:
+    """Why it could not be written, if so."""
+    try:
+        write_file(path, pieces)
+    except UsageError as error:
+        return [str(error)]
+    if not args.quiet:
+        say(f"written: {path}")
+    return []
+
+
+def _markdown(verdict: "Verdict") -> str:
+    from forkpoint.report.markdown import render_markdown
+
+    return render_markdown(verdict)
+
+
+def _sarif(verdict: "Verdict") -> str:
+    from forkpoint.report.sarif import render_sarif
+
+    return render_sarif(verdict)
+
+
+def _perfetto(paths: Sequence[str], capture: "Capture", verdict: "Verdict", progress: Progress) -> Iterable[str]:
+    from forkpoint.export.perfetto import export_perfetto
+    from forkpoint.ingest.again import read_dumps_again
+
+    return export_perfetto(capture, verdict, read_dumps_again(paths, capture, progress))
+
+
+def _print_unread(capture: "Capture") -> None:
+    """What came through a pipe is gone: the trace is without it."""
+    from forkpoint.ingest.files import STDIN
+    from forkpoint.model.ranks import name_ranks
+
+    piped = [trace.rank for trace in capture.traces if trace.file == STDIN]
+    if piped:
+        say(f"{name_ranks(piped)}: not in the trace, save the dump to a file first")
+
+
+def _markdown_file(path: str) -> str:
+    """--md may stand without a file, so the word after it could be evidence, which must not be overwritten."""
+    if path != STDOUT and PurePath(path).suffix not in _MARKDOWN:
+        raise ArgumentTypeError(f"{path} does not end in .md; to print Markdown, put --md after the paths")
+    return path
 
 
 def add_output_arguments(parser: ArgumentParser) -> None:
     """Options of every command that prints a verdict."""
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema forkpoint.verdict/1)")
     add_width_argument(parser)
+    add_quiet_argument(parser, "no progress and no remarks on standard error; the VERDICT line stays")
+    _add_output_files(parser)
+
+
+def _add_output_files(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--quiet", action="store_true", help="no progress and no remarks on standard error; the VERDICT line stays"
+        "--html",
+        metavar="FILE",
+        help="also write the report as one file for a browser, which asks the network for nothing",
     )
-    add_output_files(parser)
+    parser.add_argument(
+        "--md",
+        nargs="?",
+        const=STDOUT,
+        type=_markdown_file,
+        metavar="FILE.md",
+        help="also write Markdown for tickets and chat; without a file, or with -, print it instead",
+    )
+    parser.add_argument(
+        "--sarif", metavar="FILE", help="also write the places in source as SARIF 2.1.0; - prints it instead"
+    )
+    parser.add_argument(
+        "--perfetto", metavar="FILE", help="also write all recorded calls as a trace for ui.perfetto.dev"
+    )
+    parser.add_argument(
+        "--no-verdict-line", dest="verdict_line", action="store_false", help="no VERDICT line on standard error"
+    )
 
 
-def add_choice_arguments(parser: ArgumentParser) -> None:
+def _add_choice_arguments(parser: ArgumentParser) -> None:
     """Which files are judged together, where that is not plain."""
     parser.add_argument(
         "--use",
         action="append",
         default=[],
-        type=_existing,
+        type=existing_path,
         metavar="FILE",
         help="judge this file although it was set aside as another run's (repeatable)",
     )
-    parser.add_argument("--all", action="store_true", help="set nothing aside but second dumps of one rank")
+    parser.add_argument("--all", action="store_true", help="set nothing aside except second dumps of one rank")
     parser.add_argument(
         "--attempt",
-        type=_attempt,
+        type=whole_number(0),
         metavar="N",
         help="of a job that was restarted, the attempt to judge, from 0 (default: the first that failed)",
-    )
-
-
-def add_width_argument(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--width",
-        type=_width,
-        metavar="N",
-        help=f"columns of the report (at least {_MIN_WIDTH}; default: the terminal's)",
-    )
-
-
-def add_source_argument(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--source",
-        action="append",
-        default=[],
-        type=_existing,
-        metavar="DIR",
-        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
     )
 
 
@@ -183,34 +265,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="put lines of --source into the --html file, around sites and stacks and as patches; else it holds none",
     )
-    add_choice_arguments(parser)
+    _add_choice_arguments(parser)
     add_output_arguments(parser)
     add_cluster_arguments(parser)
-
-
-def _existing(path: str) -> str:
-    if not Path(path).exists():
-        raise ArgumentTypeError(f"{path} does not exist")
-    return path
-
-
-def _attempt(text: str) -> int:
-    if not text.isdecimal():
-        raise ArgumentTypeError("must be a number, from 0")
-    return int(text)
-
-
-def _width(text: str) -> int:
-    if not text.isdecimal() or int(text) < _MIN_WIDTH:
-        raise ArgumentTypeError(f"must be a number, at least {_MIN_WIDTH}")
-    return int(text)
-
-
-def _print_problems(problems: "Sequence[Problem]") -> None:
-    for problem in problems[:_MAX_PROBLEMS]:
-        print(f"forkpoint: {escape(problem.file)}: {escape(problem.text)}", file=sys.stderr)
-    if len(problems) > _MAX_PROBLEMS:
-        print(f"forkpoint: and {len(problems) - _MAX_PROBLEMS} more files with problems", file=sys.stderr)
 
 
 COMMAND = Command(

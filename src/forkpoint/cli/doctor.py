@@ -1,12 +1,11 @@
 """`forkpoint doctor`: is this node, and this job's environment, fit to run and to leave evidence?"""
 
-import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.cli.options import Command, did_you_mean, split_names
+from forkpoint.cli.output import check_writable, needing_extra, terminal_width, write_file
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ exit codes (as Node Problem Detector reads them):
   3  a report given to --compare or --since cannot be read
 """
 
-_COMFORTABLE_WIDTH = 120
 _TWO = 2
 
 
@@ -57,7 +55,7 @@ def _check_usage(args: Namespace) -> None:
     if len(modes) > 1:
         raise UsageError(f"--{modes[0]} and --{modes[1]} do not go together")
     if args.compare and len(args.compare) < _TWO:
-        raise UsageError("--compare wants the reports of two nodes or more")
+        raise UsageError("--compare needs the reports of at least two nodes")
     if args.since is not None and (args.json or args.compare):
         raise UsageError("--since prints below the text report; it goes with neither --json nor --compare")
     if args.prometheus is not None:
@@ -72,26 +70,18 @@ def _examine(args: Namespace) -> "DoctorReport":
     system = live_system(args.job)
     if args.inject is not None:
         return examine_injected(system, *_named([args.inject], CHECKS))
-    return examine(system, _named(_split(args.only), CHECKS) if args.only else CHECKS)
+    return examine(system, _named(split_names(args.only), CHECKS) if args.only else CHECKS)
 
 
 def _named(names: Sequence[str], checks: "Sequence[Check]") -> "list[Check]":
     by_name = {check.name: check for check in checks}
     for name in names:
         if name not in by_name:
-            raise UsageError(f"no check is named {name!r}; {_near(name, list(by_name))}`forkpoint doctor --list`")
+            hint = did_you_mean(name, by_name)
+            raise UsageError(
+                f"no check is named {name!r}; {f'{hint} See' if hint else 'see'} `forkpoint doctor --list`"
+            )
     return [by_name[name] for name in dict.fromkeys(names)]
-
-
-def _near(name: str, names: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}? See " if near else "see "
-
-
-def _split(lists: Sequence[str]) -> list[str]:
-    return [name for names in lists for part in names.split(",") if (name := part.strip())]
 
 
 def _print_report(report: "DoctorReport", *, as_json: bool) -> None:
@@ -102,7 +92,7 @@ def _print_report(report: "DoctorReport", *, as_json: bool) -> None:
         return
     from forkpoint.doctor.render.text import render_text
 
-    print(render_text(report, min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH)))
+    print(render_text(report, terminal_width()))
 
 
 def _print_changes(since: str, report: "DoctorReport") -> None:
@@ -143,10 +133,8 @@ def _print_list(*, as_json: bool) -> None:
 
 
 def _write_metrics(path: str, report: "DoctorReport") -> None:
-    try:
+    with needing_extra("--prometheus", "watch"):
         from forkpoint.doctor.render.prometheus import render_metrics
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--prometheus needs {error.name}: pip install 'forkpoint[watch]'") from error
     write_file(path, [render_metrics(report)])
 
 
@@ -157,16 +145,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="only these checks, separated by commas"
     )
-    parser.add_argument("--list", action="store_true", help="name the checks and what each looks at")
+    parser.add_argument("--list", action="store_true", help="list the checks and what each looks at")
     parser.add_argument(
-        "--inject", metavar="NAME", help="break one thing on paper, to show that its check can fail; nothing is touched"
+        "--inject", metavar="NAME", help="simulate one fault to show that its check can fail; nothing is touched"
     )
-    parser.add_argument(
-        "--compare", nargs="+", metavar="FILE", help="say what differs between the JSON reports of several nodes"
-    )
-    parser.add_argument(
-        "--since", metavar="FILE", help="say what has changed since an earlier JSON report of this node"
-    )
+    parser.add_argument("--compare", nargs="+", metavar="FILE", help="compare the JSON reports of several nodes")
+    parser.add_argument("--since", metavar="FILE", help="compare with an earlier JSON report of this node")
     parser.add_argument(
         "--prometheus", metavar="FILE", help="also write metrics for node_exporter's textfile collector"
     )

@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
+from forkpoint.cli.options import Command
+from forkpoint.cli.output import say
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
 
@@ -54,7 +54,7 @@ def _release(version: str | None) -> "Release | None":
     if version is not None:
         release = parse_release(version)
         if release is None:
-            raise UsageError(f"--torch {version}: is no version; write it like 2.13")
+            raise UsageError(f"--torch {version}: is not a version; write it like 2.13")
         return release
     torch = find_package(folders_of_environment(os.environ), "torch")
     return parse_release(torch.version) if torch else None
@@ -87,7 +87,7 @@ def _check(path: str, release: "Release | None", *, as_json: bool) -> int:
 
     problems = check_script(_read(path), release)
     if release is None:
-        print("forkpoint: no torch was found, so not all is judged; give --torch VERSION", file=sys.stderr)
+        say("no torch was found, so not everything can be checked; give --torch VERSION")
     if as_json:
         from forkpoint.doctor.render.script import render_json
 
@@ -116,7 +116,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--folder", metavar="DIR", default=_FOLDER, help=f"where each job gets a folder for its dumps ({_FOLDER})"
     )
-    parser.add_argument("--check", metavar="SCRIPT", help="read a job script and say what it lacks")
+    parser.add_argument("--check", metavar="SCRIPT", help="read a job script and list what is missing")
     parser.add_argument(
         "--json", action="store_true", help="print JSON (schema forkpoint.env/1; with --check, forkpoint.env-check/1)"
     )
@@ -124,7 +124,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="env",
-    help="print what to set before a job, or check a job script for it",
+    help="print what to set before a job, or check a job script",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

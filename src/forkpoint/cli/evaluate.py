@@ -1,4 +1,4 @@
-"""`forkpoint eval`: what a model is worth, on cases whose truth is known."""
+"""`forkpoint eval`: measure how good a model is, on cases whose truth is known."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.agent import add_model_arguments, budget_of, need_extra
-from forkpoint.cli.command import Command
-from forkpoint.cli.option_values import count
-from forkpoint.cli.output_file import write_file
+from forkpoint.cli.options import Command, add_quiet_argument, count
+from forkpoint.cli.output import say, write_file
 from forkpoint.errors import ForkpointError, UsageError
-from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.agent.evaluation import Plan, Run
 
 _DESCRIPTION = """\
 Let a model explain recorded cases whose truth is known, and count: fork point,
-suspects and line of source right, claims that the evidence bears out or
+suspects and line of source right, claims that the evidence supports or
 contradicts, abstentions, requests, tokens, cost and time. Beside it stands
 what the engine says alone, so that what the model adds can be seen.
 
@@ -35,12 +33,12 @@ exit codes:
 """
 _RESULTS = "results.json"
 _COLUMNS = 150
-"""Of the table where nobody looks on: a file or a pipe has no width."""
+"""Width of the table when standard output is not a terminal."""
 
 
 def run(args: Namespace) -> int:
     if args.model is None:
-        raise UsageError("say --model PROVIDER:NAME; there is no default")
+        raise UsageError("give --model PROVIDER:NAME; there is no default")
     need_extra()
     from forkpoint.agent.evaluation import evaluate, read_known
 
@@ -77,7 +75,7 @@ def _tell(done: "Run", number: int, planned: int, *, quiet: bool) -> None:
     from forkpoint.agent.evaluation.tables import tell_run
 
     if not quiet:
-        print(f"forkpoint: {number}/{planned} {escape(done.case)}: {tell_run(done)}", file=sys.stderr, flush=True)
+        say(f"{number}/{planned} {done.case}: {tell_run(done)}")
 
 
 def _print(plan: "Plan", runs: "list[Run]", args: Namespace) -> None:
@@ -105,16 +103,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
     )
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
-    parser.add_argument("--repeat", type=count, default=1, metavar="N", help="each case so often (default: 1)")
+    parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run each case N times (default: 1)")
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.eval/1)")
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_quiet_argument(parser, "no progress on standard error")
 
 
 COMMAND = Command(
     name="eval",
-    help="what a model is worth, on cases whose truth is known",
+    help="measure how good a model is, on cases whose truth is known",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

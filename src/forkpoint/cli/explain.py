@@ -1,11 +1,11 @@
 """`forkpoint explain`: what a code or a pasted log line means, from the knowledge base."""
 
-import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
+from forkpoint.cli.options import Command
+from forkpoint.cli.output import terminal_width
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,19 +44,16 @@ def run(args: Namespace) -> int:
 
 def _print_entries(query: str, *, as_json: bool) -> None:
     from forkpoint.kb.lookup import find
+    from forkpoint.report.explain import render_entries_json, render_entries_text
 
     found = find(query)
     if not found:
         _print_rule(query, as_json=as_json)
         return
     if as_json:
-        from forkpoint.report.explain_json import render_entries as render_json
-
-        print(render_json(query, found))
+        print(render_entries_json(query, found))
     else:
-        from forkpoint.report.explain_text import render_entries as render_text
-
-        print(render_text(found, _width()))
+        print(render_entries_text(found, terminal_width(_COMFORTABLE_WIDTH)))
 
 
 def _print_rule(query: str, *, as_json: bool) -> None:
@@ -74,16 +71,13 @@ def _print_rule(query: str, *, as_json: bool) -> None:
 def _print_list(which: str, *, as_json: bool) -> None:
     from forkpoint.kb.entry import EntryKind
     from forkpoint.kb.load import entries
+    from forkpoint.report.explain import render_entries_json, render_list
 
     kinds = tuple(EntryKind) if which == _ALL else (EntryKind(which),)
     listed: Sequence[Entry] = [entry for kind in kinds for entry in entries(kind)]
     if as_json:
-        from forkpoint.report.explain_json import render_entries as render_json
-
-        print(render_json(None, listed))
+        print(render_entries_json(None, listed))
     else:
-        from forkpoint.report.explain_text import render_list
-
         print(render_list(listed))
 
 
@@ -98,10 +92,6 @@ def _unknown(query: str) -> str:
     return (
         f"nothing known about {shown!r}; {hint} `forkpoint explain --list` names all, `forkpoint lint --list` the rules"
     )
-
-
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _COMFORTABLE_WIDTH)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

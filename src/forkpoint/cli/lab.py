@@ -1,19 +1,15 @@
 """`forkpoint lab`: break a small real job on purpose, and see whether the diagnosis is right."""
 
 import shlex
-import shutil
 import signal
-import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import print_verdict
-from forkpoint.cli.option_values import count
-from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.cli.options import Command, count, did_you_mean, directory
+from forkpoint.cli.output import check_writable, print_verdict, say, terminal_width, write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -95,7 +91,7 @@ def _run_faults(args: Namespace) -> int:
         scored.append(case)
         if not args.json:
             print_verdict(case.verdict, as_json=False, width=None)
-            print(f"\n{truth_text(case, min(_MAX_WIDTH, shutil.get_terminal_size().columns))}")
+            print(f"\n{truth_text(case, terminal_width(_MAX_WIDTH))}")
             print(f"evidence: {escape(str(recorded.folder))}\n", flush=True)
     if args.json:
         print(score_json(Score(tuple(scored))))
@@ -107,7 +103,9 @@ def _run_score(args: Namespace) -> int:
     from forkpoint.lab.score import score
 
     if args.kept:
-        folders = sorted(path.parent for path in args.kept.glob("*/case.toml") if _is_named(path.parent, args.names))
+        folders = sorted(
+            path.parent for path in Path(args.kept).glob("*/case.toml") if _is_named(path.parent, args.names)
+        )
     else:
         faults, settings = _chosen(args.names), _settings(args)
         folders = sorted(r.folder for r in _recorded(_possible(faults, settings), settings, args.parallel))
@@ -144,15 +142,12 @@ def _run_collectives(args: Namespace) -> int:
 
 
 def _chosen(names: Sequence[str]) -> "list[Fault]":
-    from difflib import get_close_matches
-
     from forkpoint.lab.faults import FAULTS
 
     by_name = {fault.name: fault for fault in FAULTS}
     for name in names:
         if name not in by_name:
-            near = get_close_matches(name, by_name, 1)
-            hint = f"did you mean {near[0]}?" if near else "`forkpoint lab list` names them all"
+            hint = did_you_mean(name, by_name) or "`forkpoint lab list` names them all"
             raise UsageError(f"the lab has no fault {name}: {hint}")
     return [by_name[name] for name in names] or list(FAULTS)
 
@@ -185,7 +180,7 @@ def _possible(faults: "Sequence[Fault]", settings: "LabSettings") -> "list[Fault
     """Those that the backend can have; the others are said."""
     for fault in faults:
         if settings.backend not in fault.backends:
-            print(f"forkpoint: {fault.name} needs {' or '.join(fault.backends)}: left out", file=sys.stderr)
+            say(f"{fault.name} needs {' or '.join(fault.backends)}: left out")
     possible = [fault for fault in faults if settings.backend in fault.backends]
     if not possible:
         raise UsageError(f"nothing to run on {settings.backend}")
@@ -201,11 +196,11 @@ def _recorded(faults: "Sequence[Fault]", settings: "LabSettings", parallel: int)
     with _stop_on_sigterm(), ThreadPoolExecutor(parallel) as pool:
         try:
             running = [pool.submit(record, fault, settings) for fault in faults]
-            print(f"forkpoint: runs {len(faults)} on {settings.backend}, some 20 s each", file=sys.stderr)
+            say(f"running {len(faults)} on {settings.backend}, about 20 s each")
             for done, job in enumerate(as_completed(running), 1):
                 recorded = job.result()
                 how = f"{recorded.seconds:.0f} s, {recorded.dumps} dumps"
-                print(f"forkpoint: {done}/{len(faults)} {recorded.fault.name}: {how}", file=sys.stderr)
+                say(f"{done}/{len(faults)} {recorded.fault.name}: {how}")
                 yield recorded
         except BaseException:
             settings.cancelled.set()
@@ -268,8 +263,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
     score = parsers.add_parser("score", help="count how often the diagnosis is right", description="Run all faults.")
     score.add_argument("names", nargs="*", metavar="NAME", help="only these")
     _add_run_arguments(score)
-    score.add_argument("--parallel", type=count, default=1, metavar="N", help="so many jobs at a time (default: 1)")
-    score.add_argument("--from", dest="kept", type=_folder, metavar="DIR", help="run nothing: diagnose what DIR holds")
+    score.add_argument(
+        "--parallel", type=count, default=1, metavar="N", help="number of jobs to run at a time (default: 1)"
+    )
+    score.add_argument(
+        "--from", dest="kept", type=directory, metavar="DIR", help="run nothing: diagnose what DIR holds"
+    )
     score.set_defaults(lab=_run_score)
     _add_collectives(
         parsers.add_parser("collectives", help="check and time every collective", description=_COLLECTIVES)
@@ -309,12 +308,6 @@ def _add_run_arguments(parser: ArgumentParser) -> None:
 
 def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lab/1)")
-
-
-def _folder(text: str) -> Path:
-    if not Path(text).is_dir():
-        raise ArgumentTypeError(f"{text} is no folder")
-    return Path(text)
 
 
 def _is_named(folder: Path, names: Sequence[str]) -> bool:

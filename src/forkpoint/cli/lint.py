@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.output_file import write_file
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.options import MIN_WIDTH, Command, add_quiet_argument, split_names
+from forkpoint.cli.output import STDOUT, Progress, say, write_file
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.lint import LintReport, Options
@@ -34,9 +32,6 @@ exit codes:
   2  wrong usage
   3  nothing could be read
 """
-
-_STDOUT = "-"
-_MIN_WIDTH = 40
 
 
 def run(args: Namespace) -> int:
@@ -63,11 +58,11 @@ def _check_usage(args: Namespace) -> None:
     if not args.paths:
         raise UsageError("give a file or a folder, or --list (see forkpoint lint --help)")
     for path in args.paths:
-        if path == _STDOUT:
+        if path == STDOUT:
             raise UsageError("lint reads files and folders, not standard input")
         if not Path(path).exists():
-            raise UsageError(f"{path}: no such file or folder")
-    if args.sarif == _STDOUT and (args.json or args.github or args.diff):
+            raise UsageError(f"{path}: no such file or directory")
+    if args.sarif == STDOUT and (args.json or args.github or args.diff):
         raise UsageError("--sarif - prints in place of --json, --github and --diff; give it a file")
 
 
@@ -78,7 +73,7 @@ def _options(args: Namespace) -> "Options":
     from forkpoint.lint.catalogue import unknown_code
     from forkpoint.lint.config import read_config
 
-    select, ignore = _split(args.select), _split(args.ignore)
+    select, ignore = tuple(split_names(args.select)), tuple(split_names(args.ignore))
     for wrong in filter(None, map(unknown_code, (*select, *ignore))):
         raise UsageError(f"{wrong} (see forkpoint lint --list)")
     options = read_config(args.paths[0])
@@ -88,10 +83,6 @@ def _options(args: Namespace) -> "Options":
         ignore=(*options.ignore, *ignore),
         advisory=options.advisory if args.advisory is None else args.advisory,
     )
-
-
-def _split(lists: Sequence[str]) -> tuple[str, ...]:
-    return tuple(code for codes in lists for part in codes.split(",") if (code := part.strip()))
 
 
 def _repair(args: Namespace, options: "Options", progress: Progress) -> "LintReport":
@@ -132,15 +123,15 @@ def _write(planned: "FileChanges") -> None:
             write_change(change)
         except OSError as error:
             raise UnreadableInput(f"{change.file}: cannot be written: {error.strerror}") from error
-        print(f"forkpoint: {escape(change.file)}: {change.edits} repaired", file=sys.stderr)
+        say(f"{change.file}: {change.edits} repaired")
     _print_left(planned)
 
 
 def _print_left(planned: "FileChanges") -> None:
     for note in planned.notes:
-        print(f"forkpoint: {escape(note.file)}: {escape(note.text)}", file=sys.stderr)
+        say(f"{note.file}: {note.text}")
     if planned.left:
-        print(f"forkpoint: {planned.left} repairs overlap others; run it again for those", file=sys.stderr)
+        say(f"{planned.left} repairs overlap others; run it again for those")
 
 
 def _print_report(report: "LintReport", args: Namespace) -> None:
@@ -148,7 +139,7 @@ def _print_report(report: "LintReport", args: Namespace) -> None:
         from forkpoint.lint.render.sarif import render_sarif
 
         document = render_sarif(report)
-        if args.sarif == _STDOUT:
+        if args.sarif == STDOUT:
             print(document)
             return
         write_file(args.sarif, [document, "\n"])
@@ -171,7 +162,7 @@ def _print_text(report: "LintReport") -> None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         _print_lines("".join(text for text, _ in line) for line in render_text(report, width))
         return
-    _print_coloured(render_text(report, max(_MIN_WIDTH, shutil.get_terminal_size().columns)))
+    _print_coloured(render_text(report, max(MIN_WIDTH, shutil.get_terminal_size().columns)))
 
 
 def _print_coloured(lines: "Iterable[Line]") -> None:
@@ -198,11 +189,13 @@ def _print_rules(*, as_json: bool) -> None:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="file or folder")
-    parser.add_argument("--list", action="store_true", help="name the rules; forkpoint explain CODE says more of one")
+    parser.add_argument("--list", action="store_true", help="list the rules; forkpoint explain CODE describes one")
     rules = parser.add_argument_group("rules")
-    rules.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, parted by commas")
+    rules.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, separated by commas")
     rules.add_argument("--ignore", action="append", default=[], metavar="CODES", help="never these")
-    rules.add_argument("--advisory", action=BooleanOptionalAction, help="rules and places that are worth a look, too")
+    rules.add_argument(
+        "--advisory", action=BooleanOptionalAction, help="also rules and places that are only worth a look"
+    )
     outputs = parser.add_argument_group("output").add_mutually_exclusive_group()
     outputs.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lint/1)")
     outputs.add_argument("--github", action="store_true", help="print annotations for a GitHub workflow")
@@ -211,8 +204,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--fix", action="store_true", help="make the safe repairs, then report what is left")
     parser.add_argument("--sarif", metavar="FILE", help="also write SARIF 2.1.0; - prints it instead")
-    parser.add_argument("--no-cache", dest="cache", action="store_false", help="neither use nor keep earlier answers")
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="do not use or write the cache")
+    add_quiet_argument(parser, "no progress on standard error")
 
 
 COMMAND = Command(

@@ -1,13 +1,11 @@
 """`forkpoint mcp`: the case for anyone's coding agent, over the Model Context Protocol."""
 
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import add_source_argument
-from forkpoint.cli.option_values import folder, port
+from forkpoint.cli.options import Command, add_source_argument, directory, existing_path, port
+from forkpoint.cli.output import needing_extra, say
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Let a coding agent (Claude Code, Codex, Cursor, Gemini, any MCP client) ask about
 a case: tools that only read, resources, the workflow as a prompt. What the agent
-claims is checked against the evidence; the verdict stands as diagnose gives it.
+claims is checked against the evidence; the verdict is the one that diagnose gives.
 
 With PATH the case is open from the start, and no other can be opened. Without,
 the agent opens cases, inside --root only.
@@ -32,18 +30,12 @@ Needs more packages: pip install 'forkpoint[mcp]'
 
 def run(args: Namespace) -> int:
     if args.paths and args.root is not None:
-        raise UsageError("--root says where an agent may open cases: leave it out, or leave PATH out")
+        raise UsageError("--root and PATH exclude each other: --root says where an agent may open cases")
     if args.source and not args.paths:
-        raise UsageError("--source belongs to PATH: give both, or let the agent name them inside --root")
-    try:
+        raise UsageError("--source needs PATH: give both, or let the agent name them inside --root")
+    with needing_extra("mcp", "mcp"):
         from forkpoint.agent.mcp.desk import Desk
-        from forkpoint.agent.mcp.log import log_to_stderr
-        from forkpoint.agent.mcp.server import make_server
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "forkpoint":
-            raise
-        raise UsageError(f"mcp needs {package}: pip install 'forkpoint[mcp]'") from error
+        from forkpoint.agent.mcp.server import log_to_stderr, make_server, serve_stdio
     log_to_stderr()
     desk = Desk()
     if args.paths:
@@ -51,8 +43,6 @@ def run(args: Namespace) -> int:
     server = make_server(desk, None if args.paths else Path(args.root or ".").resolve())
     try:
         if args.http is None:
-            from forkpoint.agent.mcp.stdio import serve_stdio
-
             serve_stdio(server)
         else:
             _serve_http(server, args.http)
@@ -66,7 +56,7 @@ def _serve_http(server: "Server[Any]", port: int) -> None:
 
     bound = bind(port)
     token = f"as in {TOKEN_VARIABLE}" if bound.chosen else bound.token
-    print(f"forkpoint: {bound.url} wants Authorization: Bearer {token}", file=sys.stderr, flush=True)
+    say(f"{bound.url} wants Authorization: Bearer {token}")
     serve_http(server, bound)
 
 
@@ -74,7 +64,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=_path, metavar="PATH", help="file or folder of the case")
     add_source_argument(parser)
     parser.add_argument(
-        "--root", type=folder, metavar="DIR", help="where the agent may open cases (default: the current folder)"
+        "--root", type=directory, metavar="DIR", help="where the agent may open cases (default: the current folder)"
     )
     parser.add_argument(
         "--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
@@ -82,10 +72,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _path(path: str) -> str:
-    if not Path(path).exists():
-        why = "standard input belongs to the protocol" if path == "-" else "does not exist"
-        raise ArgumentTypeError(f"{path}: {why}")
-    return path
+    if path == "-":
+        raise ArgumentTypeError("-: standard input belongs to the protocol")
+    return existing_path(path)
 
 
 COMMAND = Command(

@@ -2,10 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.one_thread import import_numpy
-from forkpoint.cli.output_file import check_writable
-from forkpoint.cli.summarise import STDOUT, add_summary_output, write_summary_to
+from forkpoint.cli.options import Command
+from forkpoint.cli.output import STDOUT, check_writable, import_numpy
+from forkpoint.cli.summarise import add_summary_output, write_summary_to
 
 _DESCRIPTION = """\
 Join summaries (.fps, written by `forkpoint summarise`) into one. In which order
@@ -36,7 +35,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="merge",
-    help="many summaries as one",
+    help="join many summaries into one",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import add_source_argument, terminal_width
-from forkpoint.cli.option_values import seconds
-from forkpoint.cli.output_file import check_writable, write_file
+from forkpoint.cli.options import Command, add_source_argument, seconds, whole_number
+from forkpoint.cli.output import check_writable, needing_extra, say, terminal_width, write_file
 from forkpoint.errors import UsageError
-from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.run.attempt import Settings
@@ -42,7 +39,7 @@ _MAX_RETRIES = 1000
 def run(args: Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise UsageError("name the command behind --: forkpoint run -- torchrun train.py")
+        raise UsageError("give the command after --: forkpoint run -- torchrun train.py")
     for option, path in (("--json", args.json), ("--prometheus", args.prometheus)):
         if path is not None:
             check_writable(option, path)
@@ -76,7 +73,7 @@ def _attempt_all(command: Sequence[str], args: Namespace) -> "tuple[list[Attempt
         step = next_step(attempts, args.retries, args.back_off, random.random())  # noqa: S311 no secret, only jitter
         if not isinstance(step, Retry):
             return attempts, step
-        _say(f"attempt {len(attempts)} of {args.retries} more begins in {step.wait_s:.0f} s")
+        say(f"attempt {len(attempts)} of {args.retries} more begins in {step.wait_s:.0f} s")
         time.sleep(step.wait_s)
 
 
@@ -85,11 +82,11 @@ def _print_attempt(attempt: "Attempt") -> None:
     if attempt.found:
         print(attempt.found.report, file=sys.stderr)
     if attempt.left:
-        _say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30` of them")
+        say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30` of them")
     if attempt.hung:
-        _say("nothing moved any more, so the job was ended")
+        say("nothing moved any more, so the job was stopped")
     if attempt.decision.code:
-        _say(f"evidence: {attempt.folder}   (`forkpoint diagnose` reads it again)")
+        say(f"evidence: {attempt.folder}   (`forkpoint diagnose` reads it again)")
     if attempt.found:
         print(attempt.found.line, file=sys.stderr, flush=True)
 
@@ -98,23 +95,19 @@ def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Nam
     from forkpoint.run.outcome import render_outcome
 
     if decision.code:
-        _say(f"exit code {decision.code}: {decision.why}")
+        say(f"exit code {decision.code}: {decision.why}")
     if decision.nodes:
         from forkpoint.sinks.node_commands import commands_for
 
-        _say(f"leave out: {', '.join(decision.nodes)}")
+        say(f"leave out: {', '.join(decision.nodes)}")
         for line in commands_for(decision, os.environ):
-            _say(f"to be run by whoever may, not run here: {line}")
+            say(f"not run here; an administrator can run: {line}")
     if args.json is not None:
         write_file(args.json, [render_outcome(attempts[-1].folder.parent.name, attempts, decision), "\n"])
     if args.prometheus is not None:
         from forkpoint.sinks.prometheus import render_metrics
 
         write_file(args.prometheus, [render_metrics(attempts, decision)])
-
-
-def _say(text: str) -> None:
-    print(f"forkpoint: {escape(text)}", file=sys.stderr, flush=True)
 
 
 def _settings(args: Namespace) -> "Settings":
@@ -132,10 +125,8 @@ def _settings(args: Namespace) -> "Settings":
 
 
 def _check_prometheus() -> None:
-    try:
-        import prometheus_client as _  # noqa: F401 whether it is there
-    except ModuleNotFoundError as error:
-        raise UsageError("--prometheus needs prometheus_client: pip install 'forkpoint[watch]'") from error
+    with needing_extra("--prometheus", "watch"):
+        import prometheus_client as _  # noqa: F401 - whether it is installed
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -163,7 +154,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _add_limits(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--retries",
-        type=_count,
+        type=whole_number(0, _MAX_RETRIES),
         default=0,
         metavar="N",
         help="try again up to N times where that may help; the same cause without progress ends it (default: 0)",
@@ -189,14 +180,8 @@ def _add_limits(parser: ArgumentParser) -> None:
         "--hang-after",
         type=seconds,
         metavar="S",
-        help="switch the guard on, and end the job when nothing has moved for so long (default: its own timeout does)",
+        help="switch the guard on, and end the job when nothing has moved for S seconds (default: wait for the job's own timeout)",
     )
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) > _MAX_RETRIES:
-        raise ArgumentTypeError(f"must be a number from 0 to {_MAX_RETRIES}")
-    return int(text)
 
 
 def _name(text: str) -> str:

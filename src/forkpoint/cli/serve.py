@@ -1,11 +1,9 @@
 """`forkpoint serve`: the report in a browser, while evidence still arrives."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import add_source_argument
-from forkpoint.cli.option_values import folder, port
+from forkpoint.cli.options import Command, add_source_argument, directory, port
+from forkpoint.cli.output import needing_extra, say
 from forkpoint.errors import UsageError
 
 _DESCRIPTION = """\
@@ -25,17 +23,12 @@ Needs two more packages: pip install 'forkpoint[serve]'
 def run(args: Namespace) -> int:
     if args.embed_source and not args.source:
         raise UsageError("--embed-source shows lines of --source DIR: give it, too")
-    try:
+    with needing_extra("serve", "serve"):
         from forkpoint.serve.server import bind
         from forkpoint.serve.server import run as serve
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "forkpoint":
-            raise
-        raise UsageError(f"serve needs {package}: pip install 'forkpoint[serve]'") from error
     bound = bind(args.port)
     print(bound.url, flush=True)
-    print("forkpoint: open this address in a browser; Ctrl-C ends the server", file=sys.stderr)
+    say("open this address in a browser; Ctrl-C ends the server")
     try:
         serve(bound, args.folder, args.source, embed_source=args.embed_source)
     except KeyboardInterrupt:  # how it is meant to end
@@ -44,7 +37,7 @@ def run(args: Namespace) -> int:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=folder, metavar="DIR", help="folder of an incident, or of several")
+    parser.add_argument("folder", type=directory, metavar="DIR", help="folder of an incident, or of several")
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )

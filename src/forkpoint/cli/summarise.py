@@ -3,12 +3,9 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.one_thread import import_numpy
-from forkpoint.cli.output_file import check_writable, write_bytes
-from forkpoint.cli.progress import Progress
+from forkpoint.cli.options import Command, add_quiet_argument
+from forkpoint.cli.output import STDOUT, Progress, check_writable, import_numpy, say, write_bytes
 
-STDOUT = "-"
 _DESCRIPTION = """\
 Read what lies on a node (flight recorder dumps, logs, stacks, kernel messages)
 and write what a diagnosis needs of it: about 1 kB per rank. Run it where the
@@ -39,25 +36,25 @@ def write_summary_to(output: str, data: bytes, *, quiet: bool) -> None:
         return
     write_bytes(output, [data])
     if not quiet:
-        print(f"forkpoint: {output}: {len(data)} bytes", file=sys.stderr)
+        say(f"{output}: {len(data)} bytes")
 
 
 def add_summary_output(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the .fps file; - for standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
+    add_quiet_argument(parser)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or folder, or - for standard input")
     add_summary_output(parser)
     parser.add_argument(
-        "--origin", default="", metavar="NAME", help="the node: stands before the names of its files in the verdict"
+        "--origin", default="", metavar="NAME", help="name of the node, put in front of its file names in the verdict"
     )
 
 
 COMMAND = Command(
     name="summarise",
-    help="a node's evidence as one small file (.fps), to be diagnosed elsewhere",
+    help="write a node's evidence as one small file (.fps), to diagnose elsewhere",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

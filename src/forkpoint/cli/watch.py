@@ -1,15 +1,13 @@
 """`forkpoint watch`: beside a running job, without touching it."""
 
 import signal
-import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from forkpoint.cli.command import Command
-from forkpoint.cli.diagnose import add_source_argument, exit_code, print_verdict
-from forkpoint.cli.option_values import port, ranks, seconds
+from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
+from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -27,9 +25,9 @@ stopped. Give at least one source; all of them go together.
 
 PATH is a log or dump that the job writes, or a folder of them. --debug-server
 and --worker ask torch's debug server, --pipe asks through NCCL's dump pipes,
---ras asks NCCL. A rank that is behind in one look is no finding. An alarm needs
-calls that do not fit, an end that the logs tell of, or --stall seconds in which
-no rank moves; and the same verdict in two looks. docs/watch.md says it in full.
+--ras asks NCCL. A rank that is behind once is not an alarm. An alarm needs
+mismatched calls, a failure in the logs, or --stall seconds in which no rank
+moves; and the same verdict twice in a row. docs/watch.md says it in full.
 
 exit codes:
   0  ended by Ctrl-C; with --once: the job runs, or nothing speaks against it
@@ -167,29 +165,20 @@ def _make_alerts(args: Namespace) -> "Alerts":
 def _make_metrics(args: Namespace) -> "Metrics | None":
     if args.metrics is None:
         return None
-    try:
+    with needing_extra("--metrics", "watch"):
         from forkpoint.watch.metrics import Metrics, serve_metrics
-    except ModuleNotFoundError as error:
-        raise _missing("--metrics", error) from error
     metrics = Metrics()
     port = serve_metrics(metrics, args.metrics)
-    print(f"forkpoint: metrics at http://127.0.0.1:{port}/metrics", file=sys.stderr, flush=True)
+    say(f"metrics at http://127.0.0.1:{port}/metrics")
     return metrics
 
 
 def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
-    try:
+    with needing_extra("--serve", "watch"):
         from forkpoint.serve.server import bind, serving
-    except ModuleNotFoundError as error:
-        raise _missing("--serve", error) from error
     bound = bind(args.serve)
     stack.enter_context(serving(bound, str(Path(spool) / "found"), args.source))
-    print(f"forkpoint: what is found will be shown at {bound.url}", file=sys.stderr, flush=True)
-
-
-def _missing(option: str, error: ModuleNotFoundError) -> Exception:
-    package = (error.name or "").partition(".")[0]
-    return error if package == "forkpoint" else UsageError(f"{option} needs {package}: pip install 'forkpoint[watch]'")
+    say(f"what is found will be shown at {bound.url}")
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:
@@ -235,11 +224,11 @@ def _add_rule(parser: ArgumentParser) -> None:
         type=seconds,
         default=300.0,
         metavar="S",
-        help="alarm when no rank moved for so long (default: 300, half of NCCL's timeout)",
+        help="alarm when no rank has moved for S seconds (default: 300, half of NCCL's timeout)",
     )
     parser.add_argument(
         "--world-size",
-        type=ranks,
+        type=rank_count,
         metavar="N",
         help="ranks of the job, where no dump states it (gloo): needed to tell the odd rank from the rest",
     )

@@ -10,7 +10,7 @@ from forkpoint.collect.call import CallFailed, running
 from forkpoint.collect.keep import EvidenceFolder, Original
 from forkpoint.collect.manifest import CollectNote, Copied
 from forkpoint.collect.transports import Remote, Target
-from forkpoint.ingest.logs.archives import _SmallHeader
+from forkpoint.ingest.logs.archives import SmallHeader
 from forkpoint.ingest.text import clean
 
 _BLOCK = 1 << 18
@@ -48,7 +48,7 @@ def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder)
 def _unpacked(stream: BinaryIO, label: str, place: str, folder: EvidenceFolder) -> Iterator[Copied | CollectNote]:
     odd = _Odd()
     try:
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_SmallHeader) as archive:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
             for info in archive:
                 archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
                 opened = archive.extractfile(info) if info.isreg() else None

@@ -1,7 +1,7 @@
 """Who did not come: through the group's store, and only where somebody waits. An agreement in time costs no request.
 
-A rank that has waited for a second leaves its number in the store. The first that gives up reads who has, and writes it
-down for the others: ten thousand ranks must not ask about ten thousand ranks each.
+A rank that has waited for a second leaves its number in the store. The first that gives up reads who has, and stores it
+for the others: ten thousand ranks must not ask about ten thousand ranks each.
 """
 
 import json

@@ -1,21 +1,4 @@
-"""One rank's exception becomes everybody's.
-
-The bug it ends
-    A file is missing, a record is bad, memory runs out: on one rank. It raises, or it catches and goes on, and the
-    others wait in the next collective until the watchdog ends them.
-
-Wrong
-    batch = next(batches)
-    train_step(batch)
-
-Right
-    with agree_on_exception("next batch"):
-        batch = next(batches)
-    train_step(batch)
-
-It tells at the end of the block. A collective inside the block is out of its reach: a rank that raises before it leaves
-the others waiting *there*. It warns where one ran inside. Agreements of this package may stand inside: they are told.
-"""
+"""One rank's exception becomes everybody's."""
 
 import warnings
 from collections.abc import Generator
@@ -37,6 +20,22 @@ def agree_on_exception(
     """The rank that raised raises its own exception, the others `PeerFailed`, which names it.
 
     Ctrl-C is not told: launchers send it to every rank.
+
+    The bug it ends
+        A file is missing, a record is bad, memory runs out: on one rank. It raises, or it catches and goes on, and the
+        others wait in the next collective until the watchdog ends them.
+
+    Wrong
+        batch = next(batches)
+        train_step(batch)
+
+    Right
+        with agree_on_exception("next batch"):
+            batch = next(batches)
+        train_step(batch)
+
+    It tells at the end of the block. A collective inside the block is out of its reach: a rank that raises before it leaves
+    the others waiting *there*. It warns where one ran inside. Agreements of this package may stand inside: they are told.
     """
     members_of(group)  # a rank that is no member learns it before the block, not after
     before = collectives_issued()

@@ -1,18 +1,4 @@
-"""Whether every rank says yes, told to all of them.
-
-The bug it ends
-    A rank goes on to something collective because *it* is ready: its save has finished, its metric is a new best, its
-    cache is warm. Another is not, and never comes.
-
-Wrong
-    if save.done():
-        dist.barrier()
-        publish()
-
-Right
-    if all_ranks(save.done(), what="save done"):
-        publish()
-"""
+"""Whether every rank says yes; all ranks get the answer."""
 
 import torch
 import torch.distributed as dist
@@ -28,6 +14,20 @@ def all_ranks(
     what: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bool:
-    """Every member of the group must call it."""
+    """Every member of the group must call it.
+
+    The bug it ends
+        A rank goes on to something collective because *it* is ready: its save has finished, its metric is a new best, its
+        cache is warm. Another is not, and never comes.
+
+    Wrong
+        if save.done():
+            dist.barrier()
+            publish()
+
+    Right
+        if all_ranks(save.done(), what="save done"):
+            publish()
+    """
     asked = question("all_ranks", what, group, timeout_s)
     return ask(asked, int(not flag)) == 0

@@ -11,7 +11,7 @@ import struct
 from forkpoint.consensus.carry import gather, reduce_sum
 from forkpoint.consensus.errors import ConsensusError, PeerFailed, is_settled, settle
 from forkpoint.consensus.question import Question
-from forkpoint.consensus.sides import Answer, disagreement
+from forkpoint.consensus.sides import MemberAnswer, disagreement
 from forkpoint.consensus.torch_inside import outside_graphs
 from forkpoint.model.ranks import name_ranks
 
@@ -42,7 +42,7 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - NUMBER_BITS)
 
 
-def _gather_answers(question: Question, value: str, failure: BaseException | None) -> list[Answer]:
+def _gather_answers(question: Question, value: str, failure: BaseException | None) -> list[MemberAnswer]:
     """What everybody asked and said. A second collective, for trouble only: all members know that they are in it."""
     asked = question.label
     said = value if failure is None else f"{type(failure).__name__}: {failure}"
@@ -54,12 +54,12 @@ def _gather_answers(question: Question, value: str, failure: BaseException | Non
     ]
 
 
-def _answer(rank: int, failed: bool, question: int, value: int, *texts: bytes) -> Answer:
+def _answer(rank: int, failed: bool, question: int, value: int, *texts: bytes) -> MemberAnswer:
     asked, said = (text.rstrip(b"\0").decode("utf-8", "replace") for text in texts)
-    return Answer(rank, failed, question, asked, value, said)
+    return MemberAnswer(rank, failed, question, asked, value, said)
 
 
-def _trouble(question: Question, answers: list[Answer]) -> ConsensusError:
+def _trouble(question: Question, answers: list[MemberAnswer]) -> ConsensusError:
     failed = [answer for answer in answers if answer.failed]
     if failed:
         ranks = tuple(answer.rank for answer in failed)

@@ -1,17 +1,4 @@
-"""One rank decides, all ranks hear it; if it cannot decide, all ranks hear that.
-
-The bug it ends
-    Rank 0 looks at a clock, a file, a queue or a signal, and acts on it. The others look at theirs, or at nothing. Or
-    rank 0 raises where it looks, and the others wait in the broadcast that should have brought the result.
-
-Wrong
-    if time.time() - saved_at > 600:
-        save_sharded(model)
-
-Right
-    if broadcast_decision(lambda: time.time() - saved_at > 600, what="time to save"):
-        save_sharded(model)
-"""
+"""One rank decides, all ranks hear it; if it cannot decide, all ranks hear that."""
 
 import json
 from collections.abc import Callable
@@ -44,6 +31,18 @@ def broadcast_decision(
     """What `fn` returned on the global rank `src`, as JSON carries it: a tuple comes back as a list, on `src` too.
 
     Only `src` runs it, so a collective inside is refused. If it raises, every member raises `PeerFailed`.
+
+    The bug it ends
+        Rank 0 looks at a clock, a file, a queue or a signal, and acts on it. The others look at theirs, or at nothing. Or
+        rank 0 raises where it looks, and the others wait in the broadcast that should have brought the result.
+
+    Wrong
+        if time.time() - saved_at > 600:
+            save_sharded(model)
+
+    Right
+        if broadcast_decision(lambda: time.time() - saved_at > 600, what="time to save"):
+            save_sharded(model)
     """
     asked = question(f"broadcast_decision from rank {src}", what, group, timeout_s)
     members = asked.members

@@ -1,21 +1,4 @@
-"""Batches for as long as all ranks have some: loops that end together.
-
-The bug it ends
-    Packing, filtering, sharding by file: one rank has 14 batches, another 15. The one with 15 waits in the gradients
-    of a step that nobody else takes.
-
-Wrong
-    for batch in loader:
-        train_step(batch)
-
-Right
-    for batch in join_uneven(loader):
-        train_step(batch)
-
-By default all stop with the first that runs out, and what the others have left is not seen. With `pad="last"` a rank
-that has run out gets its last batch again until all are done: nothing is lost, and `is_repeat` says which to count as
-nothing.
-"""
+"""Batches for as long as all ranks have some: loops that end together."""
 
 from collections.abc import Iterable, Iterator
 from typing import Generic, Literal, TypeVar
@@ -93,5 +76,22 @@ def join_uneven(
     pad: Literal["last"] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Joined[Batch]:
-    """Every member must take it to its end: one that breaks out of the loop alone leaves the others waiting."""
+    """Every member must take it to its end: one that breaks out of the loop alone leaves the others waiting.
+
+    The bug it ends
+        Packing, filtering, sharding by file: one rank has 14 batches, another 15. The one with 15 waits in the gradients
+        of a step that nobody else takes.
+
+    Wrong
+        for batch in loader:
+            train_step(batch)
+
+    Right
+        for batch in join_uneven(loader):
+            train_step(batch)
+
+    By default all stop with the first that runs out, and what the others have left is not seen. With `pad="last"` a rank
+    that has run out gets its last batch again until all are done: nothing is lost, and `is_repeat` says which to count as
+    nothing.
+    """
     return Joined(loader, group, pad, timeout_s)

@@ -1,17 +1,4 @@
-"""A function that one rank runs alone, and in which a collective is refused.
-
-The bug it ends
-    Rank 0 evaluates, saves or logs, and something in there communicates: the DDP-wrapped model broadcasts its buffers,
-    a metric gathers, a sharded state dict is collected. Rank 0 waits for ranks that will never call it.
-
-Wrong
-    if rank == 0:
-        evaluate(ddp_model)
-
-Right
-    @rank_zero_only
-    def report(): evaluate(ddp_model.module)
-"""
+"""A function that one rank runs alone, and in which a collective is refused."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -25,7 +12,20 @@ Result = TypeVar("Result")
 
 
 def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, Result | None]]:
-    """Runs on this global rank; the others get None. `CollectiveInRankZero` is raised at the call that communicates."""
+    """Runs on this global rank; the others get None. `CollectiveInRankZero` is raised at the call that communicates.
+
+    The bug it ends
+        Rank 0 evaluates, saves or logs, and something in there communicates: the DDP-wrapped model broadcasts its buffers,
+        a metric gathers, a sharded state dict is collected. Rank 0 waits for ranks that will never call it.
+
+    Wrong
+        if rank == 0:
+            evaluate(ddp_model)
+
+    Right
+        @rank_zero_only
+        def report(): evaluate(ddp_model.module)
+    """
 
     def decorate(function: Callable[Given, Result]) -> Callable[Given, Result | None]:
         @wraps(function)

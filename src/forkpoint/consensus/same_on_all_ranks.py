@@ -1,17 +1,4 @@
-"""A value that must be equal everywhere, checked where it is made.
-
-The bug it ends
-    The number of micro-batches, a padded length, the keys of a dict, a setting: each rank works it out alone, and one
-    comes to another result. The collectives built on it differ in number, order or size, and hang much later.
-
-Wrong
-    for key in metrics:
-        dist.all_reduce(metrics[key])
-
-Right
-    for key in same_on_all_ranks(sorted(metrics), "metric keys"):
-        dist.all_reduce(metrics[key])
-"""
+"""A value that must be equal everywhere, checked where it is made."""
 
 import json
 from typing import TypeVar
@@ -31,6 +18,18 @@ def same_on_all_ranks(
 
     Compared as JSON: None, bool, int, float, str, list, tuple, dict of these. The order of a dict's keys does not
     count; give `list(d)` where it does.
+
+    The bug it ends
+        The number of micro-batches, a padded length, the keys of a dict, a setting: each rank works it out alone, and one
+        comes to another result. The collectives built on it differ in number, order or size, and hang much later.
+
+    Wrong
+        for key in metrics:
+            dist.all_reduce(metrics[key])
+
+    Right
+        for key in same_on_all_ranks(sorted(metrics), "metric keys"):
+            dist.all_reduce(metrics[key])
     """
     asked = question("same_on_all_ranks", what, group, timeout_s)
     try:

@@ -12,7 +12,7 @@ _MAX_SIDES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MemberAnswer:
     """What one member said in trouble."""
 
     rank: int

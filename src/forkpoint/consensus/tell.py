@@ -1,4 +1,4 @@
-"""An error of this rank, told to the others."""
+"""Tells the other ranks about an error of this rank."""
 
 from forkpoint.consensus.ask import ask
 from forkpoint.consensus.errors import NoAgreement, PeerFailed, is_settled, settle

@@ -6,7 +6,6 @@ slices of one track may not overlap. So a slice begins where its op was issued a
 was; its arguments have the times as recorded. An op that never ended stays open.
 """
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from forkpoint.model.op import Op, OpState, Stack
 from forkpoint.model.ranks import format_ranks
 from forkpoint.model.trace import RankTrace
 from forkpoint.model.verdict import Verdict
-from forkpoint.report.escape import escape
+from forkpoint.report.escape import ascii_json, escape
 
 MAX_SLICES = 200_000
 """About 150 MB, which the viewer still opens in a browser."""
@@ -80,9 +79,9 @@ def export_perfetto(
     yield '{"displayTimeUnit": "ms", "traceEvents": ['
     before = "\n"
     for event in chain(_events(capture, verdict, dumps, export), _arrows(export), _end(export)):
-        yield f"{before}{_line(event)}"
+        yield f"{before}{ascii_json(event)}"
         before = ",\n"
-    yield f'\n],\n"otherData": {_line(_about(capture, verdict, export))}}}\n'
+    yield f'\n],\n"otherData": {ascii_json(_about(capture, verdict, export))}}}\n'
 
 
 def _events(
@@ -230,10 +229,6 @@ def _about(capture: Capture, verdict: Verdict, export: _Export) -> Event:
 
 def _named(what: str, pid: int, **args: str | int) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "args": dict(args)}
-
-
-def _line(value: Json) -> str:
-    return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _text(text: str) -> str:

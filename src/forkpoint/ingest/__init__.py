@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
-"""Called with (files done, files in all, the file at hand)."""
+"""Called with (files done, files in all, current file)."""
 
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
@@ -80,7 +80,7 @@ def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
 def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) -> None:
     if not head:
         if PurePath(name).suffix not in TEXT_SUFFIXES:
-            raise UnreadableInput(f"{name}: empty: its rank was ended before it could write")
+            raise UnreadableInput(f"{name}: empty: its rank was killed before it could write")
         reading.empty.append(name)
     elif flight_recorder.looks_like_dump(head):
         reading.add_dump(name, stream)
@@ -89,7 +89,7 @@ def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) 
 
         add_summary(stream, name, reading)
     elif b"\x00" in head:
-        raise UnreadableInput(f"{name}: neither a dump nor text; left out")
+        raise UnreadableInput(f"{name}: neither a dump nor text; ignored")
     else:
         from forkpoint.ingest.text_files import read_text  # noqa: PLC0415 - its readers are slow to import
 

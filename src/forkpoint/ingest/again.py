@@ -1,4 +1,4 @@
-"""The dumps of a capture once more, entry by entry, for exports: a capture keeps only what the stages need of them."""
+"""Reads the dumps of a capture again, entry by entry, for exports: a capture keeps only what the stages need."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -46,10 +46,10 @@ def _dumps_in(path: str, wanted: dict[str, RankTrace]) -> Iterator[tuple[str, by
 def _dumps_in_archive(
     stream: "io.BufferedReader[io.FileIO]", path: str, wanted: dict[str, RankTrace]
 ) -> Iterator[tuple[str, bytes]]:
-    from forkpoint.ingest.logs.archives import Member, open_members  # noqa: PLC0415 - slow to import
+    from forkpoint.ingest.logs.archives import ArchiveMember, open_members  # noqa: PLC0415 - slow to import
 
     for member in open_members(stream, path):
-        if isinstance(member, Member) and member.name in wanted:
+        if isinstance(member, ArchiveMember) and member.name in wanted:
             inside = io.BufferedReader(cast("io.FileIO", member.stream), SNIFF)
             yield member.name, inside.read(flight_recorder.MAX_BYTES + 1)
 

@@ -16,7 +16,7 @@ Dump = bytes | io.BufferedIOBase
 """As it was read, or where it is to be read."""
 
 _KEPT_MEMBERS = 256
-"""Groups whose members are at hand: the world is in every dump, and a node's ranks share a few more."""
+"""Cached groups: the world is in every dump, and a node's ranks share a few more."""
 
 
 class DumpReader:

@@ -42,7 +42,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
         elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
             found[os.path.realpath(path)] = path
         else:
-            raise UsageError(f"{path}: no such file or folder")
+            raise UsageError(f"{path}: no such file or directory")
     return sorted(found.values())
 
 
@@ -91,19 +91,31 @@ def _walk(folder: str) -> Iterator[tuple[str, str]]:
                 yield os.path.realpath(path) if os.path.islink(path) else os.path.join(real, file), path
 
 
-class Continued(io.RawIOBase):
-    """What was read from a stream that cannot go back, and then the rest of it."""
-
-    def __init__(self, begun: bytes, rest: BinaryIO) -> None:
-        self._begun = memoryview(begun)
-        self._rest = rest
+class PieceStream(io.RawIOBase):
+    """A stream that reads from somewhere else, piece by piece."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         target = memoryview(buffer)
-        piece = self._begun[: target.nbytes] or self._rest.read(target.nbytes)
-        self._begun = self._begun[len(piece) :]
+        piece = self.read_piece(target.nbytes)
         target[: len(piece)] = piece
         return len(piece)
+
+    def read_piece(self, size: int) -> bytes | memoryview:
+        """At most `size` bytes; nothing at the end."""
+        raise NotImplementedError
+
+
+class Continued(PieceStream):
+    """What was already read from a stream that cannot seek, then the rest of it."""
+
+    def __init__(self, begun: bytes, rest: BinaryIO) -> None:
+        self._begun = memoryview(begun)
+        self._rest = rest
+
+    def read_piece(self, size: int) -> bytes | memoryview:
+        piece = self._begun[:size] or self._rest.read(size)
+        self._begun = self._begun[len(piece) :]
+        return piece

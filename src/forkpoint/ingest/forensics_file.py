@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from forkpoint.ingest.value_lines import Line, items, real, reals, whole, wholes, words, world_size
+from forkpoint.ingest.value_lines import JsonLine, items, real, reals, whole, wholes, words, world_size
 from forkpoint.model.values import ForensicsLog, StepValues, Trigger
 
 _MAX_GROUPS: Final = 1 << 14
 _MAX_INDICES: Final = 1024
 
 
-def read_forensics(lines: Sequence[Line], name: str, *, cut: bool) -> ForensicsLog | None:
-    """None: nothing says whose it is."""
+def read_forensics(lines: Sequence[JsonLine], name: str, *, cut: bool) -> ForensicsLog | None:
+    """None: the file does not say its rank."""
     heads = [place for place, line in enumerate(lines) if "schema" in line.told]
     head, run = lines[heads[-1]].told, lines[heads[-1] + 1 :]
     rank = whole(head.get("rank"))
@@ -31,7 +31,7 @@ def read_forensics(lines: Sequence[Line], name: str, *, cut: bool) -> ForensicsL
     return ForensicsLog(name, rank, world_size(head), groups, tuple(steps[s] for s in sorted(steps)), triggers, cut)
 
 
-def _read_step(line: Line, groups: int) -> StepValues | None:
+def _read_step(line: JsonLine, groups: int) -> StepValues | None:
     told = line.told
     step, norms, largest = whole(told.get("step")), reals(told.get("norm"), groups), reals(told.get("max"), groups)
     nonfinite = wholes(told.get("nonfinite"), groups)
@@ -56,7 +56,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _read_trigger(line: Line) -> Trigger | None:
+def _read_trigger(line: JsonLine) -> Trigger | None:
     step, says = whole(line.told.get("step")), words(line.told.get("trigger"))
     if step is None or not says:
         return None

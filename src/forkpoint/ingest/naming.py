@@ -18,7 +18,7 @@ _RANK_WORD = re.compile(r"([a-z]{0,12})[_.-]?rank$", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)*$")
 _RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
 _OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
-"""What else has ranks: workers of a node, nodes, and parts of the model or data."""
+"""Words before `rank` that make it another rank: of a node, or of a part of the model."""
 _NOT_RANKS = frozenset({
     *("node", "host", "machine", "rack", "pod", "worker", "master", "job", "run", "try", "attempt", "restart", "part", "step"),
     *("epoch", "iter", "iteration", "version", "v", "py", "cuda", "gpu", "slurm", "pid", "thread", "local", "chunk", "shard"),
@@ -33,7 +33,7 @@ _MAX_RANK = 10**7
 class RankClaim:
     rank: int | None
     problem: str | None = None
-    """What does not fit together about it."""
+    """What is inconsistent about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Number:
     depth: int
     """0: in the file's own name; 1: in that of its folder; ..."""
     place: int
-    """The how many-th of the path's numbers."""
+    """Its index among the path's numbers."""
     word: str
     """The letters before it, in lower case."""
     is_rank: bool
@@ -148,7 +148,7 @@ _ALONE = FileNames()
 
 
 def spelled_rank(path: str) -> int | None:
-    """As `FileNames.spelled`, of a file of whose neighbours nothing is known."""
+    """As `FileNames.spelled`, for a file without known neighbours."""
     return _ALONE.spelled(path)
 
 
@@ -159,7 +159,7 @@ def without_numbers(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RankHints:
-    """What a dump's content says about whose it is."""
+    """What a dump's content says about its rank."""
 
     stated: int | None
     """Only re-written dumps state their rank."""
@@ -201,10 +201,10 @@ def _among(possible: frozenset[int], named: int | None) -> RankClaim:
         return RankClaim(named)
     if len(possible) == 1:
         (rank,) = possible
-        return RankClaim(rank, None if named is None else f"named as rank {named}, but what it holds is rank {rank}'s")
+        return RankClaim(rank, None if named is None else f"named rank {named}, but its content is rank {rank}'s")
     if named is None:
         return RankClaim(None, _UNKNOWN)
-    return RankClaim(None, f"named as rank {named}, but its groups have no such rank; another job's file?")
+    return RankClaim(None, f"named rank {named}, but its groups have no such rank; is it another job's file?")
 
 
 _UNKNOWN = "does not say which rank wrote it; put the rank at the end of its name (nccl_trace_rank_3)"

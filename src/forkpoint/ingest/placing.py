@@ -30,7 +30,7 @@ def keep_one_attempt(
         judged = attempts[min(choice.attempt, len(attempts) - 1)]
     others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
     why = f"and attempt {judged[-1]} is judged (--attempt)"
-    aside = tuple(SetAside(t.file, None, f"of attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
+    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
     left_out = {text.file for text in others}
     return [text for text in texts if text.file not in left_out], aside
 
@@ -60,7 +60,7 @@ def _name(file: str) -> str:
 
 
 def _disowned(text: "TextReading") -> "TextReading":
-    """Without what was told as the rank's because of its place."""
+    """The text without the rank that only its place suggested."""
     logs = [(file, None if rank == text.placed else rank) for file, rank in text.logs]
     named = [log for log in logs if log[1] is not None]
     return replace(

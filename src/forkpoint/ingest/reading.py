@@ -1,4 +1,4 @@
-"""What has been read so far, file by file, before any of it is put together: what a summary file holds, too."""
+"""What has been read so far, file by file, before it is put together; a summary file holds the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Reading:
     records: RecordStore = field(default_factory=RecordStore)
     texts: "list[TextReading]" = field(default_factory=list["TextReading"])
     empty: list[str] = field(default_factory=list[str])
-    """Files of text in which nothing stands."""
+    """Text files without content."""
     problems: list[Problem] = field(default_factory=list[Problem])
     names: FileNames = field(default_factory=FileNames)
     """Of all files that are read together."""
@@ -55,7 +55,7 @@ class Reading:
 
     def capture(self, choice: Choice = ADMIT_BY_PROOF) -> Capture:
         """All of it, put together."""
-        self._dumps = None  # what it knows of each group is not small, and nobody asks it any more
+        self._dumps = None  # it caches a lot per group, and is not needed any more
         tables = self.tables.build()
         traces, set_aside = admit(PackedTraces(self.records, self.tables), tables, choice)
         capture = Capture(traces=traces, tables=tables, problems=tuple(self.problems), set_aside=set_aside)

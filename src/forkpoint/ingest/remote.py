@@ -6,17 +6,14 @@ Drivers and servers are other people's: what goes wrong in them becomes an OSErr
 import errno
 import io
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from forkpoint.errors import UsageError
-from forkpoint.ingest.files import SNIFF, shown
+from forkpoint.ingest.files import SNIFF, PieceStream, shown
 from forkpoint.ingest.text import clean
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 _BLOCK = 1 << 22
-"""Asked for at once: a dump is one request, a log few, and what is no evidence costs no more than this."""
+"""Bytes per request: a dump takes one, a log a few, and a file that is not evidence no more than one."""
 _MOST_FILES = 200_000
 """As in an archive: a server may list without end."""
 _ONE_BY_NAME = ("http", "https")
@@ -41,7 +38,7 @@ def list_files(url: str) -> list[str]:
     inside = [name.removeprefix(top) for name in names if name == top or name.startswith(f"{top}/")]
     visible = sorted({rest for rest in inside if not any(part.startswith(".") for part in rest.split("/"))})
     if not visible:
-        raise UsageError(f"{shown(url)}: no such file or folder")
+        raise UsageError(f"{shown(url)}: no such file or directory")
     return [url.rstrip("/") + rest for rest in visible]
 
 
@@ -83,14 +80,11 @@ def _told(error: Exception) -> str:
     return clean(f"{type(error).__name__}: {error}")
 
 
-class _Ranges(io.RawIOBase):
+class _Ranges(PieceStream):
     """A driver's file. Where the server gives no ranges, its length is not known, and it can be read only once."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return getattr(self._file, "size", None) is not None
@@ -101,14 +95,11 @@ class _Ranges(io.RawIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        target = memoryview(buffer)
+    def read_piece(self, size: int) -> bytes:
         try:
-            piece = self._file.read(target.nbytes)
+            return self._file.read(size)
         except Exception as error:
             raise OSError(errno.EIO, _told(error)) from error
-        target[: len(piece)] = piece
-        return len(piece)
 
     def close(self) -> None:
         if not self.closed:

@@ -6,15 +6,15 @@ A process that was started again appends to its file: only its last run is kept,
 from collections.abc import Sequence
 from typing import Final
 
-from forkpoint.ingest.value_lines import MAX_RANKS, Line, pairs, whole, wholes, words, world_size
+from forkpoint.ingest.value_lines import MAX_RANKS, JsonLine, pairs, whole, wholes, words, world_size
 from forkpoint.model.values import DesyncKind, Mismatch, Recheck, ReplicaLog
 
 _MAX_SUM: Final = 64
 _KINDS: Final = {kind.value: kind for kind in DesyncKind}
 
 
-def read_replicas(lines: Sequence[Line], name: str, *, cut: bool) -> ReplicaLog | None:
-    """None: nothing says whose it is."""
+def read_replicas(lines: Sequence[JsonLine], name: str, *, cut: bool) -> ReplicaLog | None:
+    """None: the file does not say its rank."""
     starts = [place for place, line in enumerate(lines) if line.told.get("record") == "start"]
     rank = whole(lines[starts[-1]].told.get("rank")) if starts else None
     if rank is None:
@@ -32,11 +32,11 @@ def read_replicas(lines: Sequence[Line], name: str, *, cut: bool) -> ReplicaLog 
     )
 
 
-def _equal_step(line: Line) -> int | None:
+def _equal_step(line: JsonLine) -> int | None:
     return whole(line.told.get("step")) if line.told.get("record") == "equal" else None
 
 
-def _read_mismatch(line: Line, name: str, rank: int) -> Mismatch | None:
+def _read_mismatch(line: JsonLine, name: str, rank: int) -> Mismatch | None:
     told = line.told
     step, ranks = whole(told.get("step")), wholes(told.get("ranks"), MAX_RANKS)
     sums = pairs(told.get("checksums"), MAX_RANKS)
@@ -48,7 +48,7 @@ def _read_mismatch(line: Line, name: str, rank: int) -> Mismatch | None:
     return Mismatch(name, line.number, rank, step, what, ranks, each, kind, words(told.get("why")))
 
 
-def _read_recheck(line: Line, name: str, rank: int) -> Recheck | None:
+def _read_recheck(line: JsonLine, name: str, rank: int) -> Recheck | None:
     told = line.told
     result = words(told.get("result"))
     if told.get("record") != "recheck" or not result:

@@ -1,4 +1,4 @@
-"""Times as programs print them, taken apart: none of them says all that a point in time needs.
+"""Times as programs print them, parsed. None of them is complete: the year or the time zone is missing.
 
 1115 01:18:27                 C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time
 E1115 01:18:27                torchrun's agent
@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+ISO_TIME = r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d"
+SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _STAMP = re.compile(
     r"(?:(?P<iso>\d{4})-(?P<iso_month>\d\d)-(?P<iso_day>\d\d)[T _]"
@@ -70,7 +72,7 @@ def read_stamp(printed: str) -> Stamp | None:
 
 
 def _month(name: str) -> int:
-    """0, which is no month, for three letters that name none."""
+    """1 to 12; 0 for three letters that are not a month."""
     at = _MONTHS.find(name)
     return at // 4 + 1 if at % 4 == 0 else 0
 

@@ -139,7 +139,7 @@ def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
     except InputError as error:
         raise type(error)(f"{name}: {error}") from None
     except (*DAMAGE, zlib.error, msgspec.MsgspecError) as error:
-        raise UnreadableInput(f"{name}: a summary that does not fit together ({error}); make it again") from None
+        raise UnreadableInput(f"{name}: a corrupt summary ({error}); create it again") from None
     for record in found.records:
         reading.records.append(PackedRecord(record.rank, record.file, record.data))
     reading.texts += found.texts
@@ -159,12 +159,12 @@ def _read_pieces(stream: BinaryIO) -> Iterator[tuple[_Piece, bytes]]:
     while True:
         head = stream.read(_HEAD.size)
         if len(head) < _HEAD.size:
-            raise UnreadableInput("a summary that was cut; copy it again")
+            raise UnreadableInput("a truncated summary; copy it again")
         kind, size, packed_size = _HEAD.unpack(head)
         packed = stream.read(min(packed_size, MAX_PIECE))
         if kind == _Piece.END:
             if packed != seal.digest() or size != packed_size or stream.read(1):
-                raise UnreadableInput("a summary that was damaged on its way; copy it again")
+                raise UnreadableInput("a summary damaged in transit; copy it again")
             return
         total += size
         if max(size, packed_size) > MAX_PIECE or total > MAX_BYTES:
@@ -178,7 +178,7 @@ def _unpacked(packed: bytes, size: int) -> bytes:
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(packed, size + 1)
     if len(data) != size or not unpacker.eof:
-        raise UnreadableInput("a summary whose pieces have other sizes than it says; copy it again")
+        raise UnreadableInput("a summary whose pieces do not have the sizes it states; copy it again")
     return data
 
 

@@ -7,7 +7,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 LIMIT = 300
 
 
+def without_escapes(text: str) -> str:
+    """Without the colours that terminals understand."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
 def clean(text: str, limit: int = LIMIT) -> str:
     """One line without escapes or control characters, cut to `limit`."""
-    text = _CONTROL.sub("", _ANSI.sub("", text)).replace("\n", " ").strip()
+    text = _CONTROL.sub("", without_escapes(text)).replace("\n", " ").strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""Files of text: kernel messages, RAS answers, stacks and logs, told apart by how they begin."""
+"""Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin."""
 
 import io
 import re
@@ -37,7 +37,7 @@ _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
 
 @dataclass(slots=True)
 class TextReading:
-    """What one file of text says."""
+    """What one text file says."""
 
     file: str = ""
     events: list[LogEvent] = field(default_factory=list[LogEvent])
@@ -48,7 +48,7 @@ class TextReading:
     ending: Ending = NO_ENDING
     """Of a log."""
     placed: int | None = None
-    """The rank that only the place of the file suggests; what it says is told as that rank's until others contradict."""
+    """The rank that only the place of the file suggests; its events count as that rank's unless other files contradict."""
     misplaced: bool = False
     """Its lines name another rank than its place does."""
     remarks: list[Remark] = field(default_factory=list[Remark])
@@ -132,17 +132,19 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         found = read_live_stacks(text, name, owner)
         _keep_stacks(found, name, reading)
         if not found:
-            reading.problems.append(Problem(name, "begins like stacks, but no frame of them can be read; was it cut?"))
+            reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
         _read_log(_whole(data, stream), text, name, owner, reading)
         return reading
     if len(data) == IN_MEMORY and stream.read(1):
-        reading.problems.append(Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; cut it into files"))
+        reading.problems.append(
+            Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; split it into smaller files")
+        )
     return reading
 
 
 def _is_own_report(head: str) -> bool:
-    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): no evidence itself."""
+    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): not evidence itself."""
     return _OWN.match(head) is not None
 
 
@@ -150,7 +152,7 @@ def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -
     standing = [stacks for stacks in found if stacks.main]
     reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
     if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
-        problem = f"nothing says which rank the stack at line {unnamed[0]} is of; put the rank in its name (rank_3.txt)"
+        problem = f"the rank of the stack at line {unnamed[0]} is not known; put the rank in the file name (rank_3.txt)"
         reading.problems.append(Problem(name, problem))
 
 
@@ -173,7 +175,7 @@ def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
 
 
 def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
-    """A pipe cannot be asked before it is read; whoever wrote into it has come to its end."""
+    """False for a pipe: it cannot be checked before it is read."""
     if not source.seekable():
         return False
     source.seek(-1, io.SEEK_END)

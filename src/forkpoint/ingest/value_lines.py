@@ -16,16 +16,16 @@ _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JsonLine:
     number: int
     told: Mapping[str, object]
-    """Empty where it is no JSON object."""
+    """Empty where the line is not a JSON object."""
 
 
-def read_lines(text: str) -> Iterator[Line]:
+def read_lines(text: str) -> Iterator[JsonLine]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield Line(number, _object(line))
+            yield JsonLine(number, _object(line))
 
 
 def whole(value: object) -> int | None:
@@ -42,7 +42,7 @@ def real(value: object) -> float | None:
 
 
 def reals(value: object, count: int) -> tuple[float, ...] | None:
-    """None unless there are exactly so many numbers."""
+    """None unless there are exactly `count` numbers."""
     found = [real(item) for item in items(value, count + 1)]
     return tuple(item for item in found if item is not None) if len(found) == count and None not in found else None
 

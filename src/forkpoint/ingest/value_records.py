@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from forkpoint.ingest.forensics_file import read_forensics
 from forkpoint.ingest.replicas_file import read_replicas
-from forkpoint.ingest.value_lines import Line, read_lines
+from forkpoint.ingest.value_lines import JsonLine, read_lines
 from forkpoint.model.capture import Problem
 from forkpoint.model.trace import RankTrace
 from forkpoint.model.values import FORENSICS_SCHEMA, ForensicsLog, ReplicaLog, Values
@@ -31,7 +31,7 @@ def read_values(text: str, name: str) -> tuple[Values, tuple[Problem, ...]]:
     lines = list(read_lines(text))
     usable = [line for line in lines if line.told]
     cut = [line.number for line in lines if not line.told]
-    problems = [Problem(name, f"line {cut[0]} is no JSON{_more(cut)}; was it cut?")] if cut else []
+    problems = [Problem(name, f"line {cut[0]} is not JSON{_more(cut)}; is the file truncated?")] if cut else []
     if not usable or "schema" not in usable[0].told:  # the first line was cut
         return Values(), (*problems, Problem(name, _NOBODY))
     values = _read_kind(usable, name, cut=bool(cut))
@@ -48,7 +48,7 @@ def join_values(parts: Sequence[Values], traces: Iterable[RankTrace]) -> tuple[V
     return Values(forensics, replicas), (*others, *more)
 
 
-def _read_kind(lines: Sequence[Line], name: str, *, cut: bool) -> Values:
+def _read_kind(lines: Sequence[JsonLine], name: str, *, cut: bool) -> Values:
     if lines[0].told["schema"] == FORENSICS_SCHEMA:
         forensics = read_forensics(lines, name, cut=cut)
         return Values(forensics=(forensics,)) if forensics else Values()
@@ -64,7 +64,7 @@ def _of_one_job(logs: Sequence[Log], world: int | None) -> tuple[tuple[Log, ...]
     kept: dict[int, list[Log]] = {}
     for log in logs:
         if not _fits_together(log):
-            problems.append(Problem(log.file, "what it says does not fit together; record it again"))
+            problems.append(Problem(log.file, "its records contradict each other; record it again"))
         elif log.world is not None and log.world == usual and log.rank < log.world:
             kept.setdefault(log.rank, []).append(log)
         else:
@@ -72,7 +72,7 @@ def _of_one_job(logs: Sequence[Log], world: int | None) -> tuple[tuple[Log, ...]
             problems.append(Problem(log.file, f"written by rank {log.rank} of {of}, unlike the rest; left out"))
     for rank, same in kept.items():
         if any(_told(log) != _told(same[0]) for log in same):
-            said = f"speaks for rank {rank}, and so does another file, differently; give those of one run"
+            said = f"claims rank {rank}, and another file with other content does too; give the files of one run"
             problems += [Problem(log.file, said) for log in same]
             kept[rank] = []
     return tuple(min(kept[rank], key=lambda log: log.file) for rank in sorted(kept) if kept[rank]), problems
@@ -88,7 +88,7 @@ def _fits_together(log: ForensicsLog | ReplicaLog) -> bool:
 
 
 def _told(log: ForensicsLog | ReplicaLog) -> object:
-    """What a copy of the file would also say."""
+    """What a copy of the file would contain as well."""
     return (log.groups, log.steps) if isinstance(log, ForensicsLog) else (log.equal, [m.told for m in log.mismatches])
 
 

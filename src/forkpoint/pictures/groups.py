@@ -13,7 +13,7 @@ from forkpoint.model.picture import CellState, GroupPicture, HeatMap, Longs
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Timeline
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import ProcessGroup
-from forkpoint.pictures.heat import Member, heat_map
+from forkpoint.pictures.heat import HeatMember, heat_map
 from forkpoint.pictures.op_names import OpNames
 
 MAX_COLUMNS = 4096
@@ -36,7 +36,7 @@ class _Order:
     group: ProcessGroup
     channel: Channel | None
     ranks: tuple[int, ...]
-    members: tuple[Member, ...]
+    members: tuple[HeatMember, ...]
     completed: Longs
     issued: Longs
 
@@ -83,7 +83,7 @@ def _is_at(order: _Order, divergence: Divergence | None) -> bool:
 
 def _of_group(group: GroupTimeline) -> _Order:
     ranks = group.group.ranks
-    members = tuple(Member(group.track(r), _beyond(group, r)) for r in ranks)
+    members = tuple(HeatMember(group.track(r), _beyond(group, r)) for r in ranks)
     told = [group.traces.get(r) for r in ranks]
     completed = [t.last_completed if t and t.last_completed is not None else -1 for t in told]
     issued = [t.last_enqueued if t and t.last_enqueued is not None else -1 for t in told]
@@ -93,7 +93,8 @@ def _of_group(group: GroupTimeline) -> _Order:
 def _of_channel(channel: Channel, timeline: Timeline) -> _Order:
     ranks = (channel.source, channel.destination)
     members = tuple(
-        Member(channel.end(r), CellState.NOT_REACHED if r in timeline.positions else CellState.UNKNOWN) for r in ranks
+        HeatMember(channel.end(r), CellState.NOT_REACHED if r in timeline.positions else CellState.UNKNOWN)
+        for r in ranks
     )
     return _order(channel.group, channel, ranks, members, ([-1, -1], [-1, -1]))
 
@@ -102,7 +103,7 @@ def _order(
     group: ProcessGroup,
     channel: Channel | None,
     ranks: tuple[int, ...],
-    members: tuple[Member, ...],
+    members: tuple[HeatMember, ...],
     status: tuple[list[int], list[int]],
 ) -> _Order:
     """What a member's ops show counts before what its `pg_status` says."""

@@ -24,7 +24,7 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class HeatMember:
     """What one rank recorded of an order, and what can be said of the slots after it."""
 
     track: Track | None
@@ -44,7 +44,7 @@ def cell_of(op: Op) -> CellState:
 
 
 def heat_map(
-    members: Sequence[Member], columns: range, tables: Tables, ops: OpNames, *, comparable: bool = True
+    members: Sequence[HeatMember], columns: range, tables: Tables, ops: OpNames, *, comparable: bool = True
 ) -> HeatMap:
     """`comparable`: members must agree slot by slot. The ends of a channel must only where both counted from the first."""
     vote = _take_vote([m.track for m in members if m.track], columns, tables)
@@ -70,7 +70,7 @@ def heat_map(
     )
 
 
-def _row_key(member: Member) -> object:
+def _row_key(member: HeatMember) -> object:
     """Members with equal keys have equal rows."""
     track = member.track
     if track is None:
@@ -79,7 +79,7 @@ def _row_key(member: Member) -> object:
     return member.beyond, track.blocks, *frontier
 
 
-def _row(member: Member, columns: range, tables: Tables, odd: dict[int, Ints]) -> Bytes:
+def _row(member: HeatMember, columns: range, tables: Tables, odd: dict[int, Ints]) -> Bytes:
     row = np.full(len(columns), member.beyond, np.uint8)
     track = member.track
     if track is None:

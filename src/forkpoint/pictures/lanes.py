@@ -30,7 +30,7 @@ _GAPS = {
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The group or channel of the divergence. Neither: logs alone tell of it."""
+    """The group or channel of the divergence. Neither: it is known from logs alone."""
 
     divergence: Divergence
     timeline: Timeline

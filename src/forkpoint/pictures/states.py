@@ -29,7 +29,7 @@ def find_states(incident: Incident, verdict: Verdict) -> Bytes:
 
 
 def _outside(incident: Incident) -> dict[int, RankState]:
-    """Ranks of which the divergence does not tell: by what of them is pending, or by their own logs."""
+    """Ranks outside the divergence: by what is pending, or by their own logs."""
     timeline = incident.timeline
     states = {
         rank: RankState.WAITING if stands else RankState.AGREED

@@ -105,10 +105,10 @@ def _judge(
     if open_question := _no_fault_of_one_device(ranks, row):
         return Kind.UNDECIDED, open_question
     if widespread:
-        return Kind.UNDECIDED, f"{len(rows)} tensors differ with counters alike: what began it is not visible any more"
+        return Kind.UNDECIDED, f"{len(rows)} tensors differ with equal counters: what came first is no longer visible"
     if last_equal < 0 and len(row.pieces[0]) < _LOCAL:
         return Kind.UNDECIDED, "it has not been equal at any check, and is too small to say more"
-    return Kind.SUSPECTED_HARDWARE, f"{_extent(row)}, counters are alike, and it is no earlier state"
+    return Kind.SUSPECTED_HARDWARE, f"{_extent(row)}, counters are equal, and it is not an earlier state"
 
 
 def _no_fault_of_one_device(ranks: Sequence[int], row: Row) -> str | None:
@@ -118,9 +118,9 @@ def _no_fault_of_one_device(ranks: Sequence[int], row: Row) -> str | None:
     if len(ranks) > 2 and len(odd_ranks(ranks, row.now)) != 1:
         return "more than one rank differs from the others, or there is no majority: not one device's fault"
     if not row.pieces:
-        return "the counters are alike; how far the difference reaches was not looked at"
+        return "the counters are equal; how far the difference reaches was not examined"
     if _is_wide(row):
-        return f"{_extent(row)} with counters alike: its gradient was not reduced alike, or the update was not alike"
+        return f"{_extent(row)} with equal counters: its gradient was not reduced the same way, or the update differed"
     if _stale_ranks(ranks, row):
         return f"{_extent(row)}: one of two ranks was not updated there, or the other was changed there"
     return None

@@ -139,7 +139,7 @@ def _follows_its_own_batches(model: nn.Module, name: str) -> bool:
 def _refuse_flat_parameters(model: nn.Module) -> None:
     if any(_is_a(module, _FLAT_SHARDS) for module in model.modules()):
         raise NotDerivable(
-            "FullyShardedDataParallel (FSDP1) keeps flat shards whose replicas cannot be told from outside; "
+            "FullyShardedDataParallel (FSDP1) keeps flat shards whose replicas cannot be derived from outside; "
             "give replicas.watch(tensors=..., group=...) what must be equal, or use fully_shard"
         )
 

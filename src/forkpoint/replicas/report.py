@@ -46,7 +46,7 @@ class Mismatch:
 
     def __str__(self) -> str:
         name = f"{self.what} {self.tensor}" if self.tensor else str(self.what)
-        who = name_ranks(self.odd) if self.odd else f"nobody can be singled out of {name_ranks(self.ranks)}"
+        who = name_ranks(self.odd) if self.odd else f"no rank of {name_ranks(self.ranks)} can be singled out"
         return f"{name}: {who}, {self.kind}: {self.why}"
 
 

@@ -1,4 +1,4 @@
-"""Compares replicas while a job trains: now and then, cheaply, without a word while all is well."""
+"""Compares replicas while a job trains: every few steps, cheaply, silent while all is well."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ class Watch:
         return self._report(found, compared, self._step + 1) if found else None
 
     def close(self) -> None:
-        """Say what is unsaid, and leave the optimizers alone."""
+        """Flush the journal; remove the optimizer hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -1,4 +1,4 @@
-"""The one door through which strings from input reach a terminal."""
+"""Strings from input, made safe to show: the one door to a terminal, and JSON that is pure ASCII."""
 
 
 def escape(text: str) -> str:
@@ -10,3 +10,15 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def ascii_json(value: object, indent: int | None = None) -> str:
+    """Printable ASCII only: json escapes everything else but DEL."""
+    import json  # noqa: PLC0415 - commands that print text do not pay for it
+
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+
+
+def valid_text(text: str) -> str:
+    r"""Lone surrogates (undecodable bytes of a file name) as text `\udcff`: strict parsers refuse them raw."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,28 +1,31 @@
 """Verdict -> JSON, schema `forkpoint.verdict/1` (`verdict.schema.json` beside this file)."""
 
-import json
 import re
+from typing import cast
+
+import msgspec
 
 from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.op import Stack
-from forkpoint.model.verdict import Coverage, Evidence, Finding, Fix, Moment, Probe, Site, Verdict
+from forkpoint.model.verdict import Evidence, Finding, Moment, Verdict
+from forkpoint.report.escape import ascii_json, valid_text
 
 SCHEMA = "forkpoint.verdict/1"
 
 _MAX_FRAMES = 30
 _NUMBER_LIST = re.compile(r"\[\s+(-?\d+(?:,\s+-?\d+)*)\s+\]")
 
-Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+Json = str | int | float | bool | None | list["Json"] | tuple["Json", ...] | dict[str, "Json"]
 
 
 def render_json(verdict: Verdict) -> str:
     """One ASCII document without a final newline. Strings from input are data: nothing in it can act on a terminal."""
-    document = json.dumps(_valid_text(_verdict(verdict)), indent=2)
-    # json leaves DEL as it is; and a thousand ranks on a thousand lines help nobody.
-    return _NUMBER_LIST.sub(_on_one_line, document.replace("\x7f", "\\u007f"))
+    # A thousand ranks on a thousand lines help nobody.
+    return _NUMBER_LIST.sub(_on_one_line, ascii_json(_valid(verdict_document(verdict)), indent=2))
 
 
-def _verdict(verdict: Verdict) -> Json:
+def verdict_document(verdict: Verdict) -> dict[str, Json]:
+    """Sites, coverage, evidence, probes and fixes are written as they are: their fields are part of the schema."""
     ids = {evidence: f"E{number}" for number, evidence in enumerate(verdict.evidence, start=1)}
     return {
         "schema": SCHEMA,
@@ -30,26 +33,26 @@ def _verdict(verdict: Verdict) -> Json:
         "cause": verdict.cause,
         "confidence": verdict.confidence,
         "action": verdict.action,
-        "suspects": list(verdict.suspects),
+        "suspects": verdict.suspects,
         "summary": verdict.summary,
         "divergence": None if verdict.divergence is None else _divergence(verdict.divergence),
-        "sites": [_site(site) for site in verdict.sites],
-        "coverage": _coverage(verdict.coverage),
+        "sites": _as_is(verdict.sites),
+        "coverage": _as_is(verdict.coverage),
         "findings": [_finding(finding, ids) for finding in verdict.findings],
-        "evidence": [_evidence(evidence, number) for evidence, number in ids.items()],
+        "evidence": [{"id": number, **_as_is(evidence)} for evidence, number in ids.items()],
         "timeline": [_moment(moment) for moment in verdict.moments],
-        "probes": [_probe(probe) for probe in verdict.probes],
-        "fixes": [_fix(fix) for fix in verdict.fixes],
-        "next": list(verdict.next),
+        "probes": _as_is(verdict.probes),
+        "fixes": _as_is(verdict.fixes),
+        "next": verdict.next,
     }
 
 
 def _divergence(divergence: Divergence) -> Json:
     group = divergence.group
     return {
-        "group": {"name": group.name, "desc": group.desc, "ranks": list(group.ranks)},
+        "group": {"name": group.name, "desc": group.desc, "ranks": group.ranks},
         "kind": divergence.kind,
-        "channel": None if divergence.channel is None else list(divergence.channel),
+        "channel": divergence.channel,
         "seq": divergence.seq,
         "first_visible_seq": divergence.first_visible_seq,
         "hang_seq": divergence.hang_seq,
@@ -59,11 +62,11 @@ def _divergence(divergence: Divergence) -> Json:
 
 def _cohort(cohort: Cohort) -> Json:
     return {
-        "ranks": list(cohort.ranks),
+        "ranks": cohort.ranks,
         "role": cohort.role,
         "op": cohort.op,
-        "sizes": [list(size) for size in cohort.sizes],
-        "dtypes": list(cohort.dtypes),
+        "sizes": cohort.sizes,
+        "dtypes": cohort.dtypes,
         "state": cohort.state,
         "where": cohort.where,
         "stack": None if cohort.stack is None else _stack(cohort.stack),
@@ -74,81 +77,34 @@ def _stack(stack: Stack) -> list[Json]:
     return [f"{frame.filename}:{frame.line} {frame.name}" for frame in stack[:_MAX_FRAMES]]
 
 
-def _site(site: Site) -> Json:
-    return {
-        "file": site.file,
-        "line": site.line,
-        "function": site.function,
-        "condition": site.condition,
-        "why": site.why,
-        "cohort": site.cohort,
-    }
-
-
-def _coverage(coverage: Coverage) -> Json:
-    return {
-        "ranks": coverage.ranks,
-        "dumps": coverage.dumps,
-        "logs": coverage.logs,
-        "stacks": coverage.stacks,
-        "notes": list(coverage.notes),
-        "set_aside": [{"file": one.file, "rank": one.rank, "why": one.why} for one in coverage.set_aside],
-    }
-
-
 def _finding(finding: Finding, ids: dict[Evidence, str]) -> Json:
     return {
         "detector": finding.detector,
         "cause": finding.cause,
-        "suspects": list(finding.suspects),
+        "suspects": finding.suspects,
         "confidence": finding.confidence,
         "evidence": [ids[evidence] for evidence in finding.evidence],
     }
 
 
-def _evidence(evidence: Evidence, number: str) -> Json:
-    return {
-        "id": number,
-        "file": evidence.file,
-        "rank": evidence.rank,
-        "where": evidence.where,
-        "says": evidence.says,
-    }
-
-
 def _moment(moment: Moment) -> Json:
-    return {
-        "when": moment.when,
-        "until": moment.until,
-        "bound": moment.bound,
-        "utc": moment.utc,
-        "clock": moment.clock,
-        "source": moment.source,
-        "kind": moment.kind,
-        "ranks": list(moment.ranks),
-        "host": moment.host,
-        "says": moment.says,
-        "file": moment.evidence.file,
-        "where": moment.evidence.where,
-    }
+    document = _as_is(moment)
+    del document["evidence"]
+    return {**document, "file": moment.evidence.file, "where": moment.evidence.where}
 
 
-def _probe(probe: Probe) -> Json:
-    return {"title": probe.title, "where": probe.where, "patch": probe.patch}
+def _as_is(value: object) -> dict[str, Json]:
+    """A value of the model by its own field names."""
+    return cast("dict[str, Json]", msgspec.to_builtins(value))
 
 
-def _fix(fix: Fix) -> Json:
-    return {"title": fix.title, "patch": fix.patch}
-
-
-def _valid_text(value: Json) -> Json:
-    r"""Lone surrogates (undecodable bytes of a file name) as text `\udcff`: strict parsers refuse them raw."""
+def _valid(value: Json) -> Json:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, list):
-        return [_valid_text(item) for item in value]
+        return valid_text(value)
+    if isinstance(value, list | tuple):
+        return [_valid(item) for item in value]
     if isinstance(value, dict):
-        return {key: _valid_text(item) for key, item in value.items()}
+        return {key: _valid(item) for key, item in value.items()}
     return value
 
 

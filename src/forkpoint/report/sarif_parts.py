@@ -4,7 +4,6 @@ Its limits on parts: 1,000 locations in a result, of which it keeps 100; 255 cha
 descriptions.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from forkpoint import __version__
+from forkpoint.report.escape import ascii_json, valid_text
 
 MAX_RELATED = 100
 MAX_NAME = 255
@@ -31,7 +31,7 @@ def render_run(rules: Sequence[Row], results: Sequence[Row], notifications: Sequ
         "results": results,
     }
     document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=1).replace("\x7f", "\\u007f")
+    return ascii_json(document, indent=1)
 
 
 def place(file: str, region: Row | None = None, **more: Any) -> Row:
@@ -51,7 +51,6 @@ def plain(text: str) -> str:
 
 def _uri(file: str) -> str:
     """Relative to the current folder, which should be the repository's; absolute for what lies outside."""
-    # Undecodable bytes of a name as text `\udcff`: strict parsers refuse them raw.
-    name = file.encode("utf-8", "backslashreplace").decode("utf-8")
+    name = valid_text(file)
     path = Path(os.path.relpath(name or "unknown"))
     return Path(name).absolute().as_uri() if ".." in path.parts else quote(path.as_posix())

@@ -24,7 +24,7 @@ _LEFT_TO_EVIDENCE = 3
 """Lines: one piece of evidence, and how many more there are."""
 _FEW_MOMENTS = 3
 _FEW_SOURCES = 2
-"""Fewer moments of fewer sources are no timeline."""
+"""Fewer moments from fewer sources do not make a timeline."""
 _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
 """Of one string: combining characters take no columns, so columns alone do not bound a string."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
+from forkpoint.ingest.live_stacks.clusters import cluster
 from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape, find_shape
 from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, RankStacks
@@ -29,7 +29,7 @@ def check(stacks: tuple[RankStacks, ...], text: str) -> None:
             assert len(thread.stack) <= 2 * MAX_FRAMES
             assert all(frame.name == clean(frame.name) for frame in thread.stack)
             assert find_shape(thread.stack) in Shape
-    odd_ones(cluster(stacks))
+    cluster(stacks)
 
 
 def random_text(chance: random.Random, size: int) -> str:

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks.clusters import cluster, odd_ones
+from forkpoint.ingest.live_stacks.clusters import cluster
 from forkpoint.ingest.live_stacks.read import read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape
 from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
@@ -49,7 +49,6 @@ def test_another_shape_on_the_same_line_parts_ranks() -> None:
     clusters = cluster([*communicating, at(3, 5, Frame("compile_frame", DYNAMO, 9))])
 
     assert [(c.ranks, c.shape) for c in clusters] == [((0, 1, 2), Shape.COLLECTIVE), ((3,), Shape.COMPILE)]
-    assert odd_ones(clusters) == (3,)
 
 
 def test_hosts_may_keep_the_program_in_different_folders() -> None:
@@ -90,7 +89,7 @@ def test_a_rank_that_waits_at_its_end_stands_apart() -> None:
     text = 'Current thread 0x1 (most recent call first):\n  File "/usr/lib/python3.12/threading.py", line 1624 in _shutdown\n'
     (leaving,) = read_live_stacks(text, "x", 3)
 
-    assert odd_ones(cluster([at(0, 5), at(1, 5), at(2, 5), leaving])) == (3,)
+    assert ranks_of(at(0, 5), at(1, 5), at(2, 5), leaving) == [(0, 1, 2), (3,)]
 
 
 def test_of_a_rank_that_was_dumped_twice_the_later_file_counts_in_any_order() -> None:
@@ -98,12 +97,6 @@ def test_of_a_rank_that_was_dumped_twice_the_later_file_counts_in_any_order() ->
 
     assert cluster([early, late]) == cluster([late, early])
     assert cluster([early, late])[0].stack[0].line == 9
-
-
-def test_without_a_strict_majority_no_rank_is_odd() -> None:
-    assert odd_ones(cluster([at(0, 5), at(1, 5), at(2, 9), at(3, 9)])) == ()
-    assert odd_ones(cluster([at(0, 5), at(1, 6), at(2, 7)])) == ()
-    assert odd_ones(()) == ()
 
 
 places = st.lists(st.integers(1, 4), max_size=12)
@@ -120,10 +113,3 @@ def test_clusters_partition_the_ranks_in_any_order_of_input(lines: list[int], ch
     assert sorted(rank for c in clusters for rank in c.ranks) == list(range(len(lines)))
     sizes = [len(c.ranks) for c in clusters]
     assert sizes == sorted(sizes, reverse=True)
-
-
-@given(places)
-def test_the_odd_ones_are_always_a_minority(lines: list[int]) -> None:
-    odd = odd_ones(cluster([at(rank, line) for rank, line in enumerate(lines)]))
-
-    assert not odd or 2 * len(odd) < len(lines)

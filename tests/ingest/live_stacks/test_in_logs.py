@@ -141,8 +141,8 @@ def test_a_stack_without_a_rank_is_told_not_dropped(tmp_path: Path) -> None:
     problems = read([str(tmp_path)]).problems
 
     assert [problem.text.partition(";")[0] for problem in problems] == [
-        "nothing says which rank the stack at line 5 is of",
-        "nothing says which rank the stack at line 4 is of",
+        "the rank of the stack at line 5 is not known",
+        "the rank of the stack at line 4 is not known",
     ]
 
 

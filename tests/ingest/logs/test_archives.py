@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import Budget, Member, open_members, read_log, zstd
+from forkpoint.ingest.logs import ArchiveMember, UnpackBudget, open_members, read_log, zstd
 from forkpoint.model.capture import Problem
 
 LOG = b"[rank3]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
 
 
-def members(data: bytes, name: str, budget: Budget | None = None) -> tuple[dict[str, bytes], list[Problem]]:
+def members(data: bytes, name: str, budget: UnpackBudget | None = None) -> tuple[dict[str, bytes], list[Problem]]:
     contents: dict[str, bytes] = {}
     problems: list[Problem] = []
     for each in open_members(io.BytesIO(data), name, budget):
-        if isinstance(each, Member):
+        if isinstance(each, ArchiveMember):
             contents[each.name] = each.stream.read()
         else:
             problems.append(each)
@@ -67,7 +67,7 @@ def test_what_is_packed_comes_out(name: str, data: bytes, inside: str) -> None:
 
 def test_a_member_is_read_as_a_log() -> None:
     (member,) = open_members(io.BytesIO(gzip.compress(LOG * 5000)), "log.gz")
-    assert isinstance(member, Member)
+    assert isinstance(member, ArchiveMember)
     reading = read_log(member.stream, member.name, None)
 
     assert (reading.lines, reading.speakers) == (5000, {3})
@@ -92,7 +92,7 @@ def test_links_and_devices_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, lambda data: zipped({"x": data})])
 def test_a_bomb_ends_where_the_budget_does(pack) -> None:
-    budget = Budget(total=1 << 22, ratio=10, ratio_from=1 << 20)
+    budget = UnpackBudget(total=1 << 22, ratio=10, ratio_from=1 << 20)
     contents, problems = members(pack(bytes(1 << 24)), "bomb", budget)
 
     assert sum(map(len, contents.values())) <= 1 << 21
@@ -101,14 +101,14 @@ def test_a_bomb_ends_where_the_budget_does(pack) -> None:
 
 def test_the_total_is_bounded_over_all_members() -> None:
     data = zipped({f"{n}": bytes([n]) * (1 << 20) for n in range(8)})
-    contents, problems = members(data, "many.zip", Budget(total=3 << 20, ratio=10_000))
+    contents, problems = members(data, "many.zip", UnpackBudget(total=3 << 20, ratio=10_000))
 
     assert sum(map(len, contents.values())) <= 3 << 20
     assert any("MiB" in problem.text for problem in problems)
 
 
 def test_files_are_counted() -> None:
-    contents, problems = members(zipped({str(n): LOG for n in range(20)}), "many.zip", Budget(members=5))
+    contents, problems = members(zipped({str(n): LOG for n in range(20)}), "many.zip", UnpackBudget(members=5))
 
     assert len(contents) == 5
     assert "more than 5 files" in problems[0].text

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forkpoint.ingest.logs import match_line, patterns, read_log
+from forkpoint.ingest.logs.lines import parse_line, split_glued
 from forkpoint.ingest.logs.patterns import anchors, scan_literals
-from forkpoint.ingest.logs.prefixes import parse_line, split_glued
-from forkpoint.ingest.logs.scan import SHORTEST_LITERAL
+from forkpoint.ingest.logs.search import SHORTEST_LITERAL
 from ingest.logs.sample_lines import SAMPLES
 
 LONG = 100_000

@@ -3,7 +3,7 @@
 import pytest
 
 from forkpoint.ingest.logs import Speaker, read_log
-from forkpoint.ingest.logs.prefixes import parse_line, split_glued
+from forkpoint.ingest.logs.lines import parse_line, split_glued
 
 SAYS = "ValueError: no"
 

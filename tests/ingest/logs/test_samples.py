@@ -3,7 +3,7 @@
 import pytest
 
 from forkpoint.ingest.logs import match_line, read_log
-from forkpoint.ingest.logs.prefixes import parse_line
+from forkpoint.ingest.logs.lines import parse_line
 from ingest.logs.sample_lines import SAMPLES, Sample
 
 PREFIXES = {

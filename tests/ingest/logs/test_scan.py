@@ -4,7 +4,7 @@ import random
 
 from forkpoint.ingest.live_stacks.in_logs import MARKS
 from forkpoint.ingest.logs.patterns import scan_literals
-from forkpoint.ingest.logs.scan import LineFinder, _tables, is_hit
+from forkpoint.ingest.logs.search import LineFinder, _tables, is_hit
 
 WANTED = (*scan_literals(), *MARKS)
 

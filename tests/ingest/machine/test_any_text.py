@@ -87,7 +87,7 @@ def test_ten_megabytes_of_random_or_mutated_text_say_nothing_that_is_not_there(m
         check_events(events, text)
         group_bursts(events)
         check_reports(read_ras(text, "x"), text)
-        assert {place.rank for place in read_places(text.split("\n"), "x", 5, world=8)} <= {5}
+        assert {place.rank for place in read_places(text.split("\n"), "x", 5)} <= {5}
 
 
 def test_random_text_alone_says_nothing() -> None:

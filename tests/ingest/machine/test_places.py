@@ -29,18 +29,7 @@ def test_a_recorded_rank_is_placed_by_whose_file_it_is(rank) -> None:
 
 def test_the_rank_in_a_communicator_is_not_the_global_rank() -> None:
     assert read_places([init(3, 8)], "log", None) == ()
-    assert read_places([init(3, 8)], "log", None, world=64) == ()
-    assert seen(read_places([init(3, 8)], "log", 19, world=64)) == [(19, "node-1", 1, "0000:3b:00.0")]
-
-
-def test_a_communicator_of_the_whole_world_has_global_ranks() -> None:
-    lines = [init(5, 8, pid=10, bus="1a000"), init(1, 2, pid=10, bus="1a000"), init(6, 8, pid=11, bus="3b000")]
-
-    assert [place.rank for place in read_places(lines, "log", None, world=8)] == [5, 6]
-
-
-def test_a_communicator_larger_than_the_world_proves_that_the_world_is_not_known() -> None:
-    assert read_places([init(5, 8), init(5, 16)], "log", None, world=8) == ()
+    assert seen(read_places([init(3, 8)], "log", 19)) == [(19, "node-1", 1, "0000:3b:00.0")]
 
 
 def test_the_prefix_of_a_line_says_who_speaks() -> None:
@@ -52,11 +41,9 @@ def test_the_prefix_of_a_line_says_who_speaks() -> None:
 @pytest.mark.parametrize("prefix", ["3: ", "[default3]:", "(Worker pid=9, ip=10.0.0.1) ", "[3] ", "[Rank 3] "])
 def test_a_launchers_prefix_is_no_global_rank(prefix) -> None:
     assert read_places([prefix + init(3, 8)], "log", None) == ()
-    assert seen(read_places([prefix + init(3, 8)], "log", None, world=8)) == [(3, "node-1", 1, "0000:3b:00.0")]
 
 
 def test_a_contradiction_places_nobody() -> None:
-    assert read_places([f"[rank4]: {init(3, 8)}"], "log", None, world=8) == ()
     assert read_places([f"[rank0]: {init(0, 8)}", f"[rank0]: {init(0, 8, host='node-2')}"], "log", None) == ()
     assert read_places([init(0, 2), init(1, 2, pid=11, bus="5d000")], "rank_3.log", 3) == ()
 

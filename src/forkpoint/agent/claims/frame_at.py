@@ -17,7 +17,7 @@ from forkpoint.agent.claim import Check, Claim, Status
 from forkpoint.agent.claims.decisions import find_module
 from forkpoint.agent.claims.wording import is_plain, named, number
 from forkpoint.agent.tools.answers import fact
-from forkpoint.agent.tools.frames import tell_frame
+from forkpoint.agent.tools.stacks import tell_frame
 from forkpoint.model.frames import bare_name
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.trace import Track

@@ -13,10 +13,16 @@ from typing import Literal
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check, Claim, Status
-from forkpoint.agent.claims.groups import find_group
-from forkpoint.agent.claims.op_words import plain_op, same_op
-from forkpoint.agent.claims.slots import Held, channels_of, held_at, messages_at
-from forkpoint.agent.claims.tally import tally
+from forkpoint.agent.claims.slots import (
+    Held,
+    channels_of,
+    claimed_group,
+    held_at,
+    messages_at,
+    plain_op,
+    same_op,
+    tally,
+)
 from forkpoint.agent.claims.wording import named, number, told_ranks
 from forkpoint.model.op_names import split_name
 
@@ -39,7 +45,7 @@ class Issued(Claim):
         return f"{told_ranks(self.ranks)} issued {named(self.op)} at seq {number(self.seq)} of {named(self.group)}"
 
     def check(self, case: Case) -> Check:
-        group = find_group(self.group, self.ranks, case)
+        group = claimed_group(self.group, self.ranks, case)
         if isinstance(group, Check):
             return group
         op = plain_op(self.op)

@@ -13,9 +13,7 @@ from typing import Literal
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Check, Claim
-from forkpoint.agent.claims.groups import find_group
-from forkpoint.agent.claims.slots import channels_of, missing_at
-from forkpoint.agent.claims.tally import tally
+from forkpoint.agent.claims.slots import channels_of, claimed_group, missing_at, tally
 from forkpoint.agent.claims.wording import named, number, told_ranks
 
 
@@ -33,7 +31,7 @@ class Missing(Claim):
         return f"{told_ranks(self.ranks)} {have} not come to seq {number(self.seq)} of {named(self.group)}"
 
     def check(self, case: Case) -> Check:
-        group = find_group(self.group, self.ranks, case)
+        group = claimed_group(self.group, self.ranks, case)
         if isinstance(group, Check):
             return group
         gaps = frozenset(group.gap(rank, self.seq) for rank in group.group.ranks)

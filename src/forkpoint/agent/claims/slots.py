@@ -1,18 +1,95 @@
-"""What one rank holds at one position of a group's order: the question behind `issued` and `missing`."""
+"""The group that a claim means, operations as people write them, and what one rank holds at one position of a group's order:
+the questions behind `issued` and `missing`.
+"""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Status
-from forkpoint.agent.claims.groups import shown
-from forkpoint.agent.claims.wording import number
+from forkpoint.agent.claim import Check, Status
+from forkpoint.agent.claims.wording import is_plain, named, number, told_ranks
 from forkpoint.agent.fact import Fact
 from forkpoint.agent.tools.answers import fact
-from forkpoint.agent.tools.calls import tell_slot
+from forkpoint.agent.tools.groups import matching_groups, name_group
+from forkpoint.agent.tools.recorded import tell_slot
 from forkpoint.align.slots import token_at
+from forkpoint.model.op_names import split_name
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline
 from forkpoint.model.trace import Track
+from forkpoint.model.world import ProcessGroup
+
+_LISTED = 8
+
+
+def claimed_group(name: str, ranks: list[int], case: Case) -> GroupTimeline | Check:
+    """By name or description. Groups that share one are told apart by who is in them."""
+    if not ranks or not all(is_plain(rank) for rank in ranks):
+        return Check.unverifiable(f"{told_ranks(ranks)}: name the ranks that are meant")
+    meant = matching_groups(case, name)
+    if not meant:
+        return Check.unverifiable(f"no dump has a group {named(name)}; {_listed(case.incident.timeline.groups, case)}")
+    holding = [g for g in meant if set(ranks) <= {*g.group.ranks, *g.maybe}]
+    if len(holding) == 1:
+        return holding[0]
+    if holding:
+        return Check.unverifiable(f"{len(holding)} groups are called {named(name)}; {_listed(holding, case)}")
+    strangers = set(ranks) - {r for g in meant for r in (*g.group.ranks, *g.maybe)}
+    if strangers:
+        are = "is" if len(strangers) == 1 else "are"
+        why = f"{told_ranks([*strangers])} {are} not of {named(name)}; {_listed(meant, case)}"
+        return Check(Status.CONTRADICTED, why)
+    return Check.unverifiable(f"no one group {named(name)} has all of these ranks; {_listed(meant, case)}")
+
+
+def shown(group: ProcessGroup, case: Case) -> str:
+    """As tools name it."""
+    return case.clean(name_group(group, case.incident.timeline))
+
+
+def _listed(groups: Sequence[GroupTimeline], case: Case) -> str:
+    if not groups:
+        return "no dump was read"
+    told = [f"{shown(g.group, case)} of {told_ranks(g.group.ranks)}" for g in groups[:_LISTED]]
+    more = f" and {len(groups) - _LISTED} more" if len(groups) > _LISTED else ""
+    return f"there {'is' if len(groups) == 1 else 'are'} {', '.join(told)}{more}"
+
+
+_LONGEST: Final = 60
+_SAME: Final = {
+    "allgatherintotensor": "allgatherbase",
+    "allgathersingle": "allgatherbase",
+    "reducescattertensor": "reducescatterbase",
+    "reducescattersingle": "reducescatterbase",
+    "alltoallsingle": "alltoall",
+    "alltoallbase": "alltoall",
+    "alltoallv": "alltoall",
+    "allreducebarrier": "barrier",
+    "isend": "send",
+    "irecv": "recv",
+    "broadcastoop": "broadcast",
+    "gathersingle": "gather",
+}
+"""What a program calls, and how a recorder names that call."""
+
+
+def same_op(one: str, two: str) -> bool:
+    """`all_reduce`, `allreduce`, `ALLREDUCE` and `nccl:all_reduce` are one operation."""
+    return plain_op(one) != "" and plain_op(one) == plain_op(two)
+
+
+def plain_op(name: str) -> str:
+    """One spelling for all; empty for what names no operation."""
+    if len(name) > _LONGEST:
+        return ""
+    _, op, _ = split_name(name.strip())
+    plain = op.rpartition(".")[2].lower()
+    if not re.fullmatch(r"[a-z0-9_]+", plain):
+        return ""
+    plain = plain.replace("_", "")
+    return _SAME.get(plain, plain)
+
 
 _GAPS = {
     Gap.EVICTED: "rank {rank}'s ring buffer no longer holds seq {seq}",
@@ -103,7 +180,7 @@ def _unheld(rank: int, tracks: list[Track], seq: int, op: str, case: Case) -> He
 
 
 def _missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
-    """Contradicted: nobody is missed on this channel at this message."""
+    """Contradicted: no end of this channel is missing at this message."""
     timeline = case.incident.timeline
     mine = channel.end(rank)
     theirs = channel.received if rank == channel.source else channel.sent
@@ -120,7 +197,7 @@ def _missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
 
 
 def _turned(held: Held) -> Held:
-    """Being there and not being there."""
+    """Supported becomes contradicted and vice versa."""
     turned = {Status.SUPPORTED: Status.CONTRADICTED, Status.CONTRADICTED: Status.SUPPORTED}
     return Held(turned.get(held.status, held.status), held.why, held.ops, held.fact)
 
@@ -145,3 +222,17 @@ def _last(track: Track | None, case: Case) -> str:
     if track is None:
         return "holds nothing of it"
     return f"its last is seq {track.last_seq}, {case.clean(track.last.signatures[0].op)}"
+
+
+_MOST_FACTS = 4
+
+
+def tally(by_rank: Mapping[int, tuple[tuple[Status, str], Fact | None]]) -> Check:
+    for status in (Status.CONTRADICTED, Status.UNVERIFIABLE, Status.SUPPORTED):
+        ranks = sorted(rank for rank, ((found, _), _) in by_rank.items() if found is status)
+        if ranks:
+            (_, why), _ = by_rank[ranks[0]]
+            more = f" ({len(ranks)} of {len(by_rank)} ranks likewise)" if len(ranks) > 1 else ""
+            facts = [fact for rank in ranks if (fact := by_rank[rank][1])]
+            return Check(status, f"{why}{more}", tuple(facts[:_MOST_FACTS]))
+    return Check.unverifiable("no rank is named")

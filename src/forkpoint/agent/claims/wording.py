@@ -17,14 +17,14 @@ def named(text: str, longest: int = _LONGEST) -> str:
 
 
 def number(value: int) -> str:
-    return str(value) if is_plain(value) else "(a number that nothing here has)"
+    return str(value) if is_plain(value) else "(an invalid number)"
 
 
 def told_ranks(ranks: Sequence[int]) -> str:
     plain = {rank for rank in ranks if is_plain(rank)}
     if not plain:
-        return "no rank that there can be"
-    return name_ranks(plain) if len(plain) == len(set(ranks)) else f"{name_ranks(plain)} and others that cannot be"
+        return "no valid rank"
+    return name_ranks(plain) if len(plain) == len(set(ranks)) else f"{name_ranks(plain)} and invalid ones"
 
 
 def is_plain(value: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a model is worth: recorded cases whose truth is known, and what it says of each, beside what the engine says alone.
+"""How good a model is: recorded cases whose truth is known, and what it says of each, beside what the engine says alone.
 
     read_known -> KnownCase --evaluate(model)--> Run --total--> Totals --tables-->
 

@@ -11,8 +11,8 @@ from forkpoint.model.verdict import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Lines of source of which any will do."""
+class TrueLines:
+    """Lines of source, any of which is right."""
 
     file: str
     first: int
@@ -29,8 +29,8 @@ class Truth:
     seqs: tuple[int, ...]
     """Empty: the evidence cannot show it."""
     suspects: tuple[tuple[int, ...], ...]
-    """An empty answer means that naming nobody is right."""
-    places: tuple[Place, ...]
+    """An empty answer means that no rank should be named."""
+    places: tuple[TrueLines, ...]
     """Empty: no line of the source is at fault."""
 
 
@@ -85,7 +85,7 @@ def _truth(told: dict[str, Any]) -> Truth:
     )
 
 
-def _places(sites: Sequence[dict[str, Any]]) -> Iterator[Place]:
+def _places(sites: Sequence[dict[str, Any]]) -> Iterator[TrueLines]:
     for site in sites:
         first, last = site["lines"]
-        yield Place(site["file"], first, last)
+        yield TrueLines(site["file"], first, last)

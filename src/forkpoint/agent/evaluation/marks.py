@@ -10,7 +10,7 @@ from forkpoint.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CaseAnswer:
     groups: frozenset[str]
     """Names and descriptions of the group that is meant."""
     seq: int | None
@@ -30,9 +30,9 @@ class Marks:
     """The line is right. None: the truth names no line."""
 
 
-def answer_of_engine(verdict: Verdict) -> Answer:
+def answer_of_engine(verdict: Verdict) -> CaseAnswer:
     fork, site = verdict.divergence, next(iter(verdict.sites), None)
-    return Answer(
+    return CaseAnswer(
         groups=frozenset({fork.group.name, fork.group.desc}) if fork else frozenset(),
         seq=fork.seq if fork else None,
         suspects=verdict.suspects,
@@ -40,11 +40,11 @@ def answer_of_engine(verdict: Verdict) -> Answer:
     )
 
 
-def answer_of_model(case: Case, told: Hypothesis) -> Answer:
+def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
     named = told.earliest_group or ""
     meant = [group.group for group in matching_groups(case, named)]
     file, line = told.site_file, told.site_line
-    return Answer(
+    return CaseAnswer(
         groups=frozenset({named, *(name for group in meant for name in (group.name, group.desc))}),
         seq=told.earliest_seq,
         suspects=tuple(sorted(set(told.suspects))),
@@ -56,10 +56,10 @@ def says_nothing(told: Hypothesis) -> bool:
     return not told.claims and not told.suspects and told.earliest_seq is None and told.site_line is None
 
 
-def mark(truth: Truth, answer: Answer | None) -> Marks:
+def mark(truth: Truth, answer: CaseAnswer | None) -> Marks:
     """None: no answer was given, which is never a right one."""
     if answer is None:
-        wrong = Answer(frozenset(), None, (), None)
+        wrong = CaseAnswer(frozenset(), None, (), None)
         return replace(mark(truth, wrong), suspects=False, precision=0.0)
     return Marks(
         earliest=_is_earliest(truth, answer) if truth.seqs else None,
@@ -69,7 +69,7 @@ def mark(truth: Truth, answer: Answer | None) -> Marks:
     )
 
 
-def _is_earliest(truth: Truth, answer: Answer) -> bool:
+def _is_earliest(truth: Truth, answer: CaseAnswer) -> bool:
     return answer.seq in truth.seqs and (truth.group is None or truth.group in answer.groups)
 
 
@@ -79,7 +79,7 @@ def _precision(true: tuple[int, ...], named: tuple[int, ...]) -> float:
     return len(true) / len(named) if set(true) <= set(named) else 0.0
 
 
-def _is_site(truth: Truth, answer: Answer) -> bool:
+def _is_site(truth: Truth, answer: CaseAnswer) -> bool:
     if answer.site is None:
         return False
     file, line = answer.site

@@ -1,4 +1,4 @@
-"""A case without its name: who is examined must not read which case it is, neither in a path of ours nor in one of the job.
+"""A case without its name: the model under test must not see which case it is, neither in our paths nor in those of the job.
 
 Recorded jobs ran, and left their dumps, in folders that bear the name of what was broken, and logs and stacks say so.
 """
@@ -15,7 +15,7 @@ from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.evaluation.known import KnownCase
 from forkpoint.agent.similar import recorded
 from forkpoint.agent.tool import Tool
-from forkpoint.agent.tools import similar
+from forkpoint.agent.tools.knowledge import similar_tool
 
 _JOB = "job"
 _INSTALLED = (b"site-packages", b"/lib/python")
@@ -33,9 +33,9 @@ def open_neutral(known: KnownCase) -> Generator[Case]:
 
 
 def similar_without(known: KnownCase) -> Tool:
-    """The tool that tells of recorded cases, except of this one and of runs of the same fault, whoever recorded them."""
+    """The `similar` tool without this case and without other runs of the same fault."""
     runs = {told.number for told in recorded() if known.fault and told.fault == known.fault}
-    return similar.tool(without={known.name, *runs})
+    return similar_tool(without={known.name, *runs})
 
 
 def _folders_of_job(evidence: Path, source: Path) -> set[str]:

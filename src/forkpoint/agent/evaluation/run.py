@@ -23,7 +23,7 @@ from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 
 PATIENCE = 3
-"""Runs in a row without one reply, after which nobody is taken to be there."""
+"""Runs in a row without a reply before giving up."""
 
 
 class Unanswered(ForkpointError):
@@ -64,7 +64,7 @@ class Run:
     model: Marks
     claims: Claims
     abstained: bool
-    """It handed in nothing that can be read, or nothing at all where there is something to say."""
+    """It handed in nothing readable, or nothing at all although the case has a fault."""
     ended: str | None
     """Why it stopped before its end."""
     refused: tuple[str, ...]
@@ -76,7 +76,7 @@ class Run:
     engine_seconds: float
     """Of reading and judging."""
     verdict_intact: bool
-    """To the byte what `diagnose` says where no model is asked."""
+    """The verdict is byte for byte what `diagnose` gives without a model."""
 
 
 def evaluate(cases: Sequence[KnownCase], plan: Plan) -> Iterator[Run]:
@@ -88,7 +88,7 @@ def evaluate(cases: Sequence[KnownCase], plan: Plan) -> Iterator[Run]:
             yield run
             silent = silent + 1 if run.ended is not None and not run.requests else 0
             if silent >= PATIENCE:
-                raise Unanswered(f"no reply in {silent} runs one after the other; the last: {run.ended}")
+                raise Unanswered(f"no reply in {silent} runs in a row; the last: {run.ended}")
 
 
 def _examine(known: KnownCase, number: int, plan: Plan) -> Run:

@@ -38,7 +38,7 @@ def _run(run: Run) -> dict[str, object]:
 def tell_run(run: Run) -> str:
     """One line while the next one runs."""
     claims = run.claims
-    borne_out = f"{claims.supported} of {claims.handed_in} claims borne out" if claims.handed_in else "no claims"
+    borne_out = f"{claims.supported} of {claims.handed_in} claims supported" if claims.handed_in else "no claims"
     ended = f"; ended early: {escape(run.ended)}" if run.ended is not None else ""
     return f"{borne_out}, {run.requests} requests, {run.seconds:.0f} s{ended}"
 
@@ -48,7 +48,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("case", "fork point", "engine", "suspects", "engine", "site", "engine"):
         table.add_column(column)
-    for column in ("claims", "borne out", "contradicted", "unverifiable", "requests", "tokens", "s"):
+    for column in ("claims", "supported", "contradicted", "unverifiable", "requests", "tokens", "s"):
         table.add_column(column, justify="right")
     for run in runs:
         table.add_row(*_row(run))
@@ -94,7 +94,7 @@ def tell_totals(totals: Totals) -> str:
     checked = f"{totals.contradicted} contradicted, {totals.unverifiable} unverifiable"
     tokens = f"{totals.input_tokens:,} tokens in, {totals.output_tokens:,} out{cost}"
     lines = (
-        f"claims: {totals.claims} handed in, {totals.supported} borne out{grounded}, {checked}",
+        f"claims: {totals.claims} handed in, {totals.supported} supported{grounded}, {checked}",
         f"not checked, as they cite what was never shown: {totals.turned_away}",
         f"runs: {totals.runs}, of which {totals.abstained} abstained and {totals.ended_early} ended early",
         f"verdict to the byte as without a model: {totals.verdicts_intact} of {totals.runs}",

@@ -1,4 +1,4 @@
-"""Runs -> what they come to."""
+"""Runs -> totals."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

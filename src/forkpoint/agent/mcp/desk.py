@@ -1,12 +1,14 @@
-"""The case that lies open, and what of it was shown.
+"""The case that is open, what of it was shown, and which paths a peer may have opened.
 
 Reading goes on in a thread of its own and outlives the request that began it: clients give up after a minute or less, and
-a large case takes longer. Who asks meanwhile is told how far it is.
+a large case takes longer. Who asks meanwhile is told how far it is. Paths must lie, with all that would be read below them,
+inside one folder.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Thread
 
 from anyio.to_thread import run_sync
@@ -14,6 +16,9 @@ from anyio.to_thread import run_sync
 from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.fact import Ledger
 from forkpoint.agent.tool import Refused
+from forkpoint.ingest.files import find_files
+from forkpoint.report.escape import escape
+from forkpoint.source.program import find_files as find_source
 
 PATIENCE_S = 40
 """Shorter than what clients wait for an answer."""
@@ -48,7 +53,7 @@ class _Reading:
 
 
 class Desk:
-    """One case at a time. Whoever asks this server shares its facts and ids: the protocol has no sessions any more."""
+    """One case at a time. All clients of this server share its facts and ids: the protocol has no sessions."""
 
     def __init__(self, patience_s: int = PATIENCE_S) -> None:
         self._reading: _Reading | None = None
@@ -74,3 +79,52 @@ class Desk:
         if reading.opened.done():
             return reading.opened.result()
         raise Refused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")
+
+
+_MAX_PATHS = 100
+
+
+def confine(paths: Sequence[str], root: Path) -> tuple[str, ...]:
+    """Evidence: the paths, resolved. Links that lead out are refused, also those of single files in a folder."""
+    allowed = tuple(_inside(path, root) for path in _few(paths))
+    _refuse_links_out(find_files(allowed), root)
+    return allowed
+
+
+def confine_source(paths: Sequence[str], root: Path) -> tuple[str, ...]:
+    """Source: likewise, by the files that the reader of source would take."""
+    allowed = tuple(_inside(path, root) for path in _few(paths))
+    for path in allowed:
+        _refuse_links_out(find_source(path), root)
+    return allowed
+
+
+def _few(paths: Sequence[str]) -> Sequence[str]:
+    if len(paths) > _MAX_PATHS:
+        raise Refused(f"{len(paths)} paths are too many: name their folder")
+    return paths
+
+
+def _inside(path: str, root: Path) -> str:
+    try:
+        found = (root / path).resolve(strict=True)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        raise Refused(f"{_shown(path)}: no such file or directory under the root of this server") from error
+    if not found.is_relative_to(root):
+        raise Refused(f"{_shown(path)} lies outside the root of this server; whoever started it chose --root")
+    if not (found.is_dir() or found.is_file()):
+        raise Refused(f"{_shown(path)} is neither a file nor a folder")
+    here = Path.cwd()
+    return str(found.relative_to(here) if found.is_relative_to(here) else found)  # evidence is named by it
+
+
+def _refuse_links_out(files: Iterable[str], root: Path) -> None:
+    for file in files:
+        if not Path(file).resolve().is_relative_to(root):
+            raise Refused(
+                f"{_shown(Path(file).name)} is a link that leads out of the root of this server; take it away"
+            )
+
+
+def _shown(path: str) -> str:
+    return escape(path[:200])

@@ -1,33 +1,57 @@
-"""Questions, resources and a prompt as an MCP server, whatever carries it.
+"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it.
 
 Built on the SDK's low-level server: schemas and errors are ours, word by word. No exception's text reaches the peer unless
 it was written for one.
 """
 
 import json
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import mcp_types as wire
 from anyio import fail_after
 from anyio.to_thread import run_sync
 from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from forkpoint import __version__
-from forkpoint.agent.mcp.answers import Answer
-from forkpoint.agent.mcp.confine import confine, confine_source
-from forkpoint.agent.mcp.desk import Desk, Opened
-from forkpoint.agent.mcp.log import LOG
-from forkpoint.agent.mcp.questions import OpenCase, Question, questions
-from forkpoint.agent.mcp.resources import RESOURCES, TEMPLATES, read_resource
-from forkpoint.agent.mcp.workflow_in_words import INSTRUCTIONS, INVESTIGATE
+from forkpoint.agent.mcp.answers import McpAnswer
+from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
+from forkpoint.agent.mcp.questions import (
+    INSTRUCTIONS,
+    INVESTIGATE,
+    RESOURCES,
+    TEMPLATES,
+    OpenCase,
+    Question,
+    questions,
+    read_resource,
+)
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.wire import Wire
 from forkpoint.errors import ForkpointError
 from forkpoint.report.escape import escape
+
+LOG = logging.getLogger("forkpoint.mcp")
+
+
+class _Escaped(logging.Formatter):
+    """Peers choose host names and tool names, evidence chooses messages: none of them acts on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(f"forkpoint mcp: {escape(line)}" for line in super().format(record).splitlines())
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Escaped("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
 
 _ANSWER_S = 60
 _MAX_MISTAKES = 3
@@ -80,12 +104,12 @@ class _Handlers:
             return _turned_away(escape(str(error)))
         except TimeoutError:
             return _turned_away(f"no answer after {_ANSWER_S} s; ask for less")
-        except Exception:  # noqa: BLE001 the peer gets one line of ours, standard error the rest
+        except Exception:
             LOG.exception("tool %s failed", params.name)
             return _turned_away(_BUG)
         return wire.CallToolResult(content=[wire.TextContent(text=answer.text)], structured_content=answer.data)
 
-    async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> Answer:
+    async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> McpAnswer:
         question = self._questions.get(params.name)
         if question is None:
             raise Refused(f"there is no such tool; there are {', '.join(self._questions)}")
@@ -123,7 +147,7 @@ class _Handlers:
                 contents = await run_sync(read_resource, opened, params.uri, abandon_on_cancel=True)
         except (Refused, ForkpointError) as error:
             raise MCPError(wire.INVALID_PARAMS, escape(str(error))) from None
-        except Exception:  # noqa: BLE001 likewise
+        except Exception:
             LOG.exception("a resource could not be read")
             raise MCPError(wire.INTERNAL_ERROR, _BUG) from None
         return wire.ReadResourceResult(contents=[contents])
@@ -160,3 +184,12 @@ def _parsed(question: Question, arguments: dict[str, Any]) -> Wire:
 
 def _turned_away(why: str) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(text=why[:_MAX_REFUSAL])], is_error=True)
+
+
+def serve_stdio(server: "Server[Any]") -> None:
+    anyio.run(_serve, server)
+
+
+async def _serve(server: "Server[Any]") -> None:
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())

@@ -22,11 +22,6 @@ def connect(spec: str, endpoint: str | None, key_variable: str | None, style: St
     missing = [package for package in ("pydantic_ai", client) if find_spec(package) is None]
     if missing:
         raise UsageError(f"--model {spec} needs {' and '.join(missing)}: pip install 'forkpoint[agent]'")
-    # Here and not above: seconds, for those who ask a model.
-    from forkpoint.agent.providers.model import ProviderModel  # noqa: PLC0415 see above
+    from forkpoint.agent.providers.model import ProviderModel  # noqa: PLC0415 - takes seconds to import
 
-    if address.provider is Provider.ANTHROPIC:
-        from forkpoint.agent.providers.anthropic import open_model  # noqa: PLC0415 see above
-    else:
-        from forkpoint.agent.providers.openai import open_model  # noqa: PLC0415 see above
-    return ProviderModel(address, style, open_model)
+    return ProviderModel(address, style)

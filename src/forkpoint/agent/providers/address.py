@@ -64,12 +64,12 @@ class Address:
         return urlsplit(self.url).netloc
 
     def scrub(self, text: str) -> str:
-        """Without the key. What is shorter than a key, such as `EMPTY` for a server that wants none, is no secret."""
+        """Removes the key. Short values, such as `EMPTY` for a server that needs no key, are not secrets."""
         return text.replace(self.key, "[key]") if self.key and len(self.key) >= _SHORTEST_KEY else text
 
 
 def parse_address(spec: str, endpoint: str | None, key_variable: str | None) -> Address:
-    """A key goes to the provider whose it is. An endpoint of one's own gets one only if its variable is named."""
+    """A provider's own key goes only to that provider. Another endpoint gets a key only if its variable is named."""
     name, _, model = spec.partition(":")
     if name not in list(Provider) or not model:
         raise UsageError(f"--model {spec}: write PROVIDER:NAME, where PROVIDER is one of {', '.join(Provider)}")
@@ -89,7 +89,7 @@ def _checked(endpoint: str) -> str:
         parts = urlsplit(endpoint)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise UsageError("--endpoint is no URL: write one like http://127.0.0.1:8000/v1") from None
+        raise UsageError("--endpoint is not a URL: write one like http://127.0.0.1:8000/v1") from None
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("--endpoint holds more than host and path: a key belongs in a variable (--key-variable NAME)")
     if not usable or not endpoint.isprintable() or " " in endpoint:

@@ -16,17 +16,13 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
 )
-from pydantic_ai.models import Model as TheirModel
 from pydantic_ai.models import ModelRequestParameters
 
 from forkpoint.agent.model import Message, ModelFailed, Offer, Reply, Usage
 from forkpoint.agent.providers.address import Address, Provider, Style
-from forkpoint.agent.providers.connection import open_http
-from forkpoint.agent.providers.failure import reason_for, say
-from forkpoint.agent.providers.json_talk import JsonTalk
-from forkpoint.agent.providers.tool_talk import ToolTalk
-
-Opener = Callable[[Address, httpx2.AsyncClient, float], TheirModel]
+from forkpoint.agent.providers.clients import open_model
+from forkpoint.agent.providers.connection import failure_line, open_http, reason_for
+from forkpoint.agent.providers.styles import JsonStyle, ToolStyle
 
 _WHOLE: Final = ("stop", "length", "tool_call")
 """How an answer ends that can be used. One that ran out of tokens says what it says."""
@@ -40,10 +36,9 @@ class _Asked:
 
 
 class ProviderModel:
-    def __init__(self, address: Address, style: Style, opener: Opener) -> None:
+    def __init__(self, address: Address, style: Style) -> None:
         self._address = address
-        self._talk = JsonTalk() if style is Style.JSON else ToolTalk()
-        self._opener = opener
+        self._style = JsonStyle() if style is Style.JSON else ToolStyle()
         self._trusted = httpx2.create_ssl_context()
 
     @property
@@ -58,10 +53,10 @@ class ProviderModel:
         within_s: float,
         hear: Callable[[str], None],
     ) -> Reply:
-        told = self._talk.tell(self._talk.instruct(instructions, offers), messages)
-        asked = _Asked(told, self._talk.offer(offers), within_s)
+        told = self._style.tell(self._style.instruct(instructions, offers), messages)
+        asked = _Asked(told, self._style.offer(offers), within_s)
         response = _finish(self._within(asked, hear))
-        text, calls = self._talk.hear(response)
+        text, calls = self._style.hear(response)
         scrub = self._address.scrub
         scrubbed = tuple(replace(call, arguments=scrub(call.arguments)) for call in calls)
         return Reply(scrub(text), scrubbed, self._usage(response))
@@ -72,7 +67,7 @@ class ProviderModel:
             async with asyncio.timeout(asked.within_s):
                 return await self._listen(asked, hear)
         except TimeoutError:
-            raise ModelFailed(say(self._address, f"no whole answer within {asked.within_s:g} s")) from None
+            raise ModelFailed(failure_line(self._address, f"no whole answer within {asked.within_s:g} s")) from None
 
     async def _listen(self, asked: _Asked, hear: Callable[[str], None]) -> ModelResponse:
         async with aclosing(self._stream(asked)) as stream:
@@ -85,7 +80,7 @@ class ProviderModel:
     async def _stream(self, asked: _Asked) -> AsyncGenerator[str | ModelResponse, None]:
         """Text as it comes, then the whole response. What fails in here is the endpoint's doing."""
         async with open_http(self._trusted, asked.within_s, with_key=self._address.key is not None) as http:
-            model = self._opener(self._address, http, asked.within_s)
+            model = open_model(self._address, http, asked.within_s)
             try:
                 async with model_request_stream(
                     model, asked.messages, model_request_parameters=asked.offered, instrument=False
@@ -100,13 +95,13 @@ class ProviderModel:
                                 pass
                     yield stream.get()
             except Exception as problem:  # noqa: BLE001 three clients parse what anyone may have sent
-                raise ModelFailed(say(self._address, reason_for(problem, self._address))) from None
+                raise ModelFailed(failure_line(self._address, reason_for(problem, self._address))) from None
 
     def _usable(self, response: ModelResponse) -> ModelResponse:
         if response.finish_reason == "content_filter":
-            raise ModelFailed(say(self._address, "refused to answer"))
+            raise ModelFailed(failure_line(self._address, "refused to answer"))
         if response.state != "complete" or response.finish_reason not in _WHOLE:
-            raise ModelFailed(say(self._address, "the answer broke off"))
+            raise ModelFailed(failure_line(self._address, "the answer broke off"))
         return response
 
     def _usage(self, response: ModelResponse) -> Usage:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from forkpoint.agent.similar.traits import Shape, Traits, traits_of
+from forkpoint.agent.similar.traits import ForkShape, Traits, traits_of
 from forkpoint.model.verdict import Cause, Symptom, Verdict
 
 INDEX = "index.toml"
@@ -18,7 +18,7 @@ _ENOUGH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCase:
     """A run that was recorded, with what really happened."""
 
     number: str
@@ -35,7 +35,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    recorded: Recorded
+    recorded: RecordedCase
     shared: tuple[str, ...]
     """What both have."""
     weight: int
@@ -59,7 +59,7 @@ def find_similar(verdict: Verdict, without: Collection[str] = (), cause: Cause |
 
 
 @cache
-def recorded() -> tuple[Recorded, ...]:
+def recorded() -> tuple[RecordedCase, ...]:
     table = tomllib.loads(files("forkpoint.agent.similar").joinpath(INDEX).read_text("utf-8"))
     return tuple(_recorded(case) for case in table["case"])
 
@@ -68,7 +68,7 @@ def _shared(mine: Traits, other: Traits, assumed: Cause) -> Iterator[tuple[str, 
     """(which trait, in words). That nothing is known on both sides is nothing in common."""
     if assumed is other.cause and assumed not in _UNDECIDED:
         yield "cause", f"cause {other.cause}"
-    if mine.shape is other.shape and mine.shape is not Shape.NONE:
+    if mine.shape is other.shape and mine.shape is not ForkShape.NONE:
         yield "shape", f"at the fork point {other.shape}"
     if mine.messages and other.messages:
         yield "messages", "it parts in a message between two ranks"
@@ -80,8 +80,8 @@ def _shared(mine: Traits, other: Traits, assumed: Cause) -> Iterator[tuple[str, 
         yield "symptom", f"symptom {other.symptom}"
 
 
-def _recorded(table: dict[str, Any]) -> Recorded:
-    return Recorded(
+def _recorded(table: dict[str, Any]) -> RecordedCase:
+    return RecordedCase(
         number=table["number"],
         title=table["title"],
         backend=table["backend"],
@@ -92,7 +92,7 @@ def _recorded(table: dict[str, Any]) -> Recorded:
             cause=Cause(table["cause"]),
             symptom=Symptom(table["symptom"]),
             messages=table["messages"],
-            shape=Shape(table["shape"]),
+            shape=ForkShape(table["shape"]),
             ops=frozenset(table["ops"]),
             part_of_world=table["part_of_world"],
         ),

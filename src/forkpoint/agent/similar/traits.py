@@ -1,4 +1,4 @@
-"""What two incidents can have in common, whoever tells of them: a verdict or a recorded one."""
+"""What two incidents can have in common: of a verdict, or of a recorded case."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from forkpoint.model.verdict import Cause, Symptom, Verdict
 
 
-class Shape(StrEnum):
+class ForkShape(StrEnum):
     """How ranks part at the fork point."""
 
     NONE = "none"
@@ -24,7 +24,7 @@ class Traits:
     symptom: Symptom | None
     messages: bool
     """The fork point is a message between two ranks."""
-    shape: Shape
+    shape: ForkShape
     ops: frozenset[str]
     """Calls at the fork point."""
     part_of_world: bool
@@ -44,12 +44,12 @@ def traits_of(verdict: Verdict) -> Traits:
     )
 
 
-def shape_of(calls: list[str | None]) -> Shape:
+def shape_of(calls: list[str | None]) -> ForkShape:
     """`calls`: the op of each cohort, None where it has none."""
     if not calls:
-        return Shape.NONE
+        return ForkShape.NONE
     if None in calls:
-        return Shape.ABSENT
+        return ForkShape.ABSENT
     if len(set(calls)) > 1:
-        return Shape.CALLS
-    return Shape.SAME if len(calls) == 1 else Shape.ARGUMENTS
+        return ForkShape.CALLS
+    return ForkShape.SAME if len(calls) == 1 else ForkShape.ARGUMENTS

@@ -1,36 +1,26 @@
-"""The questions a model may ask, one per file. All of them read the case and nothing else."""
+"""The questions a model may ask, one file per subject. All of them read the case and nothing else."""
 
 from forkpoint.agent.tool import Tool
-from forkpoint.agent.tools import (
-    callers,
-    cohorts,
-    evidence,
-    explain,
-    log_lines,
-    messages,
-    progress,
-    read_source,
-    similar,
-    slots,
-    stack_diff,
-    stacks,
-    taint,
-)
+from forkpoint.agent.tools.knowledge import EVIDENCE, EXPLAIN, SIMILAR
+from forkpoint.agent.tools.log_lines import LOG_LINES
+from forkpoint.agent.tools.recorded import COHORTS, MESSAGES, PROGRESS, SLOTS
+from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT
+from forkpoint.agent.tools.stacks import STACK_DIFF, STACKS
 
 TOOLS: tuple[Tool, ...] = (
-    evidence.TOOL,
-    progress.TOOL,
-    cohorts.TOOL,
-    slots.TOOL,
-    messages.TOOL,
-    stacks.TOOL,
-    stack_diff.TOOL,
-    read_source.TOOL,
-    callers.TOOL,
-    taint.TOOL,
-    log_lines.TOOL,
-    explain.TOOL,
-    similar.TOOL,
+    EVIDENCE,
+    PROGRESS,
+    COHORTS,
+    SLOTS,
+    MESSAGES,
+    STACKS,
+    STACK_DIFF,
+    READ_SOURCE,
+    CALLERS,
+    TAINT,
+    LOG_LINES,
+    EXPLAIN,
+    SIMILAR,
 )
 
 

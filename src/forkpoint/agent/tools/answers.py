@@ -37,11 +37,16 @@ def paragraphs(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
+def lines_around(asked: int | None, usual: int, most: int) -> int:
+    """How many lines, slots or messages to show before and after."""
+    return min(max(usual if asked is None else asked, 0), most)
+
+
 def known_rank(case: Case, rank: int) -> int:
     world = case.incident.timeline.world
     if rank not in world:
-        there = f"ranks 0 to {world[-1]}" if world else "no rank that the evidence names"
-        raise Refused(f"there is no rank {rank} in this case: there are {there}")
+        there = f"ranks are 0 to {world[-1]}" if world else "the evidence names no ranks"
+        raise Refused(f"there is no rank {rank} in this case: {there}")
     return rank
 
 

@@ -8,10 +8,10 @@ from forkpoint.agent.case import Case
 from forkpoint.agent.fact import Fact
 from forkpoint.agent.log_text import LogLine, find_file, last_lines, read_lines, text_files
 from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools.answers import MAX_FACTS, answer, fact, known_rank, names
+from forkpoint.agent.tools.answers import MAX_FACTS, answer, fact, known_rank, lines_around, names
 from forkpoint.agent.wire import Wire
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.logs.prefixes import find_time, parse_line
+from forkpoint.ingest.logs.lines import find_time, parse_line
 from forkpoint.ingest.stamps import read_stamp
 from forkpoint.model.ranks import name_ranks
 
@@ -19,7 +19,7 @@ _MAX_AROUND = 25
 _USUAL = 5
 _MAX_TEXT = 200
 _LOOKED_AT = 1 << 26
-"""Characters of one file that are taken apart and cleaned to find what was asked for."""
+"""Characters of one file that are parsed and cleaned to find what was asked for."""
 _PREFIX = 200
 _MAX_FILES = 256
 _CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
@@ -28,7 +28,7 @@ _Time = tuple[int, ...]
 _Wanted = Callable[[LogLine], bool]
 
 
-class Arguments(Wire):
+class LogLinesArguments(Wire):
     file: str | None
     """As facts name it; null: all of them, or all of the rank's. All fields null: which files there are."""
     rank: int | None
@@ -43,11 +43,11 @@ class Arguments(Wire):
     until: str | None
 
 
-def log_lines(case: Case, asked: Arguments) -> Sequence[Fact]:
+def log_lines(case: Case, asked: LogLinesArguments) -> Sequence[Fact]:
     files = _files(case, asked)
     if asked.line is not None:
         return _around(case, asked, files, asked.line)
-    if asked == Arguments(file=None, rank=None, contains=None, line=None, around=None, since=None, until=None):
+    if asked == LogLinesArguments(file=None, rank=None, contains=None, line=None, around=None, since=None, until=None):
         return answer((fact(case, file, _tell_ranks(ranks)) for file, ranks in files.items()), "ask by rank")
     found = answer(_search(case, asked, files), "narrow it")
     if not found:
@@ -55,14 +55,14 @@ def log_lines(case: Case, asked: Arguments) -> Sequence[Fact]:
     return found
 
 
-def _search(case: Case, asked: Arguments, files: dict[str, tuple[int, ...]]) -> Iterator[Fact]:
+def _search(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ...]]) -> Iterator[Fact]:
     for file, ranks in islice(files.items(), _MAX_FILES):
         yield from _matching(case, asked, file, ranks)
     if len(files) > _MAX_FILES:
         yield Fact("left out", f"{len(files) - _MAX_FILES} more files were not looked at; name a rank or a file")
 
 
-def _files(case: Case, asked: Arguments) -> dict[str, tuple[int, ...]]:
+def _files(case: Case, asked: LogLinesArguments) -> dict[str, tuple[int, ...]]:
     known = text_files(case)
     if not known:
         raise Refused("this case has no files of text")
@@ -81,11 +81,11 @@ def _files(case: Case, asked: Arguments) -> dict[str, tuple[int, ...]]:
     return own
 
 
-def _around(case: Case, asked: Arguments, files: dict[str, tuple[int, ...]], line: int) -> Sequence[Fact]:
+def _around(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ...]], line: int) -> Sequence[Fact]:
     if asked.file is None:
         raise Refused("a line needs a file")
     (file,) = files
-    around = min(max(_USUAL if asked.around is None else asked.around, 0), _MAX_AROUND)
+    around = lines_around(asked.around, _USUAL, _MAX_AROUND)
     try:
         shown = _until(read_lines(case, file, max(1, line - around)), line + around)
         found = answer((_fact(case, file, each) for each in shown), "ask for fewer lines around")
@@ -103,8 +103,8 @@ def _until(lines: Iterator[LogLine], last: int) -> Iterator[LogLine]:
         yield line
 
 
-def _matching(case: Case, asked: Arguments, file: str, ranks: tuple[int, ...]) -> Iterator[Fact]:
-    """Text is looked for in what would be shown: who asks must not learn of what was masked."""
+def _matching(case: Case, asked: LogLinesArguments, file: str, ranks: tuple[int, ...]) -> Iterator[Fact]:
+    """Searches the cleaned text: a search must not reveal what was masked."""
     text = asked.contains[:_MAX_TEXT] if asked.contains else None
     tests = [test for test in (_said_by(asked, ranks), _in_time(asked), _says(case, text)) if test is not None]
     try:
@@ -127,7 +127,7 @@ def _matching(case: Case, asked: Arguments, file: str, ranks: tuple[int, ...]) -
         yield fact(case, file, str(error))
 
 
-def _worth_a_look(case: Case, asked: Arguments, text: str | None) -> re.Pattern[bytes] | None:
+def _worth_a_look(case: Case, asked: LogLinesArguments, text: str | None) -> re.Pattern[bytes] | None:
     """None: every line. A line's time may be that of a line before it."""
     if text is None or asked.since is not None or asked.until is not None:
         return None
@@ -139,20 +139,20 @@ def _says(case: Case, text: str | None) -> _Wanted | None:
 
 
 def _as_written(case: Case, text: str) -> str:
-    """Pseudonyms replaced by what stands in the file."""
+    """Pseudonyms replaced by the originals in the file."""
     for pseudonym, original in sorted(case.redactor.map.items(), reverse=True):
         text = text.replace(pseudonym, original)
     return text
 
 
-def _said_by(asked: Arguments, ranks: tuple[int, ...]) -> _Wanted | None:
+def _said_by(asked: LogLinesArguments, ranks: tuple[int, ...]) -> _Wanted | None:
     """In a file of several ranks a line's prefix tells whose it is; lines without one are left out."""
     if asked.rank is None or ranks == (asked.rank,):
         return None
     return lambda line: parse_line(line.text[:_PREFIX]).speaker.rank == asked.rank
 
 
-def _in_time(asked: Arguments) -> _Wanted | None:
+def _in_time(asked: LogLinesArguments) -> _Wanted | None:
     """A line without a time belongs to the last one that has one."""
     if asked.since is None and asked.until is None:
         return None
@@ -195,12 +195,12 @@ def _tell_ranks(ranks: tuple[int, ...]) -> str:
     return f"of {name_ranks(ranks)}" if ranks else "of no rank that is known"
 
 
-TOOL = Tool(
+LOG_LINES = Tool(
     name="log_lines",
     description=(
         "Raw lines of logs, kernel messages and stack files: around a line, containing a text, of a rank, in a time range, "
         "or the end of a file. All fields null: which files there are."
     ),
-    arguments=Arguments,
+    arguments=LogLinesArguments,
     answer=log_lines,
 )

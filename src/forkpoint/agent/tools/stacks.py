@@ -1,30 +1,60 @@
-"""Where a rank was: its stack while the job hung, at its last call, and in its log."""
+"""Where a rank was: its stacks while the job hung, at its last call and in its log; and two ranks side by side."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.fact import Fact
 from forkpoint.agent.tool import Refused, Tool
 from forkpoint.agent.tools.answers import answer, fact, known_rank
-from forkpoint.agent.tools.calls import tell_op
-from forkpoint.agent.tools.frames import tell_stack
 from forkpoint.agent.tools.groups import name_group
+from forkpoint.agent.tools.recorded import tell_op
+from forkpoint.agent.tools.sources import line_of, name_module
 from forkpoint.agent.wire import Wire
-from forkpoint.model.op import Op
+from forkpoint.model.frames import is_library, short_name
+from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position
+
+MAX_FRAMES = 200
+"""A recursion can be deeper; what is further out is the same on all ranks more often than not."""
+
+
+def tell_frame(case: Case, frame: Frame) -> str:
+    """`train.py:37 main: `loss = step(batch)``: named as under the source root, with its text, where that is known."""
+    module = case.analysis.program.module_at(frame.filename) if case.analysis is not None else None
+    if module is None:
+        return f"{frame.filename}:{frame.line} {frame.name}"
+    return f"{name_module(case, module)}:{frame.line} {frame.name}: `{line_of(module, frame.line).strip()}`"
+
+
+def tell_stack(case: Case, where: str, frames: Sequence[Frame], whose: str) -> Iterator[Fact]:
+    """In the order given. Of a run of library frames the first is named."""
+    for library, run in groupby(frames[:MAX_FRAMES], is_library):
+        held = list(run)
+        if library:
+            inner = held[0]
+            more = f" and {len(held) - 1} more of libraries" if len(held) > 1 else ""
+            yield fact(case, where, f"{whose}: {short_name(inner.filename)}:{inner.line} {inner.name}{more}")
+        else:
+            yield from (fact(case, where, f"{whose}: {tell_frame(case, frame)}") for frame in held)
+
+
+def outermost_first(stack: Stack) -> tuple[Frame, ...]:
+    return stack[:MAX_FRAMES][::-1]
+
 
 _MAX_EVENTS = 3
 
 
-class Arguments(Wire):
+class StacksArguments(Wire):
     rank: int
 
 
-def stacks(case: Case, asked: Arguments) -> Sequence[Fact]:
+def stacks(case: Case, asked: StacksArguments) -> Sequence[Fact]:
     rank = known_rank(case, asked.rank)
     found = answer(
-        chain(_live(case, rank), _recorded(case, rank), _in_logs(case, rank)), "ask stack_diff, or read_source"
+        chain(_tell_live(case, rank), _tell_recorded(case, rank), _in_logs(case, rank)),
+        "ask stack_diff, or read_source",
     )
     if not found:
         raise Refused(f"no stack of rank {rank} is in the evidence")
@@ -46,14 +76,14 @@ def standing(case: Case, rank: int) -> Position | None:
     return max(last, key=lambda position: position.op.record_id, default=None)
 
 
-def _live(case: Case, rank: int) -> Iterator[Fact]:
+def _tell_live(case: Case, rank: int) -> Iterator[Fact]:
     for live in case.incident.capture.stacks:
         if live.rank == rank:
             where = f"{live.file} line {live.line}"
             yield from tell_stack(case, where, live.stack, f"rank {rank} while the job hung, innermost first")
 
 
-def _recorded(case: Case, rank: int) -> Iterator[Fact]:
+def _tell_recorded(case: Case, rank: int) -> Iterator[Fact]:
     position = standing(case, rank)
     if position is None:
         return
@@ -80,12 +110,63 @@ def _in_logs(case: Case, rank: int) -> Iterator[Fact]:
         yield from tell_stack(case, where, event.stack, f"rank {rank} by its log, innermost first")
 
 
-TOOL = Tool(
+STACKS = Tool(
     name="stacks",
     description=(
         "Where a rank was: the stack of its main thread while the job hung, the stack of the call it waits in (or issued "
         "last), and stacks in its log. Frames of the user's code one by one."
     ),
-    arguments=Arguments,
+    arguments=StacksArguments,
     answer=stacks,
+)
+
+
+class StackDiffArguments(Wire):
+    rank: int
+    other: int
+
+
+def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
+    ranks = (known_rank(case, asked.rank), known_rank(case, asked.other))
+    if ranks[0] == ranks[1]:
+        raise Refused("these are the same rank; ask stacks")
+    for when, held in (("while the job hung", _live_stack), ("at the call each waits in", _recorded_stack)):
+        one, other = (held(case, rank) for rank in ranks)
+        if one and other:
+            return answer(_compare(case, ranks, (outermost_first(one), outermost_first(other)), when), "ask stacks")
+    missing = [str(rank) for rank in ranks if not (_live_stack(case, rank) or _recorded_stack(case, rank))]
+    raise Refused(f"there are no two stacks of one kind to compare; without any: {', '.join(missing) or 'neither'}")
+
+
+def _live_stack(case: Case, rank: int) -> Stack:
+    return next((live.stack for live in case.incident.capture.stacks if live.rank == rank), ())
+
+
+def _recorded_stack(case: Case, rank: int) -> Stack:
+    position = standing(case, rank)
+    return (position.op.stack or ()) if position is not None else ()
+
+
+def _compare(
+    case: Case, ranks: tuple[int, int], frames: tuple[tuple[Frame, ...], tuple[Frame, ...]], when: str
+) -> Iterator[Fact]:
+    one, other = frames
+    shared = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    where = f"stacks of ranks {ranks[0]} and {ranks[1]} {when}"
+    yield from tell_stack(case, where, one[:shared], "both, outermost first")
+    if one[shared:] == other[shared:]:
+        yield fact(case, where, "they do not part: both stand at the same line")
+        return
+    for rank, rest in zip(ranks, (one[shared:], other[shared:]), strict=True):
+        if rest:
+            yield from tell_stack(case, where, rest, f"rank {rank} alone from here on, outermost first")
+        else:
+            yield fact(case, where, f"rank {rank} stands in the last line that both share")
+
+
+STACK_DIFF = Tool(
+    name="stack_diff",
+    description="Two ranks' stacks: the frames they share from outside, and where they part.",
+    arguments=StackDiffArguments,
+    answer=stack_diff,
 )

@@ -15,7 +15,7 @@ import msgspec
 
 from forkpoint.collect.bundle.contents import BUNDLE_SCHEMA, MANIFEST, Contents
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.logs.archives import _SmallHeader
+from forkpoint.ingest.logs.archives import SmallHeader
 from forkpoint.model.capture import Problem
 
 _PIECE = 1 << 20
@@ -51,7 +51,7 @@ def _hashes(path: str) -> tuple[dict[str, str], bytes]:
     """What each member holds, and the manifest itself. Nothing is unpacked to disk, and only the manifest is kept."""
     there: dict[str, str] = {}
     manifest = b""
-    with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=_SmallHeader) as archive:
+    with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as archive:
         for info in archive:
             stream = archive.extractfile(info) if info.isreg() else None
             archive.members = []  # pyright: ignore[reportAttributeAccessIssue] it would keep every header

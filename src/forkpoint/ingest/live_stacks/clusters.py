@@ -49,13 +49,6 @@ def cluster(stacks: Sequence[Standing]) -> tuple[Cluster, ...]:
     return tuple(sorted(found, key=lambda c: (-len(c.ranks), c.ranks)))
 
 
-def odd_ones(clusters: Sequence[Cluster]) -> tuple[int, ...]:
-    """Ranks outside the strict majority; () where there is none. Odd is not guilty: the one that waits may be odd too."""
-    total = sum(len(c.ranks) for c in clusters)
-    majority = next((c for c in clusters if 2 * len(c.ranks) > total), None)
-    return tuple(sorted(rank for c in clusters if c is not majority for rank in c.ranks)) if majority else ()
-
-
 _Place = tuple[Shape, str, tuple[tuple[str, str, int], ...]]
 """Shape, the library function that the user's code called, the user's frames."""
 _WRAPPERS = ("/torch/distributed/c10d_logger.py", "/torch/utils/_contextlib.py", "/contextlib.py", "/functools.py")

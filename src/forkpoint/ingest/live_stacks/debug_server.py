@@ -27,7 +27,7 @@ def is_preamble(line: str) -> bool:
 
 
 def split_blocks(lines: Sequence[str]) -> list[Block]:
-    """Of a rank that comes twice (two dumps in one file) the last block. What precedes the first block is no rank's."""
+    """One block per rank; the last one of a rank that has two (two dumps in one file). Lines before the first block are skipped."""
     found = [(number, _BLOCK.match(line)) for number, line in enumerate(lines) if begins_block(line)]
     starts = [(number, int(match[1])) for number, match in found if match]
     ends = [number for number, _ in starts[1:]]

@@ -74,7 +74,7 @@ def _continues(line: str, pending: str) -> bool:
 
 
 def _begin(threads: dict[str, Draft], line: int, header: re.Match[str] | None) -> Draft | None:
-    """The thread anew, or the one that another command showed before. A stack without a header stands alone."""
+    """A new thread, or the one that another command showed before."""
     ident = header[2] if header else ""
     if ident not in threads:
         if len(threads) == MAX_THREADS:

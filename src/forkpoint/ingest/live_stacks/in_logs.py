@@ -1,4 +1,4 @@
-"""Stacks that stand in a log, between lines of others: collected per speaker, without launchers' prefixes.
+"""Stacks inside a log, between lines of other ranks: collected per speaker, without launchers' prefixes.
 
 3: Thread 7085 (active): "MainThread"
 0: step 120 loss 2.17
@@ -26,9 +26,9 @@ MARKS = (
 )
 """A line that begins stacks in a log contains one of them."""
 _OTHERS_AT_MOST = 50
-"""So many lines of a speaker that cannot be part of a stack end it."""
+"""Consecutive lines of a speaker that are not part of a stack end it."""
 _IDLE_AT_MOST = 5_000
-"""So many lines of others may stand between two lines of a stack."""
+"""Lines of other speakers that may come between two lines of a stack."""
 _EACH_AT_MOST = 20_000
 """Lines of one speaker: some hundred threads. Of more, the last count: a program may dump every few minutes."""
 _ALL_AT_MOST = 1_000_000
@@ -84,7 +84,7 @@ class StackLines:
             self._keep(collected, message, number, blank=blank)
 
     def expire(self, number: int) -> None:
-        """Those who have said nothing of a stack for long are done."""
+        """Closes the stacks of speakers that have been silent for long."""
         self._open -= {speaker for speaker in self._open if number - self._all[speaker].last > _IDLE_AT_MOST}
 
     def finish(self, file: str, rank_of: Callable[[Speaker], int | None]) -> Iterator[RankStacks]:
@@ -99,9 +99,7 @@ class StackLines:
     def problem(self) -> str | None:
         if not self._left_out:
             return None
-        return (
-            f"holds more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank its file"
-        )
+        return f"holds more than {_ALL_AT_MOST} lines of stacks; {self._left_out} were left out. Give each rank a separate file"
 
     def _keep(self, collected: _Collected, message: str, number: int, *, blank: bool) -> None:
         if len(collected.texts) >= _EACH_AT_MOST:

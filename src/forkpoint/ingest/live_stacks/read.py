@@ -1,21 +1,20 @@
 """A file of live stacks, in whichever format."""
 
-import re
 from collections.abc import Sequence
 
 from forkpoint.ingest.live_stacks import debug_server, faulthandler_text, gdb_text, py_spy_json, py_spy_text
 from forkpoint.ingest.live_stacks.threads import RankStacks, Thread
+from forkpoint.ingest.text import without_escapes
 
 FORMATS = (faulthandler_text, py_spy_text, gdb_text)
 _WITH_PREAMBLE = (faulthandler_text, py_spy_text, debug_server)
 LINE_LIMIT = 8000
 """A line is cut there: gdb prints C++ names of some thousand characters."""
-_ANSI = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
 
 def looks_like_stacks(head: str) -> bool:
-    """The file begins with a stack, after at most what the format's tool prints first. A log may have stacks too, in its
-    middle: that is for who reads the log to say.
+    """The file begins with a stack, after at most what the format's tool prints first. A log with stacks in its middle
+    is still a log.
     """
     if py_spy_json.looks_like_json(head):
         return True
@@ -61,5 +60,4 @@ def _read_threads(lines: Sequence[str], first: int) -> list[Thread]:
 
 
 def _lines(text: str) -> list[str]:
-    plain = _ANSI.sub("", text) if "\x1b" in text else text
-    return [line[:LINE_LIMIT].rstrip("\r") for line in plain.split("\n")]
+    return [line[:LINE_LIMIT].rstrip("\r") for line in without_escapes(text).split("\n")]

@@ -43,7 +43,7 @@ class Thread:
     """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None where the format does not say."""
     holds_gil: bool
     asked: bool = False
-    """It wrote the stacks: what it does is no work of the program."""
+    """It wrote the stacks: that is not work of the program."""
     seen: int = 1
     """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
 

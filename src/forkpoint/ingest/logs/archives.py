@@ -8,15 +8,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
-from forkpoint.ingest.files import GZIP, XZ, ZIP, ZSTD, is_archive, is_tar
+from forkpoint.ingest.files import GZIP, XZ, ZIP, ZSTD, PieceStream, is_archive, is_tar
 from forkpoint.ingest.logs.zstd import open_zstd
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Problem
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _HEAD = 512
 _BUFFER = 1 << 18
@@ -26,7 +23,7 @@ _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipf
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class UnpackBudget:
     """How much may come out of one archive; what is packed twice counts twice."""
 
     total: int = 1 << 36
@@ -41,7 +38,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One file of an archive. Its stream can be read once, before the next member is asked for."""
 
     name: str
@@ -49,18 +46,18 @@ class Member:
     stream: BinaryIO
 
 
-def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> Iterator[Member | Problem]:
+def open_members(stream: BinaryIO, name: str, budget: UnpackBudget | None = None) -> Iterator[ArchiveMember | Problem]:
     """The files in an archive (gz, zst, xz, zip, tar and packed tars), told apart by content.
 
     A plain file is its own only member.
     """
     label = clean(name)
-    meter = _Meter(budget or Budget(), stream)
+    meter = _Meter(budget or UnpackBudget(), stream)
     outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream, meter), _BUFFER))
     try:
         if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
             stream.seek(0)
-            yield Member(label, stream)
+            yield ArchiveMember(label, stream)
         elif stream.seekable() and outside.peek(_HEAD).startswith(ZIP):
             yield from _zip_members(stream, label, meter)
         else:
@@ -71,10 +68,10 @@ def open_members(stream: BinaryIO, name: str, budget: Budget | None = None) -> I
         yield Problem(label, text)
 
 
-def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[Member | Problem]:
+def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[ArchiveMember | Problem]:
     head = stream.peek(_HEAD)[:_HEAD]
     if head.startswith(ZIP):
-        yield Problem(name, "is a zip inside another stream; unpack it, or give it as a file")
+        yield Problem(name, "is a zip inside another archive; unpack it first")
     elif is_tar(head) and depth < _DEPTH:
         yield from _tar_members(stream, name, meter, depth)
     elif (unpack := _unpacker(head)) and depth < _DEPTH:
@@ -84,13 +81,13 @@ def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) 
         else:
             yield from _members(_metered(opened, meter), _without_suffix(name), meter, depth + 1)
     else:
-        yield Member(name, stream)
+        yield ArchiveMember(name, stream)
 
 
 class _Meter:
     """Counts what goes in and comes out of one archive, at all depths."""
 
-    def __init__(self, budget: Budget, stream: BinaryIO) -> None:
+    def __init__(self, budget: UnpackBudget, stream: BinaryIO) -> None:
         self.budget = budget
         self.problems: list[str] = []
         self.out = 0
@@ -145,20 +142,16 @@ def _size(stream: BinaryIO) -> int | None:
     return end
 
 
-class _Outside(io.RawIOBase):
-    """What was handed in: read, and left open for its owner."""
+class _Outside(PieceStream):
+    """The packed stream; it stays open for its owner."""
 
     def __init__(self, inner: BinaryIO, meter: "_Meter") -> None:
         self._inner, self._meter = inner, meter
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        piece = self._inner.read(memoryview(buffer).nbytes)
+    def read_piece(self, size: int) -> bytes:
+        piece = self._inner.read(size)
         self._meter.came_in(len(piece))
-        memoryview(buffer)[: len(piece)] = piece
-        return len(piece)
+        return piece
 
 
 class _OutsideZip(_Outside):
@@ -174,7 +167,7 @@ class _OutsideZip(_Outside):
         return self._inner.tell()
 
 
-class _Metered(io.RawIOBase):
+class _Metered(PieceStream):
     """An unpacked stream that ends where the budget does. A broken one ends where it breaks."""
 
     def __init__(self, inner: BinaryIO, meter: _Meter) -> None:
@@ -182,22 +175,16 @@ class _Metered(io.RawIOBase):
         self._meter = meter
         self._over = False
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def read_piece(self, size: int) -> bytes:
         if self._over:
-            return 0
+            return b""
         try:
-            piece = self._inner.read(min(memoryview(buffer).nbytes, _BUFFER))
+            piece = self._inner.read(min(size, _BUFFER))
         except _BROKEN as error:
-            self._meter.problems.append(clean(f"is damaged ({error}); what stands before it was used"))
+            self._meter.problems.append(clean(f"is damaged ({error}); what comes before it was used"))
             piece = b""
         self._over = not piece or not self._meter.may(piece)
-        if self._over:
-            return 0
-        memoryview(buffer)[: len(piece)] = piece
-        return len(piece)
+        return b"" if self._over else piece
 
 
 def _metered(stream: BinaryIO, meter: _Meter) -> io.BufferedReader:
@@ -225,7 +212,7 @@ def _open_xz(stream: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", lzma.LZMAFile(stream))
 
 
-def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Member | Problem]:
+def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[ArchiveMember | Problem]:
     stream.seek(0)
     with zipfile.ZipFile(cast("BinaryIO", _OutsideZip(stream, meter))) as archive:
         for info in archive.infolist():
@@ -241,7 +228,7 @@ def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Member 
                 yield from _members(_metered(cast("BinaryIO", opened), meter), label, meter, depth=1)
 
 
-class _SmallHeader(tarfile.TarInfo):
+class SmallHeader(tarfile.TarInfo):
     """A tar header may ask for its names to be read from the archive: not more than names need."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
@@ -251,8 +238,8 @@ class _SmallHeader(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc] - the one place where headers pass
 
 
-def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[Member | Problem]:
-    with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=_SmallHeader) as archive:
+def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[ArchiveMember | Problem]:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=SmallHeader) as archive:
         for info in archive:
             opened = archive.extractfile(info) if info.isreg() else None
             archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header

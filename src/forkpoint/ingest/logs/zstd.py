@@ -7,6 +7,8 @@ import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from forkpoint.ingest.files import PieceStream
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -42,24 +44,18 @@ def _buffered(raw: io.RawIOBase) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(cast("io.FileIO", raw), _PIECE))
 
 
-class _Checked(io.RawIOBase):
+class _Checked(PieceStream):
     """A module's stream. What is wrong with the file is an `OSError`, as for other formats."""
 
     def __init__(self, inner: BinaryIO, error: type[Exception]) -> None:
         self._inner = inner
         self._error = error
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        target = memoryview(buffer)
+    def read_piece(self, size: int) -> bytes:
         try:
-            piece = self._inner.read(target.nbytes)
+            return self._inner.read(size)
         except self._error as error:
             raise OSError(str(error)) from error
-        target[: len(piece)] = piece
-        return len(piece)
 
 
 class _Program(io.RawIOBase):

@@ -12,7 +12,7 @@ _FUNCTIONS = 8
 
 
 def normal_bus(printed: str) -> str | None:
-    """The address as `0000:3b:00.0`; None where the text is no address. A GPU's function is 0.
+    """The address as `0000:3b:00.0`; None where the text is not an address. A GPU's function is 0.
 
     NCCL's `busId` is one number: the digits of domain, bus, device and function without what parts them.
     """

@@ -1,6 +1,6 @@
-"""Kernel messages: dmesg, the journal, kern.log. One event for each line that tells of trouble.
+"""Kernel messages: dmesg, the journal, kern.log. One event for each line that reports a fault.
 
-A line counts only as the kernel writes it, behind a known prefix or none: what someone says about an Xid is no Xid. The
+A line counts only as the kernel writes it, behind a known prefix or none: text about an Xid is not an Xid. The
 end of a text may be missing, so a number at its very end is not read.
 """
 
@@ -11,16 +11,15 @@ from dataclasses import replace
 
 from forkpoint.ingest.machine.bus import BUS, normal_bus
 from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
-from forkpoint.ingest.machine.kernel_header import Header, read_header
+from forkpoint.ingest.machine.kernel_header import KernelHeader, read_header
 from forkpoint.ingest.machine.kernel_lines import FORMS
-from forkpoint.ingest.text import clean
+from forkpoint.ingest.text import clean, without_escapes
 
 MAX_EVENTS = 50_000
 """Per file. Of a longer log the end is read: what happened last is what is asked about."""
 _LINE_LIMIT = 4000
 _HEAD_LINES = 60
 _MARKS = tuple(dict.fromkeys(form.mark for form in FORMS))
-_ANSI = re.compile(r"\x1b\[[0-9;:?]{0,30}[@-~]")
 _BUS = re.compile(BUS)
 _OF_A_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?P<bus_id>{BUS})")
 _WEEKDAY = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} ")
@@ -42,7 +41,7 @@ def looks_like_kernel_log(head: str) -> bool:
 
 
 def read_kernel_log(text: str, file: str) -> tuple[KernelEvent, ...]:
-    """In the order of the file. A process killed for its memory is told of by two lines and is one event."""
+    """In the order of the file. A process killed for its memory prints two lines, which make one event."""
     events: list[KernelEvent] = []
     victims: dict[tuple[str | None, int | None], int] = {}
     named: tuple[int, str | None, str] | None = None
@@ -90,7 +89,7 @@ def _lines_with(text: str, mark: str) -> deque[int]:
     return starts
 
 
-def _read_event(header: Header, complete: bool, file: str, number: int) -> KernelEvent | None:
+def _read_event(header: KernelHeader, complete: bool, file: str, number: int) -> KernelEvent | None:
     found = _match(header.message + ("\n" if complete else ""))
     if found is None:
         return None
@@ -123,13 +122,13 @@ def _match(message: str) -> tuple[KernelKind, re.Match[str]] | None:
     return None
 
 
-def _is_dated(header: Header) -> bool:
+def _is_dated(header: KernelHeader) -> bool:
     """`dmesg -T` dates its lines as a web server does, whose next word is in brackets too."""
     return bool(_WEEKDAY.match(header.when or "")) and not header.message.startswith("[")
 
 
 def _plain(line: str) -> str:
-    return (_ANSI.sub("", line) if "\x1b" in line else line).rstrip("\r")
+    return without_escapes(line).rstrip("\r")
 
 
 def _number(printed: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What stands in front of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
+"""The header of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
 
 [12345.678901] NVRM: ...                                dmesg
 [Sun Feb 23 16:24:18 2025] NVRM: ...                    dmesg -T
@@ -9,11 +9,11 @@ Feb 23 16:24:18 node-7 kernel: NVRM: ...                journalctl -k, kern.log
 import re
 from dataclasses import dataclass
 
-_HOST = r"[A-Za-z0-9][\w.-]{0,252}+"
-_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"
-_SYSLOG = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
+from forkpoint.ingest.stamps import ISO_TIME, SYSLOG_TIME
 
-_ACROSS_HOSTS = re.compile(rf"(?P<host>{_HOST}): (?=\[[ \d+]{{0,9}}\.?\d|\[[A-Z][a-z]{{2}} |{_SYSLOG} |{_ISO})")
+_HOST = r"[A-Za-z0-9][\w.-]{0,252}+"
+
+_ACROSS_HOSTS = re.compile(rf"(?P<host>{_HOST}): (?=\[[ \d+]{{0,9}}\.?\d|\[[A-Z][a-z]{{2}} |{SYSLOG_TIME} |{ISO_TIME})")
 """pdsh and its like put the host before everything else."""
 _LAYERS = tuple(
     re.compile(layer)
@@ -22,9 +22,9 @@ _LAYERS = tuple(
         r"\[ {0,9}\+\d{1,9}\.\d{1,9}\]",
         r"\[(?P<when>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]",
         r"\[(?P<when>[A-Z][a-z]{2}[ \d]\d \d\d:\d\d)\]",
-        rf"(?P<when>{_ISO})(?:[.,]\d{{1,9}})?(?P<zone>Z|[+-]\d\d:?\d\d)?(?= )",
-        rf"(?P<when>{_SYSLOG})(?:\.\d{{1,9}})?(?= )",
-        rf"[A-Z][a-z]{{2}} (?P<when>{_ISO})(?:\.\d{{1,9}})? [A-Z]{{2,5}}(?= )",
+        rf"(?P<when>{ISO_TIME})(?:[.,]\d{{1,9}})?(?P<zone>Z|[+-]\d\d:?\d\d)?(?= )",
+        rf"(?P<when>{SYSLOG_TIME})(?:\.\d{{1,9}})?(?= )",
+        rf"[A-Z][a-z]{{2}} (?P<when>{ISO_TIME})(?:\.\d{{1,9}})? [A-Z]{{2,5}}(?= )",
         r"(?P<when>\d{9,11})\.\d{3,9}(?= )",
         # A line that does not come from the kernel says whose it is instead.
         rf"(?P<host>{_HOST}) kernel:(?= )",
@@ -42,7 +42,7 @@ _ANOTHERS = re.compile(rf"{_HOST} [\w./@-]{{1,80}}+(?:\[\d{{1,9}}\])?:(?= )")
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class KernelHeader:
     host: str | None
     when: str | None
     message: str
@@ -54,7 +54,7 @@ class Header:
     """A journal's line of some other program."""
 
 
-def read_header(line: str) -> Header:
+def read_header(line: str) -> KernelHeader:
     host = when = None
     layers, by_kernel = 0, False
     rest = line.lstrip()
@@ -71,7 +71,7 @@ def read_header(line: str) -> Header:
         when = when or _dated(named) or _seconds(named.get("micro"))
         by_kernel = by_kernel or "kern" in found[0] or rest.startswith(("<", "[ ")) or _is_uptime(found[0])
         rest = rest[found.end() :].lstrip()
-    return Header(host, when, rest, layers, by_kernel, bool(when and not by_kernel and _ANOTHERS.match(rest)))
+    return KernelHeader(host, when, rest, layers, by_kernel, bool(when and not by_kernel and _ANOTHERS.match(rest)))
 
 
 def _dated(named: dict[str, str]) -> str | None:

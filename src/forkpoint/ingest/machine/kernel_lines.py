@@ -13,7 +13,7 @@ class Form:
 
     kind: KernelKind
     mark: str
-    """Stands in every such line."""
+    """A literal that every such line contains."""
     regex: re.Pattern[str]
     """Matched at the beginning of the message. A number counts only where what follows shows that it was not cut."""
 

@@ -3,8 +3,8 @@
     node-52:1759:1759 [0] NCCL INFO ncclCommInitRankConfig comm 0x48ee0840 rank 3 nranks 8 cudaDev 1 nvmlDev 1 busId 1a000
     commId 0xc0c3bdb52e03e3d6 - Init START
 
-The rank in it is the rank inside that communicator. It is the global rank only where the communicator spans the world;
-otherwise `[rankN]:` in front, or the rank whose file it is, must say who speaks.
+The rank in it is the rank inside that communicator, which may be smaller than the job: `[rankN]:` in front, or the rank
+whose file it is, must say who speaks.
 """
 
 import re
@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from forkpoint.ingest.logs.lines import parse_line
 from forkpoint.ingest.machine.bus import normal_bus
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Remark
@@ -26,7 +27,6 @@ SAYS_PLACE = "busId "
 _LINE_LIMIT = 2000
 _INFO = " NCCL INFO "
 _SPEAKER = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,252}+):(?P<pid>\d{1,9}):\d{1,9} \[-?\d{1,4}\]$")
-_PREFIX = re.compile(r"\[rank(?P<rank>0|[1-9]\d{0,6})\]: ?")
 _INIT = re.compile(
     r"(?:\[Rank \d{1,7}\] )?(?:nccl\w{1,40} )?comm 0x[0-9a-f]{1,16} rank (?P<group_rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7}) "
     r"cudaDev \d{1,4} (?:nvmlDev (?P<gpu>\d{1,4}) )?busId (?P<bus>[0-9a-f]{1,13}) "
@@ -34,31 +34,28 @@ _INIT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _InitLine:
     host: str
     pid: int
     gpu: int | None
     bus_id: str
-    group_rank: int
-    nranks: int
     prefix: int | None
     number: int
 
 
-def read_places(lines: Iterable[str], file: str, rank: int | None, world: int | None = None) -> tuple[Place, ...]:
-    """Places that are proven. `rank` is whose file it is, `world` how many ranks the job has, where that is known.
+def read_places(lines: Iterable[str], file: str, rank: int | None) -> tuple[Place, ...]:
+    """Places that are proven. `rank` is whose file it is.
 
-    Without a world size even the largest communicator may be a part of the job, and its ranks prove nothing.
+    A rank inside a communicator proves nothing: even the largest communicator may be only a part of the job.
     """
     read = (init for number, line in enumerate(lines, 1) if (init := _read_line(line, number)))
     found = list(islice(read, MAX_LINES))
-    spans = world if world and max((init.nranks for init in found), default=0) <= world else None
     claims: dict[tuple[str, int, str], set[int]] = defaultdict(set)
-    first: dict[tuple[str, int, str], _Line] = {}
+    first: dict[tuple[str, int, str], _InitLine] = {}
     for init in found:
         process = (init.host, init.pid, init.bus_id)
         first.setdefault(process, init)
-        claims[process] |= _ranks_of(init, rank, spans)
+        claims[process] |= {said for said in (init.prefix, rank) if said is not None}
     sure = [(ranks.pop(), first[process]) for process, ranks in claims.items() if len(ranks) == 1]
     return agree(Place(of, at.host, at.gpu, at.bus_id, file, at.number, at.pid) for of, at in sure)
 
@@ -103,13 +100,7 @@ def _spells(file: str, host: str) -> bool:
     return bool(re.search(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", near, re.IGNORECASE))
 
 
-def _ranks_of(init: _Line, rank: int | None, spans: int | None) -> set[int]:
-    """Every global rank that something says for this line; more than one is a contradiction."""
-    by_communicator = init.group_rank if init.nranks == spans else None
-    return {said for said in (init.prefix, rank, by_communicator) if said is not None}
-
-
-def _read_line(line: str, number: int) -> _Line | None:
+def _read_line(line: str, number: int) -> _InitLine | None:
     at = line.find(_INFO, 0, _LINE_LIMIT) if SAYS_PLACE in line else -1
     if at < 0:
         return None
@@ -118,16 +109,12 @@ def _read_line(line: str, number: int) -> _Line | None:
     bus_id = normal_bus(init["bus"]) if init else None
     if speaker is None or init is None or bus_id is None or int(init["group_rank"]) >= int(init["nranks"]):
         return None
-    prefixes = [int(prefix["rank"]) for prefix in _PREFIX.finditer(line, 0, speaker.start())]
-    return _Line(
+    return _InitLine(
         host=clean(speaker["host"], 253),
         pid=int(speaker["pid"]),
         gpu=int(init["gpu"]) if init["gpu"] else None,
         bus_id=bus_id,
-        group_rank=int(init["group_rank"]),
-        nranks=int(init["nranks"]),
-        # Of two prefixes the outer is a launcher's, which numbers its own workers.
-        prefix=prefixes[-1] if prefixes else None,
+        prefix=parse_line(line[:_LINE_LIMIT]).speaker.rank,
         number=number,
     )
 

@@ -12,7 +12,7 @@ RAS = "ras"
 
 
 def kernel_remarks(events: Iterable[KernelEvent]) -> tuple[Remark, ...]:
-    """Bursts of which everything only follows something else are no cause, and say so."""
+    """Bursts of follow-on messages are never causes, and say so."""
     return tuple(_of_burst(burst) for burst in group_bursts(events))
 
 

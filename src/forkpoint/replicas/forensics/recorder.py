@@ -27,7 +27,7 @@ _MOST_TRIGGERS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class RecordRhythm:
     every: int
     ring: int
     first_step: int
@@ -58,13 +58,13 @@ def record(
     if every < 1 or ring < 1:
         raise UsageError(f"forensics.record: every={every} and ring={ring} must be at least 1")
     target = Path(folder or os.environ.get(FOLDER_VARIABLE) or "forkpoint-replicas")
-    recorder = Recorder(model, Rhythm(every, ring, first_step), target)
+    recorder = Recorder(model, RecordRhythm(every, ring, first_step), target)
     atexit.register(recorder.write)
     return recorder
 
 
 class Recorder:
-    def __init__(self, model: nn.Module, rhythm: Rhythm, folder: Path) -> None:
+    def __init__(self, model: nn.Module, rhythm: RecordRhythm, folder: Path) -> None:
         self._every = rhythm.every
         self._step = rhythm.first_step
         self._losses: list[Tensor] = []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.html.bounds import MAX_LONG_TEXT, MAX_PATCH, MAX_TEXT, bounded
 from forkpoint.report.html.ranges import as_ranges
-from forkpoint.report.json_report import Json, _verdict
+from forkpoint.report.json_report import Json, verdict_document
 
 _RANKS = frozenset({"ranks", "suspects"})
 _LIMITS = {"patch": MAX_PATCH, "summary": MAX_LONG_TEXT, "condition": MAX_LONG_TEXT, "why": MAX_LONG_TEXT}
@@ -23,8 +23,8 @@ def render_document(verdict: Verdict) -> str:
     """ASCII that can stand inside a script element: nothing in it can end that element or act on a terminal."""
     left_out: dict[str, Json] = {}
     embeds_source = verdict.picture is not None and verdict.picture.embeds_source
-    document = _for_page(_verdict(verdict if embeds_source else _without_patches(verdict)), "", left_out)
-    assert isinstance(document, dict)  # a verdict is
+    whole = verdict_document(verdict if embeds_source else _without_patches(verdict))
+    document = {name: _for_page(item, name, left_out) for name, item in whole.items()}
     patches = sum(remedy.patch is not None for remedy in (*verdict.probes, *verdict.fixes))
     if patches and not embeds_source:
         left_out["patch"] = patches
@@ -53,9 +53,9 @@ def _for_page(value: Json, key: str, left_out: dict[str, Json]) -> Json:
     """`left_out`: by the name of a list, how many of its items are not there."""
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
-    if isinstance(value, list) and key in _RANKS:
+    if isinstance(value, list | tuple) and key in _RANKS:
         return _ranks(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
         if len(value) > limit:
             left_out[key] = len(value) - limit

@@ -15,7 +15,7 @@ class Live:
 
 @cache
 def live_script() -> str:
-    return (files("forkpoint") / "report" / "html" / "live.js").read_text("utf-8")
+    return (files("forkpoint") / "web" / "live.js").read_text("utf-8")
 
 
 def write_live(live: Live) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 MAX_RANGES = 200
-"""More than that nobody reads, and a thousand odd ranks in every moment would fill the page."""
+"""More would fill the page, and nobody reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def _write(first: int, last: int, step: int) -> str:
 
 
 def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Runs of equal distance. Two ranks that are not neighbours are no run."""
+    """Runs of equal distance. Two ranks that are not neighbours do not make a run."""
     at = 0
     while at < len(ordered):
         end, step = at, 1

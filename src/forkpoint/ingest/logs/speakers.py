@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from forkpoint.ingest.logs.prefixes import Line, find_time, parse_line
-from forkpoint.ingest.logs.scan import CHUNK, read_chunks, split_lines
+from forkpoint.ingest.logs.lines import CHUNK, ParsedLine, decode_line, find_time, parse_line, read_chunks, split_lines
 from forkpoint.ingest.text import clean
 from forkpoint.model.log import Ending
 
@@ -42,7 +41,7 @@ _ENDED_WELL = re.compile(
 )
 """Of the program, not of one of its steps."""
 _NOTICED = 1 << 16
-"""Bytes at the end of a log that are searched for what a program says of itself: what led to a hang stands near it."""
+"""Bytes at the end of a log that are searched for notices of the program: what led to a hang is near it."""
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
     rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
@@ -51,7 +50,7 @@ _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]
 """`number of skipped iterations: 0`"""
 
 
-class Heard:
+class LogSpeakers:
     def __init__(self, *, once: bool, rank: int | None = None) -> None:
         """`once`: the log cannot be read a second time, so all of it is listened to. `rank`: whose log it is."""
         self._own = set() if rank is None else {rank}
@@ -114,7 +113,7 @@ class Heard:
         return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
 
     def finish(self, stream: BinaryIO, world: int) -> None:
-        """The end of the log, and a second look for those not heard. `world`: how many ranks the log tells of, or 0."""
+        """Reads the end of the log and looks again for ranks not heard yet. `world`: number of ranks the log mentions, or 0."""
         for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
             self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
             if self.last_time:
@@ -127,7 +126,7 @@ class Heard:
     def ending(self, lines: int) -> Ending:
         """`lines`: of the whole log."""
         raw = split_lines(self._last or b"\n")[-_TIME_LINES:]
-        texts = [clean(line[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2], _SHOWN) for line in raw]
+        texts = [clean(decode_line(line, _HEAD), _SHOWN) for line in raw]
         own = [text for text in texts if not (_OF_TORCH.search(text) or _OF_A_STACK.match(text))]
         done = [at for at, text in enumerate(texts) if _ENDED_WELL.search(text) and not _OF_TORCH.search(text)]
         return Ending(
@@ -136,7 +135,7 @@ class Heard:
             done=lines - len(texts) + done[-1] + 1 if done else None,
         )
 
-    def notices(self) -> Iterator[tuple[int, Line]]:
+    def notices(self) -> Iterator[tuple[int, ParsedLine]]:
         """Lines near the end in which a program says that it left something out, and how many lines follow each."""
         end = self._last[-_NOTICED:]
         if not _LEAVES_OUT.search(end):
@@ -144,10 +143,10 @@ class Heard:
         lines = split_lines(end)
         for place, raw in enumerate(lines):
             if _LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw):
-                yield len(lines) - 1 - place, parse_line(raw[:_HEAD].decode("utf-8", "replace").rpartition("\r")[2])
+                yield len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
-        """What prefixes of one line say about each other."""
+        """Whether the prefixes of one line contradict each other."""
         if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
             self.contradicted = True
         if role is not None and role != line_rank:
@@ -207,4 +206,4 @@ def _is_prefix(chunk: bytes, place: int, rank: int) -> bool:
     """Whether the number at this place says who speaks, and is not just talked about."""
     start = chunk.rfind(b"\n", 0, place) + 1
     text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
-    return parse_line(text.decode("utf-8", "replace").rpartition("\r")[2]).speaker.rank == rank
+    return parse_line(decode_line(text, 2 * _HEAD)).speaker.rank == rank

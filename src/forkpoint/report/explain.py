@@ -1,16 +1,21 @@
-"""Entries of the knowledge base -> plain text for a terminal."""
+"""Entries of the knowledge base -> plain text for a terminal, and JSON (schema `forkpoint.explain/1`, `explain.schema.json`
+beside this file).
+"""
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from forkpoint.kb.entry import Entry
+from forkpoint.report.escape import ascii_json
 
+SCHEMA = "forkpoint.explain/1"
 _INDENT = "  "
 _MAX_COLUMN = 32
 """Few names are longer; they push their title to the right."""
 
 
-def render_entries(entries: Sequence[Entry], width: int) -> str:
+def render_entries_text(entries: Sequence[Entry], width: int) -> str:
     """The first entry in full, the others by name."""
     entry, *others = entries
     parts = [_heading(entry, width), *_sections(entry, width)]
@@ -63,3 +68,23 @@ def _fill(text: str, width: int, first: str, rest: str) -> str:
     return textwrap.fill(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+
+
+def render_entries_json(query: str | None, entries: Sequence[Entry]) -> str:
+    """`query` is what was asked, null for a list; the first entry is the one that is meant."""
+    return ascii_json({"schema": SCHEMA, "query": query, "entries": [_document(entry) for entry in entries]}, indent=2)
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "code": entry.code,
+        "title": entry.title,
+        "means": entry.means,
+        "does_not_mean": entry.not_means or None,
+        "do": list(entry.do),
+        "facts": dict(entry.facts),
+        "aliases": list(entry.aliases),
+        "see": list(entry.see),
+        "sources": list(entry.sources),
+    }

@@ -1,19 +1,26 @@
-"""What stands in front of a message: launchers' prefixes, time stamps, c10's header, the process group.
+"""Bytes of a log -> lines, and lines -> who says what, and when.
 
-`[rank3]:` is the global rank and wins over all others. `[Rank 3]` is the rank inside some group (and on WorkNCCL lines
-even a stale one): it is kept as `group_rank` and never taken for a rank.
+Prefixes of launchers, time stamps, c10's header and the process group are stripped here and nowhere else. `[rank3]:` is the
+global rank and wins over all others. `[Rank 3]` is the rank inside some group (and on WorkNCCL lines even a stale one): it
+is kept as `group_rank` and never taken for a rank.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
-from forkpoint.ingest.text import clean
+from forkpoint.ingest.stamps import ISO_TIME, SYSLOG_TIME
+from forkpoint.ingest.text import clean, without_escapes
 from forkpoint.model.log import Group, Speaker
 
+CHUNK = 1 << 18
+LONGEST = 1 << 22
+"""A line longer than this is read in pieces."""
+
 _RANK = r"(?P<n>0|[1-9]\d{0,6})"
-_ANSI = re.compile(r"\x1b\[[0-9;:?]{0,30}[ -/]{0,5}[@-~]")
 _LAYERS_AT_MOST = 8
+_NOBODY = Speaker()
 _REPEATED = re.compile(r" ?\[repeated (\d{1,9})x across cluster\](?: \(Ray deduplicates[^\n]{0,300})?")
 
 C10 = re.compile(
@@ -28,78 +35,72 @@ _GROUP = re.compile(
 )
 _GROUP_RANK = re.compile(r"\s{0,4}\[Rank (?P<rank>\d{1,7})\] ?")
 _TIME = re.compile(
-    r"\[[IWEFV](?P<c10>\d{3,4} \d\d:\d\d:\d\d)\.|(?P<iso>\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d)"
-    r"|(?<![\w-])(?P<elastic>[IWE]\d{4} \d\d:\d\d:\d\d)\.\d|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"
+    rf"\[[IWEFV](?P<c10>\d{{3,4}} \d\d:\d\d:\d\d)\.|(?P<iso>{ISO_TIME})"
+    rf"|(?<![\w-])(?P<elastic>[IWE]\d{{4}} \d\d:\d\d:\d\d)\.\d|(?P<syslog>{SYSLOG_TIME})"
 )
+NCCL_HEADER = re.compile(
+    r"(?:\[[\d: -]{1,30}[^\]]{0,10}\] )?(?P<host>[^\s:]{1,100}+):(?P<pid>\d{1,9}):\d{1,9} \[(?P<device>-?\d{1,4})\] "
+)
+"""How NCCL begins its own lines: host, process, thread and device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line taken apart."""
+def read_chunks(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """The stream in pieces that end where lines end."""
+    while chunk := stream.read(size):
+        yield chunk if chunk.endswith(b"\n") else chunk + stream.readline(LONGEST)
 
-    speaker: Speaker
+
+def split_lines(chunk: bytes) -> list[bytes]:
+    """The lines of a chunk, without an empty one after the last newline."""
+    lines = chunk.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def decode_line(raw: bytes, limit: int) -> str:
+    """The beginning of a line as text. Progress bars overwrite it after a carriage return: the last version counts."""
+    return raw[:limit].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
+
+
+@dataclass(slots=True)
+class ParsedLine:
+    """A line without its prefixes, and what they say."""
+
     message: str
     """What follows all prefixes."""
+    speaker: Speaker = _NOBODY
     time: str | None = None
     group: Group | None = None
     from_c10: bool = False
     repeated: int = 1
     role: int | None = None
-    """The outer of two `[rankN]:`: a launcher whose role is called "rank" numbers its local workers so."""
+    """The outer of two `[rankN]:`. A launcher whose role is called "rank" numbers its local workers like that."""
     of_process: bool = False
     """A prefix (Ray's) stands for one process."""
     blank: bool = False
-    """A blank stood between the last prefix and the message."""
+    """There was a blank between the last prefix and the message."""
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    task: int | None = None
+    pid: int | None = None
 
 
-class _Peeled:
-    """A line being taken apart."""
-
-    __slots__ = (
-        *("blank", "from_c10", "host", "local_rank", "message", "of_process", "pid", "rank", "repeated", "role"),
-        *("task", "time"),
-    )
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-        self.rank: int | None = None
-        self.local_rank: int | None = None
-        self.host: str | None = None
-        self.task: int | None = None
-        self.pid: int | None = None
-        self.time: str | None = None
-        self.role: int | None = None
-        self.from_c10 = False
-        self.of_process = False
-        self.blank = False
-        self.repeated = 1
-
-    def line(self) -> Line:
-        return Line(
-            speaker=Speaker(self.rank, self.local_rank, self.host, self.task, self.pid),
-            message=self.message,
-            time=self.time or find_time(self.message[:80]),
-            group=_find_group(self.message),
-            from_c10=self.from_c10,
-            repeated=self.repeated,
-            role=self.role,
-            of_process=self.of_process,
-            blank=self.blank,
-        )
-
-
-def parse_line(text: str) -> Line:
-    """Take the prefixes off one line, from the outside in."""
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
-    line = _Peeled(text)
+def parse_line(text: str) -> ParsedLine:
+    """Strips the prefixes of one line, from the outside in."""
+    text = without_escapes(text)
+    line = ParsedLine(text)
     if text.endswith((" across cluster]", ")")) and (repeated := _REPEATED.search(text)):
         line.message = text[: repeated.start()]
         line.repeated = 1 + int(repeated[1])
     for _ in range(_LAYERS_AT_MOST):
         if line.from_c10 or not _peel(line):
             break
-    return line.line()
+    line.speaker = Speaker(line.rank, line.local_rank, line.host, line.task, line.pid)
+    line.time = line.time or find_time(line.message[:80])
+    line.group = _find_group(line.message)
+    return line
 
 
 def split_glued(text: str) -> list[str]:
@@ -121,8 +122,8 @@ def find_time(text: str) -> str | None:
     return clean(found[found.lastgroup or 0]) if found else None
 
 
-def _peel(line: _Peeled) -> bool:
-    """Take off the outermost prefix, if there is one."""
+def _peel(line: ParsedLine) -> bool:
+    """Strips the outermost prefix, if there is one."""
     message = line.message
     for regex, apply in _LAYERS.get(message[:1], ()):
         match = regex.match(message)
@@ -134,58 +135,58 @@ def _peel(line: _Peeled) -> bool:
     return False
 
 
-def _ranked(line: _Peeled, match: re.Match[str]) -> None:
+def _ranked(line: ParsedLine, match: re.Match[str]) -> None:
     line.role = line.rank
     line.rank = int(match["n"] or match["lightning"])
 
 
-def _c10(line: _Peeled, match: re.Match[str]) -> None:
+def _c10(line: ParsedLine, match: re.Match[str]) -> None:
     line.from_c10 = True
     if match["time"]:
         line.time = f"{match['date']} {match['time']}"
 
 
-def _stamped(line: _Peeled, match: re.Match[str]) -> None:
+def _stamped(line: ParsedLine, match: re.Match[str]) -> None:
     line.time = line.time or match["time"]
 
 
-def _hosted(line: _Peeled, match: re.Match[str]) -> None:
+def _hosted(line: ParsedLine, match: re.Match[str]) -> None:
     line.host = line.host or clean(match["host"], 100)
 
 
-def _on_host(line: _Peeled, match: re.Match[str]) -> None:
+def _on_host(line: ParsedLine, match: re.Match[str]) -> None:
     _stamped(line, match)
     _hosted(line, match)
     if match["pid"]:
         line.pid = int(match["pid"])
 
 
-def _in_actor(line: _Peeled, match: re.Match[str]) -> None:
+def _in_actor(line: ParsedLine, match: re.Match[str]) -> None:
     line.pid = int(match["pid"])
     line.host = line.host or match["ip"]
     line.of_process = True
 
 
-def _tasked(line: _Peeled, match: re.Match[str]) -> None:
+def _tasked(line: ParsedLine, match: re.Match[str]) -> None:
     line.task = int(match["n"])
 
 
-def _tasked_on_host(line: _Peeled, match: re.Match[str]) -> None:
+def _tasked_on_host(line: ParsedLine, match: re.Match[str]) -> None:
     _tasked(line, match)
     _hosted(line, match)
 
 
-def _local(line: _Peeled, match: re.Match[str]) -> None:
+def _local(line: ParsedLine, match: re.Match[str]) -> None:
     line.local_rank = int(match["n"])
 
 
 _ISO = r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _UNIT = r"(?P<host>[A-Za-z0-9][\w.-]{0,100}+) (?:[\w./@-]{1,80}+\[(?P<pid>\d{1,9})\]|kernel): "
 _DIGITS, _LOWER, _UPPER = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_Layer = tuple[re.Pattern[str], Callable[[_Peeled, re.Match[str]], None]]
+_Layer = tuple[re.Pattern[str], Callable[[ParsedLine, re.Match[str]], None]]
 
-# What a prefix begins with, its form, what it tells.
-_PREFIXES: tuple[tuple[str, str, Callable[[_Peeled, re.Match[str]], None]], ...] = (
+# First characters of a prefix, its form, and what it says.
+_PREFIX_FORMS: tuple[tuple[str, str, Callable[[ParsedLine, re.Match[str]], None]], ...] = (
     # torch, and Lightning's spelling of it
     ("[", rf"\[rank(?:{_RANK}\]: ?|: (?P<lightning>0|[1-9]\d{{0,6}})\] )", _ranked),
     ("[", C10.pattern, _c10),
@@ -201,7 +202,7 @@ _PREFIXES: tuple[tuple[str, str, Callable[[_Peeled, re.Match[str]], None]], ...]
     ("(", r"\([^()\n]{0,120}?\bpid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[0-9a-fA-F.:]{3,45}+))?\) ?", _in_actor),
     # journald: -o short-iso, then short
     (_DIGITS, rf"{_ISO} {_UNIT}", _on_host),
-    (_UPPER, rf"(?P<time>[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d) {_UNIT}", _on_host),
+    (_UPPER, rf"(?P<time>{SYSLOG_TIME}) {_UNIT}", _on_host),
     # container runtimes
     (_DIGITS, rf"{_ISO} (?:std(?:out|err) [FP] )?", _stamped),
     # docker compose
@@ -215,8 +216,8 @@ _PREFIXES: tuple[tuple[str, str, Callable[[_Peeled, re.Match[str]], None]], ...]
 )  # fmt: skip
 
 _LAYERS: dict[str, tuple[_Layer, ...]] = {
-    first: tuple((re.compile(form), apply) for firsts, form, apply in _PREFIXES if first in firsts)
-    for first in {first for firsts, _, _ in _PREFIXES for first in firsts}
+    first: tuple((re.compile(form), apply) for firsts, form, apply in _PREFIX_FORMS if first in firsts)
+    for first in {first for firsts, _, _ in _PREFIX_FORMS for first in firsts}
 }
 
 

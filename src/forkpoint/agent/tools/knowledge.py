@@ -1,0 +1,130 @@
+"""What the verdict rests on, what the knowledge base says of a code, and recorded cases that are like this one."""
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from forkpoint.agent.case import Case
+from forkpoint.agent.fact import Fact
+from forkpoint.agent.similar import Similar, find_similar
+from forkpoint.agent.tool import Refused, Tool
+from forkpoint.agent.tools.answers import answer, fact, names, paragraphs
+from forkpoint.agent.wire import Wire
+from forkpoint.kb.entry import Entry
+from forkpoint.kb.lookup import find, suggest
+from forkpoint.model.verdict import Cause
+
+
+class EvidenceArguments(Wire):
+    id: str | None
+    """`E1`, `E2`, ... of the verdict; null: all."""
+
+
+def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
+    known = {f"E{number}": cited for number, cited in enumerate(case.verdict.evidence, start=1)}
+    if not known:
+        raise Refused("the verdict cites no evidence; ask progress or log_lines")
+    if asked.id is not None and asked.id not in known:
+        raise Refused(f"there is no such evidence; there are E1 to E{len(known)}")
+    shown = known if asked.id is None else {asked.id: known[asked.id]}
+    facts = (
+        fact(
+            case,
+            f"{e.file} {e.where}",
+            f"{number}: {e.says}" if e.rank is None else f"{number}, rank {e.rank}: {e.says}",
+        )
+        for number, e in shown.items()
+    )
+    return answer(facts, "ask by id")
+
+
+EVIDENCE = Tool(
+    name="evidence",
+    description="What the verdict rests on, by id (E1, E2, ...) or all of it: what was read, and from which file and line or entry.",
+    arguments=EvidenceArguments,
+    answer=evidence,
+)
+
+
+_MAX_QUERY = 2000
+_MAX_ENTRIES = 3
+
+
+class ExplainArguments(Wire):
+    query: str
+    """`divergent-path`, `NCCL_TIMEOUT`, `xid79`, or a line of a log."""
+
+
+def explain(case: Case, asked: ExplainArguments) -> Sequence[Fact]:
+    found = find(asked.query[:_MAX_QUERY])
+    if not found:
+        near = suggest(asked.query[:_MAX_QUERY])
+        raise Refused(f"nothing is known of it; near to it: {names(near)}")
+    facts = (f for entry in found[:_MAX_ENTRIES] for f in _tell_entry(case, entry))
+    return answer(facts, "ask by code")
+
+
+def _tell_entry(case: Case, entry: Entry) -> Iterator[Fact]:
+    """General knowledge: nothing of it is evidence of this case."""
+    where = f"knowledge base {entry.query}"
+    yield fact(case, where, f"{entry.name}: {entry.title}")
+    yield from (fact(case, where, piece) for piece in paragraphs(entry.means))
+    yield from (
+        fact(case, where, piece)
+        for piece in paragraphs(f"What it is not: {entry.not_means}" if entry.not_means else "")
+    )
+    yield from (fact(case, where, f"{label}: {value}") for label, value in entry.facts)
+    yield from (fact(case, where, piece) for step in entry.do for piece in paragraphs(f"To do: {step}"))
+
+
+EXPLAIN = Tool(
+    name="explain",
+    description=(
+        "What is known in general of a cause, an Xid, an NCCL error, a variable or a log line. Knowledge, not evidence of this "
+        "case."
+    ),
+    arguments=ExplainArguments,
+    answer=explain,
+)
+
+
+_SIMILAR_SHOWN = 5
+
+
+class SimilarArguments(Wire):
+    cause: str | None
+    """A cause to assume (`host-stall`); null: the verdict's."""
+
+
+def similar_tool(without: Collection[str] = ()) -> Tool:
+    """`without`: numbers of recorded cases that are not told, with all runs of the same fault: who is examined on a case
+    must not read its story.
+    """
+    return Tool(
+        name="similar",
+        description=(
+            "Recorded incidents with the same cause or shape, and what each turned out to be. What happened there is no "
+            "evidence of what happened here."
+        ),
+        arguments=SimilarArguments,
+        answer=partial(similar, without=tuple(without)),
+    )
+
+
+def similar(case: Case, asked: SimilarArguments, without: Collection[str]) -> Sequence[Fact]:
+    if asked.cause is not None and asked.cause not in set(Cause):
+        raise Refused(f"there is no such cause; there are {names(list(Cause))}")
+    found = find_similar(case.verdict, without, Cause(asked.cause) if asked.cause is not None else None)
+    if not found:
+        raise Refused("no recorded case is like this one")
+    return answer((f for alike in found[:_SIMILAR_SHOWN] for f in _tell_similar(case, alike)), "name a cause")
+
+
+def _tell_similar(case: Case, alike: Similar) -> Iterator[Fact]:
+    told = alike.recorded
+    where = f"recorded case {told.number}"
+    yield fact(case, where, f"{told.title} ({told.backend}, {told.layout}, {told.world} ranks)")
+    yield fact(case, where, f"it was {told.traits.cause}; in common: {'; '.join(alike.shared)}")
+    yield from (fact(case, where, piece) for piece in paragraphs(told.story))
+
+
+SIMILAR = similar_tool()

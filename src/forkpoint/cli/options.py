@@ -1,0 +1,96 @@
+"""What a command is, and the options and option types that several commands share."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+MIN_WIDTH = 40
+_UNLIMITED = 1 << 40
+_MAX_SECONDS = 1e9
+
+
+class Command(NamedTuple):
+    name: str
+    help: str
+    """One line for the list of commands."""
+    description: str
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int]
+    """Does the work and returns the exit code. Engines are imported inside: `--help` must not pay for them."""
+
+
+def whole_number(least: int, most: int = _UNLIMITED) -> Callable[[str], int]:
+    """An option type: a number in this range."""
+    wanted = f"must be a number from {least} to {most}" if most < _UNLIMITED else f"must be a number, at least {least}"
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+            raise ArgumentTypeError(wanted)
+        return int(text)
+
+    return read
+
+
+count = whole_number(1)
+rank_count = whole_number(1, 1_000_000)
+"""As many as are believed anywhere (align.MAX_WORLD)."""
+port = whole_number(0, 65535)
+
+
+def seconds(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        given = 0.0
+    if not 0 < given < _MAX_SECONDS:
+        raise ArgumentTypeError("must be a number of seconds above 0")
+    return given
+
+
+def existing_path(path: str) -> str:
+    if not Path(path).exists():
+        raise ArgumentTypeError(f"{path} does not exist")
+    return path
+
+
+def directory(path: str) -> str:
+    if not Path(path).is_dir():
+        raise ArgumentTypeError(f"{path} is not a directory")
+    return path
+
+
+def split_names(given: Sequence[str]) -> list[str]:
+    """The names in a repeatable option that also takes several, separated by commas."""
+    return [name for names in given for part in names.split(",") if (name := part.strip())]
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str | None:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def add_source_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        type=existing_path,
+        metavar="DIR",
+        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
+    )
+
+
+def add_width_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--width",
+        type=whole_number(MIN_WIDTH),
+        metavar="N",
+        help=f"columns of the report (at least {MIN_WIDTH}; default: the terminal's)",
+    )
+
+
+def add_quiet_argument(parser: ArgumentParser, help_text: str = "no progress and no remarks on standard error") -> None:
+    parser.add_argument("--quiet", action="store_true", help=help_text)

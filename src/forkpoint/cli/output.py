@@ -1,0 +1,164 @@
+"""What commands print and write: remarks and progress on standard error, verdicts, and files written whole or not at all."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+from forkpoint.cli.options import MIN_WIDTH
+from forkpoint.errors import UsageError
+from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.model.capture import Problem
+    from forkpoint.model.verdict import Verdict
+
+STDOUT = "-"
+_COMFORTABLE_WIDTH = 120
+_MAX_PROBLEMS = 10
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def say(text: str) -> None:
+    """A remark on standard error."""
+    print(f"forkpoint: {escape(text)}", file=sys.stderr, flush=True)
+
+
+def say_problems(problems: "Sequence[Problem]") -> None:
+    for problem in problems[:_MAX_PROBLEMS]:
+        say(f"{problem.file}: {problem.text}")
+    if len(problems) > _MAX_PROBLEMS:
+        say(f"and {len(problems) - _MAX_PROBLEMS} more files with problems")
+
+
+def terminal_width(most: int = _COMFORTABLE_WIDTH) -> int:
+    return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, most))
+
+
+def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> None:
+    if as_json:
+        from forkpoint.report.json_report import render_json
+
+        print(render_json(verdict))
+        return
+    from rich.console import Console
+
+    from forkpoint.report.text import render_text
+
+    width = width or terminal_width()
+    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
+    console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console.print(render_text(verdict, width), soft_wrap=True, highlight=False)
+
+
+def exit_code(verdict: "Verdict") -> int:
+    return {"healthy": 0, "inconclusive": 4}.get(verdict.cause, 1)
+
+
+@contextmanager
+def needing_extra(what: str, extra: str) -> Generator[None]:
+    """Imports inside the block may fail: the error then says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "forkpoint":
+            raise
+        raise UsageError(f"{what} needs {package}: pip install 'forkpoint[{extra}]'") from error
+
+
+def import_numpy() -> None:
+    """Numpy starts a thread per core when it is imported, which takes longer than most diagnoses, and we multiply no
+    matrices. The environment is restored afterwards: programs that we start may need the threads.
+    """
+    unset = [name for name in _BLAS_THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, "1"))
+    import numpy as np
+
+    del np
+    for name in unset:
+        del os.environ[name]
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def check_writable(option: str, path: str) -> None:
+    """Raises UsageError for what can be known before the work is done."""
+    folder = Path(path).parent
+    if Path(path).is_dir():
+        raise UsageError(f"{option} {path}: is a directory; name a file in it")
+    if not folder.is_dir():
+        raise UsageError(f"{option} {path}: {folder} is not a directory; create it first")
+    # A file is replaced, for which its directory counts; a pipe or a device is written to.
+    in_place = Path(path).exists() and not Path(path).is_file()
+    if not os.access(path if in_place else folder, os.W_OK):
+        raise UsageError(f"{option} {path}: is not writable; choose another place")
+
+
+def write_file(path: str, pieces: Iterable[str]) -> None:
+    """Readers see the old file or the new one. Raises UsageError where it cannot be written."""
+    write_bytes(path, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
+
+
+def write_bytes(path: str, pieces: Iterable[bytes]) -> None:
+    """As write_file."""
+    target = Path(os.path.realpath(path))
+    in_place = target.exists() and not target.is_file()
+    part = target if in_place else target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.writelines(pieces)
+        if not in_place:
+            part.replace(target)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
+    finally:
+        if not in_place:
+            part.unlink(missing_ok=True)
+
+
+# ----------------------------------------------------------------------------------------------------------- progress
+
+_SILENT_S = 1.0
+"""Work shorter than this shows no progress."""
+_INTERVAL_S = 0.1
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class Progress:
+    """One updating line on a terminal. Called with (done, total, what); silent when quiet or not on a terminal."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._shown = False
+        self._clock = clock
+        self._on = stream.isatty() and not quiet
+        self._next = clock() + _SILENT_S
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        if not self._on or self._clock() < self._next:
+            return
+        self._next = self._clock() + _INTERVAL_S
+        columns = shutil.get_terminal_size().columns
+        line = f"{done}/{total} {escape(what)}"[: columns - 1]
+        self._write(f"{_CLEAR_LINE}{line}")
+        self._shown = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            self._write(_CLEAR_LINE)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
