@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from forkpoint.export.perfetto import Event, _line, _named
+from forkpoint.export.perfetto import Event, _named
 from forkpoint.lab.collectives.report import CollectivesResult
+from forkpoint.report.escape import ascii_json
 
 _NS_PER_US = 1000
 
@@ -13,7 +14,7 @@ def export_result(result: CollectivesResult) -> Iterator[str]:
     yield '{"displayTimeUnit": "ms", "traceEvents": ['
     before = "\n"
     for event in _events(result, zero):
-        yield f"{before}{_line(event)}"
+        yield f"{before}{ascii_json(event)}"
         before = ",\n"
     yield '\n],\n"otherData": {"clock": "each rank\'s times are by the clock of its own host"}}\n'
 
