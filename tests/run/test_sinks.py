@@ -13,8 +13,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision
-from forkpoint.run.diagnosis import Diagnosed
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
 from forkpoint.run.job import Ended
 from forkpoint.run.outcome import Attempt
 from forkpoint.sinks.node_commands import commands_for
@@ -139,7 +138,7 @@ def test_a_log_that_was_never_announced_is_not_known(service: Service) -> None:
 # ------------------------------------------------------------------------------------------------- metrics and commands
 
 
-FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, 40, 100, Decision(76, "lost"), "", "", "{}")
+FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, "lost", "{}")
 
 
 def test_metrics_are_few_and_readable_by_prometheus() -> None:

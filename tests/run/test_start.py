@@ -8,13 +8,13 @@ import pytest
 
 from forkpoint.ingest import read
 from forkpoint.launch_env.release import Release
+from forkpoint.live.diagnosing import ANY_NODE
+from forkpoint.live.worker import find_last_step, find_nodes
 from forkpoint.model.ranks_file import render_ranks
-from forkpoint.run.folders import ANYWHERE, make_place, node_name, run_name
+from forkpoint.run.folders import make_place, node_name, run_name
 from forkpoint.run.hang import find_alarm, is_hang
 from forkpoint.run.launcher import plan_launch
-from forkpoint.run.nodes import find_nodes
 from forkpoint.run.recording import fetch_dumps, guarding, recording
-from forkpoint.run.steps import find_last_step
 from forkpoint.run.torch_release import find_torch
 from small_jobs import SmallJob
 
@@ -174,7 +174,7 @@ def test_a_node_is_called_as_the_scheduler_calls_it() -> None:
 def test_the_folder_in_which_a_rank_left_its_dump_tells_its_node(tmp_path: Path) -> None:
     job = SmallJob(4)
     job.op()
-    folders = ["node-a", "node-a", "node-b", ANYWHERE]
+    folders = ["node-a", "node-a", "node-b", ANY_NODE]
     places = {node: make_place(tmp_path, "run", 0, node) for node in set(folders)}
     for rank, node in enumerate(folders):
         (places[node].dumps / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))

@@ -16,8 +16,8 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
+    from forkpoint.live.diagnosing import Decision
     from forkpoint.run.attempt import Settings
-    from forkpoint.run.decision import Decision
     from forkpoint.run.outcome import Attempt
 
 _DESCRIPTION = """\

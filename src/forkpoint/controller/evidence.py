@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from forkpoint.controller.failure import Failure
-from forkpoint.errors import InputError
-from forkpoint.ingest import read
+from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.live.worker import read_verdict
 from forkpoint.model.ranks_file import KnownRank, render_ranks
 from forkpoint.model.verdict import Evidence, Verdict
-from forkpoint.pipeline import diagnose
 
 FACTS = "controller.txt"
 
@@ -15,10 +14,8 @@ FACTS = "controller.txt"
 def diagnose_failure(failure: Failure, folder: Path) -> Verdict | None:
     """None: the ranks left nothing to read."""
     _write(failure, folder)
-    try:
-        return diagnose(read([str(folder)]))
-    except InputError:
-        return None
+    found = diagnose(Task((str(folder),), with_value=True))
+    return read_verdict(found.value) if isinstance(found, Diagnosed) and found.value else None
 
 
 def cite_facts(failure: Failure, folder: Path) -> tuple[Evidence, ...]:

@@ -12,15 +12,16 @@ from typing import Final
 
 from forkpoint.guard import answer as answers
 from forkpoint.guard.answer import Answer, Ask, encode_ask
-from forkpoint.guard.diagnosis import Diagnosis, Told
 from forkpoint.guard.evidence import write_evidence
 from forkpoint.guard.meeting import Blind, Meeting
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, Summary
 from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect, threshold
+from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
 
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
+_LIMIT_S: Final = 120.0
 _CONCLUDE_S: Final = 8.0
 _DIAGNOSE_S: Final = 5.0
 """Of these at the end of a job: what a diagnosis takes on a busy host."""
@@ -36,7 +37,7 @@ _CERTAIN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    told: Told
+    told: Diagnosed
     reason: Reason
     folder: str
     """Where the evidence lies; "" = it was not kept."""
@@ -112,11 +113,11 @@ class Overseer:
             failed = self._judge(inquiry, summary)
         while failed is None and inquiry.diagnosis is not None:
             told = inquiry.diagnosis.result()
-            if isinstance(told, Told):
+            if isinstance(told, Diagnosed):
                 return self._decide(inquiry, told, summary)
-            if isinstance(told, str) or time.monotonic() > until:
+            if told or time.monotonic() > until:
                 self._close(inquiry)
-                return told or "no verdict in time, for rank 0 ends; diagnose its log and those of the others"
+                return told.why if told else "no verdict before rank 0 ended; run `forkpoint diagnose` on the logs"
             time.sleep(0.05)
         return failed
 
@@ -137,9 +138,9 @@ class Overseer:
         if told is None:
             return None
         self._settled.add(inquiry.suspicion.key)
-        if isinstance(told, str):
+        if isinstance(told, NotDiagnosed):
             self._close(inquiry)
-            return told
+            return told.why
         return self._decide(inquiry, told, summary)
 
     def _collect(self, inquiry: _Inquiry) -> None:
@@ -168,29 +169,31 @@ class Overseer:
         moving = summary.still_s < QUIET_S
         try:
             write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
-            inquiry.diagnosis = Diagnosis(inquiry.folder, self._settings.source)
+            task = Task((str(inquiry.folder),), (self._settings.source,) if self._settings.source else ())
+            inquiry.diagnosis = Diagnosis(task, _LIMIT_S)
         except OSError as error:
             self._settled.add(inquiry.suspicion.key)
             self._close(inquiry)
             return f"{inquiry.suspicion.reason} suspected, but {inquiry.folder} cannot be written ({error.strerror})"
         return None
 
-    def _decide(self, inquiry: _Inquiry, told: Told, summary: Summary) -> Alarm | None:
+    def _decide(self, inquiry: _Inquiry, told: Diagnosed, summary: Summary) -> Alarm | None:
         """An alarm once for each thing that is wrong."""
         reason = inquiry.suspicion.reason
         certain = told.cause in _CERTAIN.get(reason, frozenset())
         if reason is Reason.DEPARTED:  # of the others nothing is certain yet
             certain = certain and set(told.suspects) <= {o.rank for o in summary.odd}
         late = reason is Reason.STALL and told.cause != "healthy"
-        if told.key in self._told or not (certain or late):
+        key = (told.cause, told.suspects, told.group)
+        if key in self._told or not (certain or late):
             self._close(inquiry)
             return None
-        self._told.add(told.key)
+        self._told.add(key)
         alarm = Alarm(told, reason, self._keep(inquiry, told), time.time())
         self._close(inquiry)
         return alarm
 
-    def _keep(self, inquiry: _Inquiry, told: Told) -> str:
+    def _keep(self, inquiry: _Inquiry, told: Diagnosed) -> str:
         """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
         if self._settings.mode is not Mode.DUMP:
             return ""
@@ -198,7 +201,7 @@ class Overseer:
         place = Path(self._settings.folder).absolute() / name
         try:
             shutil.copytree(inquiry.folder, place)
-            (place / "verdict.json").write_text(told.raw)
+            (place / "verdict.json").write_text(told.document)
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1

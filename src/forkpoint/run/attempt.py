@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forkpoint.errors import UsageError
+from forkpoint.live.diagnosing import ANY_NODE, Decision, DecisionTask, Diagnosed, NotDiagnosed, Task, diagnose
 from forkpoint.model.ranks_file import render_ranks
-from forkpoint.run.decision import Decision
-from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
-from forkpoint.run.folders import ANYWHERE, DUMP_PREFIX, Place, make_place, node_name, remove_place
+from forkpoint.run.folders import DUMP_PREFIX, Place, make_place, node_name, remove_place
 from forkpoint.run.hang import HangWatch
 from forkpoint.run.job import Ended, Job, Start
 from forkpoint.run.launcher import Launch, plan_launch
@@ -45,7 +44,7 @@ class Settings:
 
 def attempt_job(command: Sequence[str], name: str, number: int, settings: Settings) -> Attempt:
     launch = plan_launch(command, settings.environ)
-    place = make_place(settings.folder, name, number, node_name(settings.environ) if launch.is_local else ANYWHERE)
+    place = make_place(settings.folder, name, number, node_name(settings.environ) if launch.is_local else ANY_NODE)
     start = _start(launch, place, number, settings)
     began = time.time()
     job = Job(start)
@@ -106,9 +105,10 @@ def _run(job: Job, place: Place, settings: Settings) -> tuple[Ended, Path | None
 
 def _judge(place: Place, alarm: Path | None, child_code: int, settings: Settings) -> tuple[Diagnosed | None, Decision]:
     """A job that was ended because it hung is judged by what the guard saw, not by how its ranks then ended."""
-    paths = (str(alarm or place.attempt),)
-    task = Task(paths, str(place.attempt), settings.source, child_code, settings.width)
+    wanted = DecisionTask(str(place.attempt), child_code)
+    task = Task((str(alarm or place.attempt),), settings.source, report_width=settings.width, decision=wanted)
     found = diagnose(task)
     if isinstance(found, NotDiagnosed):
         return None, Decision(child_code, f"not diagnosed: {found.why}")
+    assert found.decision is not None  # it was asked for
     return found, found.decision

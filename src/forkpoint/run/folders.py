@@ -16,8 +16,6 @@ from pathlib import Path
 from forkpoint.errors import UsageError
 
 DUMP_PREFIX = "nccl_trace_rank_"
-ANYWHERE = "all-nodes"
-"""In place of a node's name, where ranks of other nodes write here, too."""
 
 _MAX_TRIES = 1000
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from forkpoint.run.decision import Decision
-from forkpoint.run.diagnosis import Diagnosed
+from forkpoint.live.diagnosing import Decision, Diagnosed
 from forkpoint.run.job import Ended
 
 SCHEMA = "forkpoint.run/1"
@@ -53,5 +52,5 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "processes_left": list(attempt.left),
         "step": attempt.found.step if attempt.found else None,
         "decision": asdict(attempt.decision),
-        "verdict": json.loads(attempt.found.verdict) if attempt.found else None,
+        "verdict": json.loads(attempt.found.document) if attempt.found else None,
     }

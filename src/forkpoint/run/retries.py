@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision
-from forkpoint.run.diagnosis import Diagnosed
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
 from forkpoint.run.outcome import Attempt
 
 MAX_WAIT_S = 300.0

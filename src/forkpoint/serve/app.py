@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from forkpoint.serve.diagnosis import Diagnosed, Failed
+from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.serve.diagnosis import IncidentPage
 from forkpoint.serve.list_page import render_list, render_message
 from forkpoint.serve.watch import LIST, Shown, Watch, events_of
 
@@ -19,7 +20,7 @@ _SIGN_OF_LIFE_S = 15.0
 def make_app(watch: Watch) -> Starlette:
     async def show_start(_: Request) -> Response:
         shown = watch.shown()
-        if watch.folders.alone and shown and isinstance(shown[0].result, Diagnosed):
+        if watch.folders.alone and shown and isinstance(shown[0].result, IncidentPage):
             return HTMLResponse(shown[0].result.html)
         events = events_of(LIST, watch.version(LIST))
         return HTMLResponse(render_list(watch.root, shown, watch.folders.left_out, events))
@@ -46,9 +47,9 @@ def make_app(watch: Watch) -> Starlette:
 
 
 def _show(shown: Shown) -> Response:
-    if isinstance(shown.result, Diagnosed):
+    if isinstance(shown.result, IncidentPage):
         return HTMLResponse(shown.result.html)
-    text = shown.result.why if isinstance(shown.result, Failed) else "Being read."
+    text = shown.result.why if isinstance(shown.result, NotDiagnosed) else "Being read."
     return HTMLResponse(render_message(shown.folder.name, text, events_of(shown.folder.key, shown.version)))
 
 

@@ -10,7 +10,7 @@ from forkpoint.report.escape import escape
 from forkpoint.report.html.bounds import MAX_LONG_TEXT, MAX_TEXT, bounded
 from forkpoint.report.html.live import Live, write_live
 from forkpoint.report.html.page import write_policy
-from forkpoint.serve.diagnosis import Diagnosed
+from forkpoint.serve.diagnosis import IncidentPage
 from forkpoint.serve.watch import Shown
 
 WELCOME = """<!doctype html>
@@ -43,17 +43,16 @@ def render_message(title: str, text: str, events: str | None) -> str:
 
 def _row(shown: Shown) -> str:
     name, result = _text(shown.folder.name), shown.result
-    if not isinstance(result, Diagnosed):
+    if not isinstance(result, IncidentPage):
         kind, says = ("problem", _text(result.why, MAX_LONG_TEXT)) if result else ("faint", "being read")
         return f'<tr><td class="name">{name}</td><td class="{kind}" colspan="{len(_HEADINGS) - 1}">{says}</td></tr>'
-    row = result.row
     cells = (
         ("name", f'<a href="/incidents/{shown.folder.key}">{name}</a>'),
-        ("cause", _text(row.cause)),
-        ("suspects", _text(row.suspects) or "-"),
-        ("confidence", f"{row.confidence:.2f}"),
-        ("when", _when(row.when, shown.folder.newest)),
-        ("summary", _text(row.summary, MAX_LONG_TEXT)),
+        ("cause", _text(result.cause)),
+        ("suspects", _text(result.suspects) or "-"),
+        ("confidence", f"{result.confidence:.2f}"),
+        ("when", _when(result.when, shown.folder.newest)),
+        ("summary", _text(result.summary, MAX_LONG_TEXT)),
     )
     return "".join(["<tr>", *(f'<td class="{kind}">{cell}</td>' for kind, cell in cells), "</tr>"])
 

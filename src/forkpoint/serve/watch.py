@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from forkpoint.serve.diagnosis import Diagnosed, Failed
+from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.serve.diagnosis import IncidentPage
 from forkpoint.serve.folders import Folder, Folders, find_folders
 
 LIST = "list"
@@ -23,7 +24,7 @@ _SHARE = 10
 _AT_ONCE = 2
 """So that one large incident does not hold up the small ones, and memory is not shared by many."""
 
-Diagnose = Callable[[Folder, str, str | None], Awaitable[Diagnosed | Failed]]
+Diagnose = Callable[[Folder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
 """A folder, the address of its news and that of the list."""
 
 
@@ -32,7 +33,7 @@ class Shown:
     """An incident as readers see it."""
 
     folder: Folder
-    result: Diagnosed | Failed | None
+    result: IncidentPage | NotDiagnosed | None
     """None: being read for the first time."""
     version: str
     """Changes with what is shown."""
@@ -121,10 +122,7 @@ class Watch:
         version = self._version_of(folder)
         home = None if self.folders.alone else "/"
         async with self._at_once:
-            try:
-                result = await self._diagnose(folder, events_of(folder.key, version), home)
-            except OSError as error:  # no process or no memory is left for a worker
-                result = Failed(f"the diagnosis could not be started ({error.strerror})")
+            result = await self._diagnose(folder, events_of(folder.key, version), home)
         self._results[folder.key] = Shown(folder, result, version)
         self._tell()
 

@@ -25,8 +25,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
-from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
+from forkpoint.live.diagnosing import (
+    DO_NOT_RETRY,
+    RETRY,
+    RETRY_ELSEWHERE,
+    DecisionTask,
+    Diagnosed,
+    NotDiagnosed,
+    Task,
+    diagnose_async,
+)
 
 _INTENTS: Final = ("track_only", "progressive", "terminal")
 _RECOMMENDED: Final = {DO_NOT_RETRY: "STOP", RETRY: "RESTART", RETRY_ELSEWHERE: "RESTART"}
@@ -100,8 +108,8 @@ class _Service:
     async def _diagnose(self, path: str, announced: float) -> Diagnosed | NotDiagnosed:
         async with self.one_at_a_time:
             paths = (path, *_dumps_since(self.readable.dumps, announced))
-            task = Task(paths, str(self.readable.root), self.readable.source, _FAILED, width=100)
-            return await asyncio.to_thread(diagnose, task)
+            wanted = DecisionTask(str(self.readable.root), _FAILED)
+            return await diagnose_async(Task(paths, self.readable.source, decision=wanted))
 
     def _is_known(self, request: Request) -> bool:
         return compare_digest(request.path_params["token"].encode(), self.token.encode())
@@ -141,8 +149,9 @@ def _answer(found: Diagnosed | NotDiagnosed | None) -> dict[str, object]:
             "recommendation": {"action": "UNKNOWN", "source": "forkpoint", "reason": why},
         }
     decision = found.decision
+    assert decision is not None  # it was asked for
     return {
-        "result": {"module": "forkpoint", "result": found.line, "verdict": json.loads(found.verdict)},
+        "result": {"module": "forkpoint", "result": found.line, "verdict": json.loads(found.document)},
         "recommendation": {
             "action": _RECOMMENDED.get(decision.code, "UNKNOWN"),
             "source": "forkpoint",
