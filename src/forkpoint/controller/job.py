@@ -22,6 +22,7 @@ from forkpoint.controller.rank import RankActor, WitnessActor
 from forkpoint.controller.step_failed import StepFailed
 from forkpoint.controller.verdicts import conclude
 from forkpoint.errors import UsageError
+from forkpoint.live.stall import stall_limit
 
 RANKS, WITNESSES = "forkpoint_ranks", "forkpoint_witnesses"
 START_S = 300.0
@@ -118,13 +119,14 @@ class Controller:
         self._look("start")  # a first look is slow: it loads what later ones need
 
     def _hear(self, sent: Iterable[Future[Any]], method: str, limit_s: float) -> list[Returned]:
-        """What all ranks returned. Half-way the counters are read, to tell slow from stuck."""
-        got = self._gather(sent, limit_s / 2)
+        """What all ranks returned. Half-way the counters are read, to tell slow from stuck (`live/stall.py`)."""
+        stall_s = stall_limit(None, limit_s)
+        got = self._gather(sent, limit_s - stall_s)
         still = False
         if got.silent and not got.failed:
             before = self._count()
-            gather(got, self._processes, limit_s / 2)
-            still = bool(got.silent) and before == self._count()
+            gather(got, self._processes, stall_s)
+            still = bool(got.silent) and before == self._count()  # some rank waits, and none moved for the limit
         returned = [answer for answer in got.answers if isinstance(answer, Returned)]
         if len(returned) == self._size:
             return sorted(returned, key=lambda answer: answer.rank)

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from forkpoint.guard import answer as answers
-from forkpoint.guard.answer import Answer, Ask, encode_ask
+from forkpoint.guard.answer import Ask, RankAnswer
 from forkpoint.guard.evidence import write_evidence
 from forkpoint.guard.meeting import Blind, Meeting
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, Summary
-from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect, threshold
+from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect
+from forkpoint.guard.wire import decode, encode
 from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
+from forkpoint.live.stall import stall_limit
 
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
@@ -52,7 +53,7 @@ class _Inquiry:
     """Of the ask that goes with it."""
     until: float
     folder: Path
-    answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    answers: dict[int, RankAnswer] = field(default_factory=dict[int, RankAnswer])
     diagnosis: Diagnosis | None = None
 
 
@@ -81,7 +82,7 @@ class Overseer:
     def _ask(self, suspicion: Suspicion) -> _Inquiry:
         self._asked += 1
         asked = () if self._world_size <= FAN_IN else tuple(self._asked_ranks(suspicion))
-        self._meeting.tell("ask", encode_ask(Ask(self._asked, asked)))
+        self._meeting.tell("ask", encode(Ask(self._asked, asked)))
         return _Inquiry(suspicion, self._asked, time.monotonic() + _COLLECT_S, _scratch())
 
     def finish(self, gather: Callable[[], Summary]) -> Alarm | str | None:
@@ -94,7 +95,7 @@ class Overseer:
             time.sleep(0.1)
         return None
 
-    def conclude(self, own: Answer, gather: Callable[[], Summary]) -> Alarm | str | None:
+    def conclude(self, own: RankAnswer, gather: Callable[[], Summary]) -> Alarm | str | None:
         """Rank 0 ends with an exception, mostly because of another rank: who was it? Bounded, for the process waits."""
         until = time.monotonic() + _CONCLUDE_S
         summary = gather()
@@ -146,7 +147,7 @@ class Overseer:
     def _collect(self, inquiry: _Inquiry) -> None:
         wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
         for data in self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted]):
-            answer = answers.decode(data) if data else None
+            answer = decode(data, RankAnswer)
             if answer is not None:
                 inquiry.answers[answer.rank] = answer
 
@@ -164,7 +165,7 @@ class Overseer:
 
     def _judge(self, inquiry: _Inquiry, summary: Summary) -> str | None:
         # A rank that is gone will not come; with everybody there, only time tells.
-        late = summary.still_s >= threshold(summary, self._settings.stall_s)
+        late = summary.still_s >= stall_limit(self._settings.stall_s, summary.timeout_s)
         stalled = late or inquiry.suspicion.reason is Reason.DEPARTED
         moving = summary.still_s < QUIET_S
         try:
@@ -205,7 +206,7 @@ class Overseer:
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1
-        self._meeting.tell("ask", encode_ask(Ask(self._asked, keep=name)))
+        self._meeting.tell("ask", encode(Ask(self._asked, keep=name)))
         return str(place)
 
     def _close(self, inquiry: _Inquiry) -> None:

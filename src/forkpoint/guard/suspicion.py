@@ -7,12 +7,10 @@ from enum import StrEnum
 from typing import Final
 
 from forkpoint.guard.summary import Conflict, Summary
+from forkpoint.live.stall import has_stalled, stall_limit
 
 QUIET_S: Final = 1.0
 """Nothing has moved for so long: whoever still runs would have been seen at two looks."""
-DEFAULT_STALL_S: Final = 300.0
-"""Half of NCCL's default timeout, where no group tells its own."""
-
 
 _STRENGTH: Final = ("seq", "block", "step")
 """What says most exactly where ranks parted comes first."""
@@ -55,10 +53,6 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
         return Suspicion(Reason.DEPARTED, still_s=summary.still_s)
     if summary.waiting == world_size and len(summary.waits) > 1:
         return Suspicion(Reason.CYCLE, still_s=summary.still_s)
-    if summary.still_s >= threshold(summary, stall_s):
+    if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
         return Suspicion(Reason.STALL, still_s=summary.still_s)
     return None
-
-
-def threshold(summary: Summary, stall_s: float | None) -> float:
-    return stall_s or summary.timeout_s / 2 or DEFAULT_STALL_S

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from forkpoint.align import align
 from forkpoint.errors import ForkpointError
 from forkpoint.ingest import read
+from forkpoint.live.stall import DEFAULT_STALL_S
 from forkpoint.model.capture import Capture
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.ranks_file import render_ranks
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
 from forkpoint.watch.progress import Progress, Step, group_progress
-from forkpoint.watch.rule import STALL_S, Ground, Words, find_ground, incident_of, stands
+from forkpoint.watch.rule import Ground, Words, find_ground, incident_of, stands
 from forkpoint.watch.sight import GroupProgress, Note, Sight, State
 from forkpoint.watch.sources import Dump, Gathered, Source
 from forkpoint.watch.spool import Spool
@@ -24,7 +25,7 @@ _NO_STEP = Step({}, frozenset(), is_pending=False, still_s=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    stall_s: float = STALL_S
+    stall_s: float = DEFAULT_STALL_S
     world_size: int | None = None
     """None: only where a source states it."""
     source: tuple[str, ...] = ()

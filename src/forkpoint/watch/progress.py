@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from forkpoint.live.stall import Stillness
 from forkpoint.model.timeline import Timeline
 from forkpoint.model.trace import RankTrace, Track
 from forkpoint.watch.sight import GroupProgress
@@ -36,15 +37,9 @@ class Step:
     """For how long none of these ranks moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    standing: Standing
-    since: float
-
-
 class Progress:
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Stillness[Standing]] = {}
 
     def step(self, traces: Iterable[RankTrace], dumps: Iterable[Dump]) -> Step:
         """A rank without entries shows nothing, and one that is seen for the first time has not moved yet."""
@@ -56,12 +51,11 @@ class Progress:
             if not trace.entries:
                 continue
             dump, standing = by_path[trace.file], standing_of(trace)
-            known = self._known.get(trace.rank)
-            if known is None or known.standing != standing:
-                moved |= {trace.rank} if known else set()
-                known = self._known[trace.rank] = _Known(standing, dump.seen)
+            known = self._known.setdefault(trace.rank, Stillness(standing, dump.seen))
+            if known.value != standing:
+                moved.add(trace.rank)
             standings[trace.rank] = standing
-            still.append(max(dump.seen - known.since, _told(trace, dump)))
+            still.append(max(known.see(standing, dump.seen), _told(trace, dump)))
         pending = any(standing.is_pending for standing in standings.values())
         return Step(standings, frozenset(moved), pending, min(still, default=0.0))
 

@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forkpoint.detectors.stalls import is_communicating
+from forkpoint.live.stall import has_stalled
 from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.watch.progress import Step
-
-STALL_S = 300.0
-"""Half of NCCL's default timeout (600 s): the other half is left for a person to look."""
 
 _ENDS = frozenset({
     LogKind.WATCHDOG_TIMEOUT,
@@ -73,7 +71,7 @@ def find_ground(verdict: Verdict | None, step: Step, words: Words, stall_s: floa
     divergence = verdict.divergence if verdict else None
     if divergence is not None and is_final(divergence):
         return Ground.MISMATCH
-    if step.is_pending and not step.moved and step.still_s >= stall_s:
+    if not step.moved and has_stalled(step.still_s, stall_s, waiting=step.is_pending):
         return Ground.STILL
     if not step.moved and (words.ends or (quiet and words.tell_of_loss(step.standings))):
         return Ground.LOGS
