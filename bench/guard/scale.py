@@ -14,7 +14,7 @@ from typing import cast
 
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.digest import BLOCKS, TAIL
 from forkpoint.guard.leader import levels_led
 from forkpoint.guard.summary import FAN_IN, Summary, merge, summarise, without_closed_groups
@@ -99,7 +99,7 @@ def make_told(rank: int, groups: int) -> tuple[Beat, Calls]:
     blocks = {block: block * _ODD % 2**64 for block in range(700, 700 + BLOCKS)}
     keys = [f"{number}#0123abcd" for number in range(groups)]
     told = dict.fromkeys(keys, GroupBeat(100_000, 90_063, 90_063, 600.0))
-    beat = Beat(rank, 100_000, RankState.RUNNING, "", 0.1, "", told, 7, rank + 1)
+    beat = Beat(rank, 100_000, RankHealth.RUNNING, "", 0.1, "", told, 7, rank + 1)
     return beat, Calls(rank, 7, dict.fromkeys(keys, tokens), dict.fromkeys(keys, blocks), {})
 
 

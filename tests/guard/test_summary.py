@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
-from forkpoint.guard.beat import Beat, Calls, RankState
+from forkpoint.guard.beat import Beat, Calls, RankHealth
 from forkpoint.guard.leader import levels_led
 from forkpoint.guard.neighbour import Identity
 from forkpoint.guard.summary import Conflict, Summary, merge, without_closed_groups
@@ -34,7 +34,7 @@ def test_the_same_name_with_other_members_is_another_group() -> None:
 @given(st.permutations(range(12)), st.integers(1, 11))
 def test_merging_is_the_same_in_any_order_and_tree(order, cut) -> None:
     ranks = [told(r, 3 + r % 3, done=r % 4, still_s=r / 10) for r in range(12)]
-    ranks[5] = told(5, state=RankState.RAISED, says="ValueError")
+    ranks[5] = told(5, state=RankHealth.RAISED, says="ValueError")
     ranks[7] = told(7, tail={1: 101, 2: 555})
     straight = summary_of(ranks)
     parts = [ranks[i] for i in order]
@@ -46,10 +46,10 @@ def test_merging_is_the_same_in_any_order_and_tree(order, cut) -> None:
 
 
 def test_what_a_rank_says_of_itself_counts_more_than_what_its_neighbour_saw() -> None:
-    seen = told(1, neighbour=(2, RankState.GONE))
-    raised = told(2, state=RankState.RAISED, says="ValueError: bad")
+    seen = told(1, neighbour=(2, RankHealth.GONE))
+    raised = told(2, state=RankHealth.RAISED, says="ValueError: bad")
     (odd,) = summary_of([seen, raised]).odd
-    assert odd.state is RankState.RAISED
+    assert odd.state is RankHealth.RAISED
 
 
 def test_a_group_whose_members_all_lie_below_is_not_told_further() -> None:
@@ -60,7 +60,7 @@ def test_a_group_whose_members_all_lie_below_is_not_told_further() -> None:
 
 
 def test_summaries_and_beats_survive_the_journey() -> None:
-    beat, calls = told(3, 9, done=4, steps={7: {"0#a": 9}}, neighbour=(4, RankState.STOPPED))
+    beat, calls = told(3, 9, done=4, steps={7: {"0#a": 9}}, neighbour=(4, RankHealth.STOPPED))
     assert decode(encode(beat), Beat) == beat
     assert decode(encode(calls), Calls) == calls
     whole = summary_of([(beat, calls), told(1)], [1])

@@ -16,16 +16,16 @@ from forkpoint.live import diagnosing
 from forkpoint.live.diagnosing import NotDiagnosed
 from forkpoint.serve import folders as folders_module
 from forkpoint.serve.diagnosis import Diagnoser, IncidentPage
-from forkpoint.serve.folders import Folder, find_folders
-from forkpoint.serve.watch import LIST, Settling, Watch
+from forkpoint.serve.folders import IncidentFolder, find_folders
+from forkpoint.serve.watch import LIST, FolderWatch, Settling
 
 
 def page_of(html: bytes) -> IncidentPage:
     return IncidentPage("healthy", "", 0.95, None, "All is well.", html)
 
 
-def folder(state: str, key: str = "k") -> Folder:
-    return Folder(key, "name", "/path", state, 0.0)
+def folder(state: str, key: str = "k") -> IncidentFolder:
+    return IncidentFolder(key, "name", "/path", state, 0.0)
 
 
 def write(path: Path, text: str = "x", when: int = 1) -> None:
@@ -123,7 +123,7 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
     begun_again, released = asyncio.Event(), asyncio.Event()
     calls: list[str] = []
 
-    async def diagnose(folder: Folder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
+    async def diagnose(folder: IncidentFolder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
         calls.append(folder.state)
         if len(calls) > 1:
             begun_again.set()
@@ -131,7 +131,7 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
         return page_of(f"{len(calls)} {home} {events}".encode())
 
     async def scenario() -> list[bytes]:
-        watch = Watch(str(tmp_path), diagnose, every_s=0.01)
+        watch = FolderWatch(str(tmp_path), diagnose, every_s=0.01)
         watching = asyncio.create_task(watch.run())
         pages: list[bytes] = []
 
@@ -162,11 +162,11 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
 
 
 def test_an_incident_that_comes_later_and_one_that_goes_are_news(tmp_path: Path) -> None:
-    async def diagnose(folder: Folder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
+    async def diagnose(folder: IncidentFolder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
         return page_of(b"page")
 
     async def scenario() -> None:
-        watch = Watch(str(tmp_path), diagnose, every_s=0.01)
+        watch = FolderWatch(str(tmp_path), diagnose, every_s=0.01)
         watching = asyncio.create_task(watch.run())
         empty = watch.version(LIST)
         write(tmp_path / "late" / "dump")

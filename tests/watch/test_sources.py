@@ -15,7 +15,7 @@ from forkpoint.model.log import LogKind
 from forkpoint.watch import ask
 from forkpoint.watch.ask import Address, parse_address
 from forkpoint.watch.sources import pipes
-from forkpoint.watch.sources.debug_server import DebugServer, Worker, parse_workers
+from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
 from forkpoint.watch.sources.paths import Paths
 from forkpoint.watch.sources.pipes import Pipes
 from forkpoint.watch.sources.ras import Ras
@@ -68,7 +68,7 @@ def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
 ) -> None:
     monkeypatch.setattr(ask.ask, "__defaults__", (0.3,))
     with answering(answer) as address:
-        gathered = DebugServer([Worker(3, address)], dated=False).gather(spool, stacks=True)
+        gathered = DebugServer([DebugWorker(3, address)], dated=False).gather(spool, stacks=True)
 
     assert gathered.dumps == ()
     assert gathered.notes[0].startswith(f"rank 3 at {address}: ")
@@ -78,7 +78,7 @@ def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
 def test_a_worker_that_is_gone_is_noted_and_many_are_one_note(spool: Spool) -> None:
     with answering(hangs) as address:
         pass
-    gathered = DebugServer([Worker(rank, address) for rank in range(4)], dated=False).gather(spool, stacks=False)
+    gathered = DebugServer([DebugWorker(rank, address) for rank in range(4)], dated=False).gather(spool, stacks=False)
 
     assert gathered.notes == ("ranks 0-3: cannot be asked (Connection refused)",)
 

@@ -17,7 +17,6 @@ from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.live.diagnosing import Decision
-    from forkpoint.run.attempt import Settings
     from forkpoint.run.outcome import Attempt
 
 _DESCRIPTION = """\
@@ -117,10 +116,10 @@ def _say(text: str) -> None:
     print(f"forkpoint: {escape(text)}", file=sys.stderr, flush=True)
 
 
-def _settings(args: Namespace) -> "Settings":
-    from forkpoint.run.attempt import Settings
+def _settings(args: Namespace) -> "RunSettings":
+    from forkpoint.run.attempt import RunSettings
 
-    return Settings(
+    return RunSettings(
         folder=args.folder,
         source=tuple(args.source),
         dumps_s=args.timeout_for_dumps,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class RankState(StrEnum):
+class RankHealth(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     """Its program ended, or took its process groups down."""
@@ -52,7 +52,7 @@ class Beat:
     rank: int
     number: int
     """One higher each time: a rank whose number stands still tells nothing."""
-    state: RankState
+    state: RankHealth
     says: str
     """The exception it ends with."""
     still_s: float
@@ -64,10 +64,10 @@ class Beat:
     """Of the calls that go with it."""
     neighbour: int | None = None
     """The next rank of the same host, whose process this one looks at."""
-    neighbour_state: RankState = RankState.RUNNING
+    neighbour_state: RankHealth = RankHealth.RUNNING
 
     @property
     def is_waiting(self) -> bool:
-        return self.state is RankState.RUNNING and (
+        return self.state is RankHealth.RUNNING and (
             bool(self.calling) or any(g.waits_at is not None for g in self.groups.values())
         )

@@ -7,7 +7,7 @@ rank 0 leads all. In a job of up to FAN_IN ranks rank 0 alone reads.
 import time
 from typing import Final
 
-from forkpoint.guard.beat import Beat, Calls, RankState
+from forkpoint.guard.beat import Beat, Calls, RankHealth
 from forkpoint.guard.meeting import Meeting
 from forkpoint.guard.summary import FAN_IN, Summary, merge, summarise, without_closed_groups
 from forkpoint.guard.wire import decode, encode
@@ -69,4 +69,4 @@ class Leader:
     def _is_silent(self, beat: Beat) -> bool:
         now = time.monotonic()
         known = self._heard.setdefault(beat.rank, Stillness(beat.number, now))
-        return known.see(beat.number, now) > self._silent_s and beat.state is RankState.RUNNING
+        return known.see(beat.number, now) > self._silent_s and beat.state is RankHealth.RUNNING

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from forkpoint.guard.beat import RankState
+from forkpoint.guard.beat import RankHealth
 from forkpoint.live.processes import read_host_id, read_state
 
 
@@ -16,12 +16,12 @@ class Identity:
     pid: int
     started: int
 
-    def look_at(self) -> RankState:
+    def look_at(self) -> RankHealth:
         """Only where `host` is this process's own."""
         state = read_state(self.pid)
         if state is None or state.is_dead or state.started != self.started:
-            return RankState.GONE
-        return RankState.STOPPED if state.is_stopped else RankState.RUNNING
+            return RankHealth.GONE
+        return RankHealth.STOPPED if state.is_stopped else RankHealth.RUNNING
 
 
 def own_identity() -> Identity:

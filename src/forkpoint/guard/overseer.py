@@ -15,7 +15,7 @@ from forkpoint.guard.evidence import write_evidence
 from forkpoint.guard.meeting import Blind, Meeting
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, Summary
-from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect
+from forkpoint.guard.suspicion import QUIET_S, Suspicion, SuspicionReason, suspect
 from forkpoint.guard.wire import decode, encode
 from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
 from forkpoint.live.stall import stall_limit
@@ -29,17 +29,17 @@ _DIAGNOSE_S: Final = 5.0
 
 # What time cannot undo may be said at once; everything else waits for the threshold.
 _CERTAIN: Final = {
-    Reason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
-    Reason.STEP: frozenset({"divergent-path"}),
-    Reason.CYCLE: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
-    Reason.DEPARTED: frozenset({"divergent-path", "metadata-mismatch", "rank-lost", "never-joined"}),
+    SuspicionReason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    SuspicionReason.STEP: frozenset({"divergent-path"}),
+    SuspicionReason.CYCLE: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    SuspicionReason.DEPARTED: frozenset({"divergent-path", "metadata-mismatch", "rank-lost", "never-joined"}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
     told: Diagnosed
-    reason: Reason
+    reason: SuspicionReason
     folder: str
     """Where the evidence lies; "" = it was not kept."""
     when: float
@@ -102,7 +102,7 @@ class Overseer:
         inquiry, failed = self._inquiry, None
         if inquiry is None or inquiry.diagnosis is None:
             self.end()
-            inquiry = self._ask(Suspicion(Reason.DEPARTED))
+            inquiry = self._ask(Suspicion(SuspicionReason.DEPARTED))
             while len(summary.odd) < self._world_size and time.monotonic() < until - _DIAGNOSE_S:
                 time.sleep(self._settings.every_s)
                 summary = gather()
@@ -166,7 +166,7 @@ class Overseer:
     def _judge(self, inquiry: _Inquiry, summary: Summary) -> str | None:
         # A rank that is gone will not come; with everybody there, only time tells.
         late = summary.still_s >= stall_limit(self._settings.stall_s, summary.timeout_s)
-        stalled = late or inquiry.suspicion.reason is Reason.DEPARTED
+        stalled = late or inquiry.suspicion.reason is SuspicionReason.DEPARTED
         moving = summary.still_s < QUIET_S
         try:
             write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
@@ -182,9 +182,9 @@ class Overseer:
         """An alarm once for each thing that is wrong."""
         reason = inquiry.suspicion.reason
         certain = told.cause in _CERTAIN.get(reason, frozenset())
-        if reason is Reason.DEPARTED:  # of the others nothing is certain yet
+        if reason is SuspicionReason.DEPARTED:  # of the others nothing is certain yet
             certain = certain and set(told.suspects) <= {o.rank for o in summary.odd}
-        late = reason is Reason.STALL and told.cause != "healthy"
+        late = reason is SuspicionReason.STALL and told.cause != "healthy"
         key = (told.cause, told.suspects, told.group)
         if key in self._told or not (certain or late):
             self._close(inquiry)

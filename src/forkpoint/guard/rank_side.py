@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.guard.answer import RankAnswer
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.digest import Digest
 from forkpoint.guard.heap import give_back
 from forkpoint.guard.recent import RecentReader
-from forkpoint.guard.recorder import Counters, Recorder, find_groups
+from forkpoint.guard.recorder import GroupCounters, TorchRecorder, find_groups
 from forkpoint.guard.stacks import communication_call, dump_stacks
 from forkpoint.guard.wire import printable
 from forkpoint.live.stall import Stillness
@@ -39,9 +39,9 @@ class RankSide:
         self.rank = rank
         self.world_size = world_size
         self.digest = Digest()
-        self._recorder = Recorder()
+        self._recorder = TorchRecorder()
         self._reader = RecentReader()
-        self._counters = Stillness[dict[int, Counters]]({}, time.monotonic())
+        self._counters = Stillness[dict[int, GroupCounters]]({}, time.monotonic())
         self._number = 0
         self.reads = 0
         """How often calls were read, or a step ended: there is news to tell."""
@@ -67,7 +67,7 @@ class RankSide:
         return Beat(
             rank=self.rank,
             number=self._number,
-            state=RankState.RAISED if error else RankState.RUNNING,
+            state=RankHealth.RAISED if error else RankHealth.RUNNING,
             says=error,
             still_s=round(self._counters.seconds(time.monotonic()), 3),
             calling=communication_call(),
@@ -102,7 +102,7 @@ class RankSide:
         }
         told: dict[str, GroupBeat] = {}
         for name, group in self.digest.groups.items():
-            counters = by_name.get(name, Counters(group.last_seq, group.last_seq))
+            counters = by_name.get(name, GroupCounters(group.last_seq, group.last_seq))
             told[self._keys.get(name, name)] = GroupBeat(
                 size=self._sizes.get(name, self.world_size),
                 completed=counters.completed,
@@ -122,7 +122,7 @@ class RankSide:
         """How its program ends."""
         self.poll()
         last = self.beat()
-        return last if last.state is RankState.RAISED else replace(last, state=RankState.FINISHED, calling="")
+        return last if last.state is RankHealth.RAISED else replace(last, state=RankHealth.FINISHED, calling="")
 
     def answer(self) -> RankAnswer:
         return RankAnswer(

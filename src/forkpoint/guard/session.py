@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from forkpoint.guard.alarm import end_training, render, say
 from forkpoint.guard.answer import Ask, decode_ask
-from forkpoint.guard.beat import Beat, RankState
+from forkpoint.guard.beat import Beat, RankHealth
 from forkpoint.guard.leader import Leader
 from forkpoint.guard.meeting import Blind, Meeting, meet
 from forkpoint.guard.neighbour import Identity, own_identity
@@ -78,7 +78,7 @@ class Session:
         meeting.hear([f"beat/{self.rank}"])  # until it has arrived: a store takes words without an answer
         if self._overseer is None or self._leader is None or self.alarms:
             return
-        if words.state is RankState.RAISED:
+        if words.state is RankHealth.RAISED:
             self._give(self._overseer.conclude(self.side.answer(), self._leader.gather), meeting)
         else:
             self._give(self._overseer.finish(self._leader.gather), meeting)

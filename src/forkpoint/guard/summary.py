@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from forkpoint.guard.beat import Beat, Calls, RankState
+from forkpoint.guard.beat import Beat, Calls, RankHealth
 
 FAN_IN: Final = 64
 """Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
 _KEPT: Final = 32
 """Ranks named in a summary, at most: enough to act on, and bounded when a whole node goes."""
 _KEPT_SEQS: Final = 64
-_WORDS: Final = (RankState.GONE, RankState.STOPPED, RankState.FINISHED, RankState.RAISED)
+_WORDS: Final = (RankHealth.GONE, RankHealth.STOPPED, RankHealth.FINISHED, RankHealth.RAISED)
 
 TokensSeen = dict[int, tuple[int, int]]
 """By seq (or block, or step): its token, and one of the ranks that sent it."""
@@ -35,7 +35,7 @@ class Conflict:
 @dataclass(frozen=True, slots=True)
 class OddRank:
     rank: int
-    state: RankState
+    state: RankHealth
     says: str
 
 
@@ -106,10 +106,10 @@ def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], confli
 
 def _of(beat: Beat, *, is_silent: bool) -> Summary:
     waits = {(key, at) for key, g in beat.groups.items() if (at := g.waits_at) is not None}
-    odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankState.RUNNING else []
-    if beat.neighbour is not None and beat.neighbour_state is not RankState.RUNNING:
+    odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankHealth.RUNNING else []
+    if beat.neighbour is not None and beat.neighbour_state is not RankHealth.RUNNING:
         odd.append(OddRank(beat.neighbour, beat.neighbour_state, f"seen by rank {beat.rank}"))
-    running = beat.state is RankState.RUNNING and not is_silent
+    running = beat.state is RankHealth.RUNNING and not is_silent
     waiting = beat.is_waiting and running
     return Summary(
         still_s=beat.still_s if running else float("inf"),

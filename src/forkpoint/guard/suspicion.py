@@ -16,7 +16,7 @@ _STRENGTH: Final = ("seq", "block", "step")
 """What says most exactly where ranks parted comes first."""
 
 
-class Reason(StrEnum):
+class SuspicionReason(StrEnum):
     MISMATCH = "mismatch"
     """Ranks told different calls of one place."""
     STEP = "step"
@@ -31,7 +31,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    reason: Reason
+    reason: SuspicionReason
     conflict: Conflict | None = None
     still_s: float = 0.0
 
@@ -46,13 +46,15 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
     """The strongest reason, if there is any."""
     if summary.conflicts:
         first = min(summary.conflicts, key=lambda c: (_STRENGTH.index(c.what), c.at))
-        return Suspicion(Reason.STEP if first.what == "step" else Reason.MISMATCH, first, summary.still_s)
+        return Suspicion(
+            SuspicionReason.STEP if first.what == "step" else SuspicionReason.MISMATCH, first, summary.still_s
+        )
     if not summary.waiting or summary.still_s < QUIET_S:
         return None
     if summary.odd:
-        return Suspicion(Reason.DEPARTED, still_s=summary.still_s)
+        return Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
     if summary.waiting == world_size and len(summary.waits) > 1:
-        return Suspicion(Reason.CYCLE, still_s=summary.still_s)
+        return Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
     if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
-        return Suspicion(Reason.STALL, still_s=summary.still_s)
+        return Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
     return None

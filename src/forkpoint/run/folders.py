@@ -21,7 +21,7 @@ _MAX_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttemptFolder:
     """The folder of one attempt on one node."""
 
     attempt: Path
@@ -55,11 +55,11 @@ def node_name(environ: Mapping[str, str]) -> str:
     return environ.get("SLURMD_NODENAME") or environ.get("NODE_NAME") or socket.gethostname()
 
 
-def make_place(folder: Path, name: str, number: int, node: str) -> Place:
+def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> AttemptFolder:
     """A second run of the same name gets a number behind it."""
     for again in range(1, _MAX_TRIES):
         attempt = folder / (name if again == 1 else f"{name}-{again}") / f"attempt_{number}"
-        place = Place(attempt.absolute(), attempt.absolute() / node)
+        place = AttemptFolder(attempt.absolute(), attempt.absolute() / node)
         try:
             place.node.mkdir(parents=True)
             place.dumps.mkdir()
@@ -72,7 +72,7 @@ def make_place(folder: Path, name: str, number: int, node: str) -> Place:
     raise UsageError(f"--folder {folder}: holds {_MAX_TRIES} runs called {name}; give another --name")
 
 
-def remove_place(place: Place) -> bool:
+def remove_attempt_folder(place: AttemptFolder) -> bool:
     """After a success: what was only written in case of a failure. A dump stays, and all that lies beside it."""
     if any(place.dumps.iterdir()) or place.guard.exists():
         return False

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from forkpoint.live.stall import Stillness, has_stalled
-from forkpoint.run.folders import Place
+from forkpoint.run.folders import AttemptFolder
 from forkpoint.run.stillness import folder_state
 
 _LOOK_S = 1.0
@@ -22,7 +22,7 @@ _LOOK_S = 1.0
 class HangWatch:
     """Looks from a thread of its own, once a second, until `end`."""
 
-    place: Place
+    place: AttemptFolder
     hang_s: float
     on_hang: Callable[[], None]
     alarm: Path | None = None

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from forkpoint.live.diagnosing import Decision, Diagnosed
-from forkpoint.run.job import Ended
+from forkpoint.run.job import JobEnd
 
 SCHEMA = "forkpoint.run/1"
 
@@ -16,7 +16,7 @@ class Attempt:
     number: int
     folder: Path
     """Of the evidence of all nodes."""
-    ended: Ended
+    ended: JobEnd
     decision: Decision
     found: Diagnosed | None = None
     hung: bool = False

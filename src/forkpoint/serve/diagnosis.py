@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from forkpoint.live.diagnosing import NotDiagnosed, PageTask, Task, diagnose_async
 from forkpoint.model.ranks import format_ranks
-from forkpoint.serve.folders import Folder
+from forkpoint.serve.folders import IncidentFolder
 
 _LIMIT_S = 1800.0
 """Twice the usual limit: a shared login node may be five times as slow as the machine it was measured on."""
@@ -31,7 +31,7 @@ class Diagnoser:
     embed_source: bool = False
     limit_s: float = _LIMIT_S
 
-    async def __call__(self, folder: Folder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
+    async def __call__(self, folder: IncidentFolder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
         task = Task((folder.path,), tuple(self.source), page=PageTask(events, home, self.embed_source))
         found = await diagnose_async(task, self.limit_s)
         if isinstance(found, NotDiagnosed):

@@ -11,7 +11,7 @@ from forkpoint.report.html.bounds import MAX_LONG_TEXT, MAX_TEXT, bounded
 from forkpoint.report.html.live import Live, write_live
 from forkpoint.report.html.page import write_policy
 from forkpoint.serve.diagnosis import IncidentPage
-from forkpoint.serve.watch import Shown
+from forkpoint.serve.watch import ShownIncident
 
 WELCOME = """<!doctype html>
 <meta charset="utf-8">
@@ -25,7 +25,7 @@ WELCOME = """<!doctype html>
 _HEADINGS = ("Incident", "Cause", "Suspects", "Confidence", "Last seen", "What happened")
 
 
-def render_list(root: str, incidents: Sequence[Shown], left_out: int, events: str) -> str:
+def render_list(root: str, incidents: Sequence[ShownIncident], left_out: int, events: str) -> str:
     head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
     rows = "\n".join(map(_row, incidents))
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
@@ -41,7 +41,7 @@ def render_message(title: str, text: str, events: str | None) -> str:
     return _page(_text(title), body, events)
 
 
-def _row(shown: Shown) -> str:
+def _row(shown: ShownIncident) -> str:
     name, result = _text(shown.folder.name), shown.result
     if not isinstance(result, IncidentPage):
         kind, says = ("problem", _text(result.why, MAX_LONG_TEXT)) if result else ("faint", "being read")

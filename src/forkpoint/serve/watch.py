@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from forkpoint.live.diagnosing import NotDiagnosed
 from forkpoint.serve.diagnosis import IncidentPage
-from forkpoint.serve.folders import Folder, Folders, find_folders
+from forkpoint.serve.folders import IncidentFolder, IncidentFolders, find_folders
 
 LIST = "list"
 """The page that lists incidents, where a key of a folder is expected."""
@@ -24,15 +24,15 @@ _SHARE = 10
 _AT_ONCE = 2
 """So that one large incident does not hold up the small ones, and memory is not shared by many."""
 
-Diagnose = Callable[[Folder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
+Diagnose = Callable[[IncidentFolder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
 """A folder, the address of its news and that of the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownIncident:
     """An incident as readers see it."""
 
-    folder: Folder
+    folder: IncidentFolder
     result: IncidentPage | NotDiagnosed | None
     """None: being read for the first time."""
     version: str
@@ -46,8 +46,8 @@ class Settling:
         self._looks: dict[str, tuple[str, float]] = {}
         """Of each folder, its state and when it was last still."""
 
-    def find_due(self, folders: Sequence[Folder], now: float) -> list[Folder]:
-        due: list[Folder] = []
+    def find_due(self, folders: Sequence[IncidentFolder], now: float) -> list[IncidentFolder]:
+        due: list[IncidentFolder] = []
         looks: dict[str, tuple[str, float]] = {}
         for folder in folders:
             state, since = self._looks.get(folder.key, ("", now))
@@ -58,15 +58,15 @@ class Settling:
         return due
 
 
-class Watch:
+class FolderWatch:
     def __init__(self, root: str, diagnose: Diagnose, every_s: float = _EVERY_S) -> None:
         self.root = root
-        self.folders = Folders((), 0, alone=False)
+        self.folders = IncidentFolders((), 0, alone=False)
         self.closed = False
         self._diagnose = diagnose
         self._every_s = every_s
         self._settling = Settling()
-        self._results: dict[str, Shown] = {}
+        self._results: dict[str, ShownIncident] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._news = asyncio.Event()
@@ -97,8 +97,8 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def shown(self) -> list[Shown]:
-        return [self._results.get(f.key) or Shown(f, None, "") for f in self.folders.found]
+    def shown(self) -> list[ShownIncident]:
+        return [self._results.get(f.key) or ShownIncident(f, None, "") for f in self.folders.found]
 
     def version(self, page: str) -> str:
         """Of the list, or of the incident with this key."""
@@ -113,20 +113,20 @@ class Watch:
         except TimeoutError:
             return
 
-    def _is_old(self, folder: Folder) -> bool:
+    def _is_old(self, folder: IncidentFolder) -> bool:
         """What is shown of it, while nobody is at work on that."""
         task, known = self._tasks.get(folder.key), self._results.get(folder.key)
         return (task is None or task.done()) and (known is None or known.version != self._version_of(folder))
 
-    async def _renew(self, folder: Folder) -> None:
+    async def _renew(self, folder: IncidentFolder) -> None:
         version = self._version_of(folder)
         home = None if self.folders.alone else "/"
         async with self._at_once:
             result = await self._diagnose(folder, events_of(folder.key, version), home)
-        self._results[folder.key] = Shown(folder, result, version)
+        self._results[folder.key] = ShownIncident(folder, result, version)
         self._tell()
 
-    def _version_of(self, folder: Folder) -> str:
+    def _version_of(self, folder: IncidentFolder) -> str:
         """The state before it is read: files that change meanwhile make it old at once. A page alone has no list."""
         return f"{folder.state}{'-alone' if self.folders.alone else ''}"
 

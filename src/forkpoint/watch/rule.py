@@ -24,7 +24,7 @@ from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
-from forkpoint.watch.progress import Step
+from forkpoint.watch.progress import Movement
 
 _ENDS = frozenset({
     LogKind.WATCHDOG_TIMEOUT,
@@ -66,7 +66,7 @@ class Words:
         return bool(self.failed - seen - {None}) if seen else bool(self.failed)
 
 
-def find_ground(verdict: Verdict | None, step: Step, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
+def find_ground(verdict: Verdict | None, step: Movement, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
     """`verdict`: of the dumps alone. `quiet`: the logs did not grow since the look before."""
     divergence = verdict.divergence if verdict else None
     if divergence is not None and is_final(divergence):
