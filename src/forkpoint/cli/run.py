@@ -17,6 +17,7 @@ from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.live.diagnosing import Decision
+    from forkpoint.run.attempt import RunSettings
     from forkpoint.run.outcome import Attempt
 
 _DESCRIPTION = """\

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 
 from forkpoint.detectors.confidence import LIKELY
 from forkpoint.errors import ForkpointError
@@ -28,15 +27,14 @@ from forkpoint.live.diagnosing import (
     DecisionTask,
     Diagnosed,
     NotDiagnosed,
+    PageTask,
     Task,
 )
 from forkpoint.model.capture import Capture
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Site, Verdict
 from forkpoint.pipeline import diagnose
-from forkpoint.report.html import Live, render_html
 from forkpoint.report.json_report import render_json
-from forkpoint.report.text import render_text
 from forkpoint.report.verdict_line import render_line
 
 _MAX_SITES: Final = 3
@@ -79,7 +77,7 @@ def work(task: Task) -> Diagnosed:
         sites=tuple(map(_name_site, verdict.sites[:_MAX_SITES])),
         when=max((moment.utc for moment in verdict.moments if moment.utc), default=None),
         report=_report(verdict, task.report_width) if task.report_width else "",
-        page=render_html(verdict, live=Live(page.events, page.home)) if page else "",
+        page=_page(verdict, page) if page else "",
         step=find_last_step([file for file, _ in capture.logs]) if wanted else None,
         decision=_decide(verdict, capture, wanted) if wanted else None,
         value=_value(verdict) if task.with_value else None,
@@ -95,7 +93,17 @@ def _name_site(site: Site) -> str:
     return f"{site.file}:{site.line}" + (f" ({site.why})" if site.why else "")
 
 
+def _page(verdict: Verdict, page: PageTask) -> str:
+    from forkpoint.report.html import Live, render_html  # noqa: PLC0415 the guard's verdict does not wait for it
+
+    return render_html(verdict, live=Live(page.events, page.home))
+
+
 def _report(verdict: Verdict, width: int) -> str:
+    from rich.console import Console  # noqa: PLC0415 as above
+
+    from forkpoint.report.text import render_text  # noqa: PLC0415 as above
+
     text = io.StringIO()
     Console(file=text, width=width, color_system=None).print(
         render_text(verdict, width), soft_wrap=True, highlight=False
