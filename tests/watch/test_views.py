@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from importlib.resources import files
+from pathlib import Path
 
 from jsonschema import Draft202012Validator
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.console import Console
 import verdicts
 from forkpoint.watch.metrics import WatchMetrics
 from forkpoint.watch.sight import GroupProgress, Sight, WatchNote, WatchState
+from forkpoint.watch.views import json_line
 from forkpoint.watch.views.json_line import SCHEMA, render_json_line
 from forkpoint.watch.views.text import draw, render_line, what_matters
 
@@ -47,7 +48,7 @@ def test_the_picture_shows_how_far_groups_are() -> None:
 
 
 def test_every_sight_is_a_valid_line_of_json() -> None:
-    document = json.loads((files("forkpoint.watch.views") / "watch.schema.json").read_text())
+    document = json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text())
     Draft202012Validator.check_schema(document)
 
     assert document["properties"]["schema"]["const"] == SCHEMA

@@ -11,7 +11,7 @@ from forkpoint.model.world import ProcessGroup
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Members of one group that did not issue the same."""
+    """Members of one group that did not issue the same collectives."""
 
     group: ProcessGroup
     sides: tuple[tuple[int, ...], ...]

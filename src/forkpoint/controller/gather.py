@@ -15,7 +15,7 @@ from forkpoint.controller.processes import RankProcesses
 POLL_S = 0.05
 """How late a death may be seen. An answer is seen at once."""
 SETTLE_S = 1.0
-"""Ranks that a failure takes along say so within a connection's reset; what comes later waits for the failed rank."""
+"""Ranks that a failure takes down report it as soon as their connection is reset; the others wait for the failed rank."""
 
 MAX_REASON = 200
 """Characters: a sentence."""

@@ -14,7 +14,7 @@ from forkpoint.guard.wire import decode, encode
 from forkpoint.live.stall import Stillness
 
 SILENT_S: Final = 5.0
-"""A guard tells something every second or two. One that is starved (its rank holds the GIL, the host swaps) may miss a few."""
+"""A guard reports every second or two; a starved one (its rank holds the GIL, the host swaps) may miss a few."""
 _MISSED: Final = 10
 """In jobs of thousands of ranks guards look less often: so many looks one may miss before it is called silent."""
 

@@ -65,11 +65,11 @@ class Overseer:
         self._asked = 0
         self._inquiry: _Inquiry | None = None
         self._settled: set[tuple[object, ...]] = set()
-        """Suspicions that were looked into, and came to nothing or were told."""
+        """Suspicions that were investigated, whether they led to an alarm or not."""
         self._told: set[tuple[object, ...]] = set()
 
     def attend(self, summary: Summary) -> Alarm | str | None:
-        """One look. A text: what could not be found out, and why."""
+        """One look. A text says what could not be diagnosed, and why."""
         if self._inquiry is not None:
             return self._go_on(self._inquiry, summary)
         if summary.still_s < QUIET_S:  # moved since: what was nothing may be something now
@@ -107,9 +107,7 @@ class Overseer:
                 time.sleep(self._settings.every_s)
                 summary = gather()
                 self._collect(inquiry)
-            if (
-                not inquiry.answers
-            ):  # all have ended; who ended with an exception stands in no call, and yet it is all there is
+            if not inquiry.answers:  # all have ended: rank 0's own evidence is all there is
                 inquiry.answers[own.rank] = own
             failed = self._judge(inquiry, summary)
         while failed is None and inquiry.diagnosis is not None:
@@ -179,7 +177,7 @@ class Overseer:
         return None
 
     def _decide(self, inquiry: _Inquiry, told: Diagnosed, summary: Summary) -> Alarm | None:
-        """An alarm once for each thing that is wrong."""
+        """One alarm per incident."""
         reason = inquiry.suspicion.reason
         certain = told.cause in _CERTAIN.get(reason, frozenset())
         if reason is SuspicionReason.DEPARTED:  # of the others nothing is certain yet

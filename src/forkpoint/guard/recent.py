@@ -2,8 +2,8 @@
 
 A whole dump takes the engine's reader 6 us per entry and a few MB; inside a training process both are too much, and
 nearly all of it was seen at the last look. So only the newest entries are read, from the end backwards. Bytes come from
-this process's own recorder. Should they look otherwise than expected, nothing is read (`complete` is False): the guard
-then knows less, and says so. Whatever it reads wrongly could only make it look closer, with the engine's reader.
+this process's own recorder. If they look different from what is expected, nothing is read (`complete` is False): the
+guard then knows less, and says so. A wrong reading could only make it look closer, with the engine's reader.
 """
 
 import re

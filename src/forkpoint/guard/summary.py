@@ -23,7 +23,7 @@ TokensSeen = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two ranks told different things of the same place."""
+    """Two ranks sent different tokens for the same place."""
 
     group: str
     what: str
@@ -43,7 +43,7 @@ class OddRank:
 class GroupSummary:
     size: int
     seen: int
-    """Members that told of it."""
+    """Members that reported it."""
     tail: TokensSeen
     blocks: TokensSeen
 

@@ -10,7 +10,7 @@ from forkpoint.guard.summary import Conflict, Summary
 from forkpoint.live.stall import has_stalled, stall_limit
 
 QUIET_S: Final = 1.0
-"""Nothing has moved for so long: whoever still runs would have been seen at two looks."""
+"""After this long without movement nobody runs: a rank that does would have been seen at two looks."""
 
 _STRENGTH: Final = ("seq", "block", "step")
 """What says most exactly where ranks parted comes first."""
@@ -18,7 +18,7 @@ _STRENGTH: Final = ("seq", "block", "step")
 
 class SuspicionReason(StrEnum):
     MISMATCH = "mismatch"
-    """Ranks told different calls of one place."""
+    """Ranks reported different calls at one place."""
     STEP = "step"
     """Ranks had issued different numbers of calls at the end of the same step."""
     DEPARTED = "departed"

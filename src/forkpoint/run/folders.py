@@ -1,6 +1,6 @@
-"""Where the evidence of one attempt goes: never where another run's lies.
+"""Where the evidence of one attempt goes: never into the folder of another run.
 
-    FOLDER/NAME/attempt_N/NODE/    dumps, logs and what the launcher said on that node
+    FOLDER/NAME/attempt_N/NODE/    dumps, logs and what the launcher printed on that node
 
 Nodes of one job that share FOLDER and NAME are diagnosed together.
 """
@@ -56,7 +56,7 @@ def node_name(environ: Mapping[str, str]) -> str:
 
 
 def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> AttemptFolder:
-    """A second run of the same name gets a number behind it."""
+    """A second run of the same name gets a number appended."""
     for again in range(1, _MAX_TRIES):
         attempt = folder / (name if again == 1 else f"{name}-{again}") / f"attempt_{number}"
         place = AttemptFolder(attempt.absolute(), attempt.absolute() / node)
@@ -73,13 +73,13 @@ def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> Atte
 
 
 def remove_attempt_folder(place: AttemptFolder) -> bool:
-    """After a success: what was only written in case of a failure. A dump stays, and all that lies beside it."""
+    """After a success: removes what was written only in case of a failure. False: there is a dump, so all of it stays."""
     if any(place.dumps.iterdir()) or place.guard.exists():
         return False
     shutil.rmtree(place.node, ignore_errors=True)
     for above in (place.attempt, place.attempt.parent, place.attempt.parent.parent):
         try:
             above.rmdir()
-        except OSError:  # others have something there
+        except OSError:  # not empty
             break
     return True

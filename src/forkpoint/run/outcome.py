@@ -1,4 +1,4 @@
-"""What became of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file."""
+"""The outcome of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file."""
 
 import json
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ _POLL_S = 0.25
 
 
 def wait_until_still(folder: Path, limit_s: float) -> bool:
-    """Whether nothing below it changes any more. What changed shortly before counts as being written."""
+    """False: files below it still change. A file that changed a moment ago counts as being written."""
     until = time.monotonic() + limit_s
     files = Stillness(folder_state(folder), time.monotonic())
     while files.see(folder_state(folder), time.monotonic()) < min(_QUIET_S, limit_s):

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from html import escape as as_html
-from importlib.resources import files
 from pathlib import Path
 
 from forkpoint.report.escape import escape
@@ -20,7 +19,7 @@ WELCOME = """<!doctype html>
 <title>forkpoint</title>
 <p><a href="/">On to the report</a></p>
 """
-"""Leads on, without the token in the address."""
+"""Redirects to the start page, without the token in the address."""
 
 _HEADINGS = ("Incident", "Cause", "Suspects", "Confidence", "Last seen", "What happened")
 
@@ -65,7 +64,7 @@ def _when(utc: str | None, newest: float) -> str:
 
 
 def _page(title: str, body: str, events: str | None) -> str:
-    style = (files("forkpoint") / "serve" / "list.css").read_text("utf-8")
+    style = Path(__file__).with_name("list.css").read_text("utf-8")
     live = "" if events is None else write_live(Live(events))
     return f"""<!doctype html>
 <html lang="en">

@@ -30,7 +30,7 @@ _JOIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BoundSocket:
-    """A socket that listens, before anyone is answered."""
+    """A listening socket; nothing is answered yet."""
 
     socket: socket.socket
     port: int
@@ -61,7 +61,7 @@ def run(bound: BoundSocket, root: str, source: Sequence[str] = (), *, embed_sour
 
 @contextlib.contextmanager
 def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Generator[None]:
-    """Beside the caller, from a thread of its own, until the block ends."""
+    """In a thread of its own, until the block ends."""
     watch = FolderWatch(str(Path(root).resolve()), Diagnoser(source))
     begun: Future[_Server] = Future()
     thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
@@ -104,7 +104,7 @@ async def _serve(bound: BoundSocket, watch: FolderWatch, begun: Callable[["_Serv
 
 
 class _Server(uvicorn.Server):
-    """Serves as long as it watches: one that no longer looks would show old news for ever."""
+    """Stops when the watch stops: otherwise it would show outdated pages for ever."""
 
     def __init__(self, config: uvicorn.Config, watch: FolderWatch, watching: "asyncio.Task[None]") -> None:
         super().__init__(config)

@@ -1,6 +1,6 @@
-"""Looks at the served folder again and again, has what changed diagnosed, and tells those who wait.
+"""Looks at the served folder again and again, has what changed diagnosed, and notifies the pages that wait.
 
-Looking is enough: no file system tells of changes the same way, and network file systems do not tell at all.
+It polls: file systems notify of changes in different ways, and network file systems not at all.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from forkpoint.serve.diagnosis import IncidentPage
 from forkpoint.serve.folders import IncidentFolder, IncidentFolders, find_folders
 
 LIST = "list"
-"""The page that lists incidents, where a key of a folder is expected."""
+"""Stands for the page that lists incidents where the key of a folder is expected."""
 
 _EVERY_S = 1.0
 _PATIENCE_S = 10.0
-"""A log that grows all the time is never still; so often it is read all the same."""
+"""A log that grows all the time never settles; it is read this often all the same."""
 _SHARE = 10
 """Looking at 100,000 files takes seconds: it gets no more than a tenth of the time."""
 _AT_ONCE = 2
 """So that one large incident does not hold up the small ones, and memory is not shared by many."""
 
 Diagnose = Callable[[IncidentFolder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
-"""A folder, the address of its news and that of the list."""
+"""Takes a folder, the address of its event stream and that of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class FolderWatch:
             return
 
     def _is_old(self, folder: IncidentFolder) -> bool:
-        """What is shown of it, while nobody is at work on that."""
+        """Whether what is shown is outdated and no diagnosis of it is running."""
         task, known = self._tasks.get(folder.key), self._results.get(folder.key)
         return (task is None or task.done()) and (known is None or known.version != self._version_of(folder))
 

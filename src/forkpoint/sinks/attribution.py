@@ -4,11 +4,11 @@
     GET  /logs?log_path=...&wait=false  ->  {"status": ..., "recommendation": {"action": "STOP" | "RESTART" | ...}, ...}
     GET  /healthz
 
-A cycle is announced as progressive when it begins and as terminal when it has failed; only then it is diagnosed. STOP is
-said where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7 (client in
+A cycle is announced as progressive when it begins and as terminal when it has failed; only then is it diagnosed. The
+answer is STOP where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7 (client in
 `shared_utils/health_check.py`, contract in `services/attrsvc/ATTRSVC_SPEC.md`).
 
-Whoever asks must know the token in the address, and gets to hear only of files below one folder.
+A client must know the token in the address, and only files below one folder are read for it.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class _Service:
         if not path.is_relative_to(self.readable.root.resolve()):
             return _refuse(403, "OUTSIDE_ROOT", "log_path is not below --root")
         if not path.is_file():
-            return _refuse(404, "NOT_FOUND", "log_path is no file")
+            return _refuse(404, "NOT_FOUND", "log_path is not a file")
         return str(path)
 
 
@@ -168,7 +168,7 @@ def _dumps_since(folder: Path | None, announced: float) -> list[str]:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    """Empty where it is no object: what is missing is then said."""
+    """Empty where it is not an object: the missing field is then reported."""
     size = request.headers.get("content-length", "")
     if not size.isdecimal() or int(size) > _MAX_BODY:
         return {}

@@ -1,4 +1,4 @@
-"""Telling others: the verdict's JSON to a web address, and to a command. What fails is a note: the watch goes on."""
+"""Alerts: the verdict's JSON to a webhook and to a command. A failed alert becomes a note, and the watch goes on."""
 
 import http.client
 import os
@@ -77,7 +77,7 @@ def _post(webhook: Webhook, document: bytes, pause_s: float) -> WatchNote | None
         why = f"status {status}"  # a redirect, too: it could lead anywhere
         if status < 500 and status not in _RETRIED:
             break
-    return WatchNote("webhook", f"{webhook.place} was not told ({why})")
+    return WatchNote("webhook", f"{webhook.place} could not be notified ({why})")
 
 
 def _post_once(parts: SplitResult, document: bytes) -> int:

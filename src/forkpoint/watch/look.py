@@ -91,7 +91,7 @@ class Watch:
         if sight.state is WatchState.RUNNING:
             self._found = None
         if step.moved:
-            self._told.clear()  # logs that grow are no proof: other ranks may still have something to say
+            self._told.clear()  # growing logs alone prove nothing: other ranks may still report
         return self._still_found(sight)
 
     def _gather(self) -> _Evidence:
@@ -142,7 +142,7 @@ class Watch:
         elif not answering and evidence.has_grown and not self._is_first and not self._words.ends:
             state, why = WatchState.RUNNING, "the logs grow"
         elif not answering and evidence.texts:
-            why = "the logs are still, and logs alone do not show whether ranks move"
+            why = "the logs do not grow, and logs alone do not show whether ranks move"
         elif not answering:
             reasons = "; ".join(f"{note.source}: {note.text}" for note in evidence.notes[:3])
             state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders hold none'}"

@@ -1,17 +1,16 @@
 """When is what a look shows an alarm?
 
-Ranks of a running job are asked at different moments, so a rank that is behind in one look is no finding. An alarm needs
-evidence that time cannot undo, or time itself:
+Ranks of a running job are asked at different moments, so a rank that is behind in one look is not a finding. An alarm
+needs evidence that time cannot undo, or time itself:
 
-- calls that do not fit: members of a group issued different ops, sizes or dtypes at one seq. What was issued stays
-  issued.
+- mismatched calls: members of a group issued different ops, sizes or dtypes at one seq. That cannot change any more.
 - a ring of waits whose ranks do not move, with stacks that show each of them inside a communication call.
-- the logs tell of an end (a watchdog's timeout, a kill, a crash), and no rank is seen to move. An exception may have been
-  caught, so it counts once the logs are still, too, and the rank that raised does not answer.
-- no rank that can be read moved for `stall_s`, and one is in an op that is not done.
+- the logs report an end (a watchdog's timeout, a kill, a crash), and no rank moves. An exception may have been caught, so
+  it counts only once the logs are quiet as well, and the rank that raised it does not answer.
+- the job has stalled (`live/stall.py`).
 
-Whatever the ground, the verdict must be the same in two looks in a row: files that are half written, answers from before
-and after a restart, and lines that are still to come change it.
+The verdict must be the same in two looks in a row: half-written files, answers from before and after a restart, and lines
+that are still to come would change it.
 """
 
 from collections.abc import Iterable
@@ -53,7 +52,7 @@ class Words:
 
     ends: int = 0
     failed: frozenset[int | None] = frozenset()
-    """Ranks that told of a failure. None: a line that does not say whose it is."""
+    """Ranks that reported a failure. None: a line that does not name its rank."""
 
     def heard(self, said: Iterable[LogEvent]) -> "Words":
         events = list(said)
@@ -61,7 +60,7 @@ class Words:
         return Words(self.ends + ends, self.failed | {event.rank for event in events if event.kind in FAILURES})
 
     def tell_of_loss(self, answering: Iterable[int]) -> bool:
-        """Of a failure that was not dealt with: who answers is still there."""
+        """A failure that was not handled: the rank that reported it does not answer any more."""
         seen = frozenset(answering)
         return bool(self.failed - seen - {None}) if seen else bool(self.failed)
 
@@ -81,7 +80,7 @@ def find_ground(verdict: Verdict | None, step: Movement, words: Words, stall_s: 
 
 
 def is_final(divergence: Divergence) -> bool:
-    """Counts of messages are of the moment; what was issued under a number is not."""
+    """Counts of messages change; what was issued at a seq does not."""
     if divergence.how is PartingKind.MESSAGE:
         return divergence.shift is None
     return divergence.how in (PartingKind.METADATA, PartingKind.VOLUME)

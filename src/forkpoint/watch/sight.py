@@ -1,4 +1,4 @@
-"""What one look came to."""
+"""The result of one look."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +19,7 @@ class WatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far the ranks of a group have come. A rank behind is no finding: they were asked at different moments."""
+    """How far the ranks of a group have come. A rank that is behind is not a finding: they were asked at different moments."""
 
     group: str
     ranks: int

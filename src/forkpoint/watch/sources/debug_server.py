@@ -131,14 +131,14 @@ class DebugServer:
                 return dump
         dump = ask_http(worker.address, "POST", f"/handler/{_ANY}", MAX_BYTES)
         if isinstance(dump, bytes) and not looks_like_dump(dump):
-            return NoAnswer("its answer is no dump")
+            return NoAnswer("its answer is not a dump")
         return dump
 
     def _ask_stacks(self, worker: DebugWorker) -> bytes | NoAnswer:
         handler = "pyspy_dump?nonblocking=1" if self._py_spy else "dump_traceback"
         text = ask_http(worker.address, "POST", f"/handler/{handler}", _MAX_STACKS)
         if isinstance(text, bytes) and not looks_like_stacks(text.decode("utf-8", "replace")):
-            return NoAnswer("its answer is no stack")
+            return NoAnswer("its answer is not a stack")
         return text
 
 
