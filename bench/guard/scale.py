@@ -14,11 +14,11 @@ from typing import cast
 
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard import summary as summaries
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState, decode_beat, decode_calls, encode
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.digest import BLOCKS, TAIL
 from forkpoint.guard.leader import levels_led
-from forkpoint.guard.summary import FAN_IN, merge, summarise
+from forkpoint.guard.summary import FAN_IN, Summary, merge, summarise, without_closed_groups
+from forkpoint.guard.wire import decode, encode
 
 _ODD = 0x9E3779B97F4A7C15
 _CALLS_EVERY_S = 5.0
@@ -99,7 +99,7 @@ def make_told(rank: int, groups: int) -> tuple[Beat, Calls]:
     blocks = {block: block * _ODD % 2**64 for block in range(700, 700 + BLOCKS)}
     keys = [f"{number}#0123abcd" for number in range(groups)]
     told = dict.fromkeys(keys, GroupBeat(100_000, 90_063, 90_063, 600.0))
-    beat = Beat(rank, 100_000, RankState.RUNNING, "", 0.1, "", told, 7, rank + 1)
+    beat = Beat(rank, 100_000, RankHealth.RUNNING, "", 0.1, "", told, 7, rank + 1)
     return beat, Calls(rank, 7, dict.fromkeys(keys, tokens), dict.fromkeys(keys, blocks), {})
 
 
@@ -108,20 +108,20 @@ def measure(groups: int) -> Parts:
     told_beats, told_calls = [beat for beat, _ in told], [calls for _, calls in told]
     beat, calls = encode(told_beats[0]), encode(told_calls[0])
     summary = summarise(told_beats, told_calls, [])
-    encoded = summaries.encode(summary)
+    encoded = encode(without_closed_groups(summary))
     with _server() as server:
         serve_set, serve_check, serve_read = _serve_costs(server, beat)
     return Parts(
         groups=groups,
         beat_bytes=len(beat),
         encode_beat=_cpu(lambda: encode(told_beats[0])),
-        decode_beat=_cpu(lambda: decode_beat(beat)),
+        decode_beat=_cpu(lambda: decode(beat, Beat)),
         calls_bytes=len(calls),
         encode_calls=_cpu(lambda: encode(told_calls[0])),
-        decode_calls=_cpu(lambda: decode_calls(calls)),
+        decode_calls=_cpu(lambda: decode(calls, Calls)),
         summary_bytes=len(encoded),
-        encode_summary=_cpu(lambda: summaries.encode(summary)),
-        decode_summary=_cpu(lambda: summaries.decode(encoded)),
+        encode_summary=_cpu(lambda: encode(without_closed_groups(summary))),
+        decode_summary=_cpu(lambda: decode(encoded, Summary)),
         summarise=_cpu(lambda: summarise(told_beats, told_calls, [])),
         merge=_cpu(lambda: merge([summary] * FAN_IN)),
         serve_set=serve_set,

@@ -13,7 +13,7 @@ _heard: list[float] = [0.0]
 def listen() -> None:
     while True:
         time.sleep(_EVERY_S)
-        guard = sys.modules.get("forkpoint.guard.status")
+        guard = sys.modules.get("forkpoint.guard")
         status = guard.status() if guard is not None and hasattr(guard, "status") else None
         if status is not None and status.running and not status.blind:
             _heard[0] += _EVERY_S

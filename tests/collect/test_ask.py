@@ -15,7 +15,7 @@ from forkpoint.collect.processes import LiveRank
 from forkpoint.ingest import read
 from forkpoint.watch.ask import Address
 from forkpoint.watch.sources import pipes
-from forkpoint.watch.sources.debug_server import DebugServer, Worker
+from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.watch.sources.pipes import Pipes
 from small_jobs import SmallJob
 from watch.test_sources import rank_with_pipe
@@ -77,7 +77,7 @@ def test_ranks_of_one_job_are_asked_through_the_pipes_they_name() -> None:
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[tuple[list[Worker], list["subprocess.Popen[bytes]"]]]:
+def ranks(tmp_path: Path) -> Iterator[tuple[list[DebugWorker], list["subprocess.Popen[bytes]"]]]:
     """Three real ranks on gloo, each with torch's worker server."""
     folder = tmp_path / "job"
     folder.mkdir()
@@ -96,7 +96,10 @@ def ranks(tmp_path: Path) -> Iterator[tuple[list[Worker], list["subprocess.Popen
         while not all(port.exists() for port in ports):
             assert time.monotonic() < deadline, "the job did not begin"
             time.sleep(0.1)
-        yield [Worker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)], running
+        yield (
+            [DebugWorker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)],
+            running,
+        )
     finally:
         for process in running:
             process.kill()
@@ -105,7 +108,7 @@ def ranks(tmp_path: Path) -> Iterator[tuple[list[Worker], list["subprocess.Popen
 
 @pytest.mark.torch
 def test_debug_servers_of_a_real_job_give_dumps_and_stacks_and_the_job_goes_on(
-    tmp_path: Path, ranks: tuple[list[Worker], list["subprocess.Popen[bytes]"]]
+    tmp_path: Path, ranks: tuple[list[DebugWorker], list["subprocess.Popen[bytes]"]]
 ) -> None:
     workers, running = ranks
 

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from forkpoint.controller.answers import Count, Death, Hello, Issued, Look, Raised
+from forkpoint.controller.answers import Death, GroupCount, Hello, IssuedOps, Raised, RecorderLook
 from forkpoint.controller.compare import find_other_ops, find_unequal_counts
-from forkpoint.controller.failure import Failure
+from forkpoint.controller.failure import CallFailure
 from forkpoint.controller.gather import last_line, rank_in
-from forkpoint.controller.processes import Processes
+from forkpoint.controller.processes import RankProcesses
 from forkpoint.controller.verdicts import conclude
 from forkpoint.model.verdict import Action, Cause
 from forkpoint.model.world import ProcessGroup
@@ -21,22 +21,22 @@ PAIR = ProcessGroup("1", "undefined", (0, 1))
 RESET = "RuntimeError: [pair.cc:537] Read error [127.0.0.1]:4: Connection reset by peer"
 
 
-def counts(group: ProcessGroup, *seqs: int) -> list[Look]:
-    return [Look(rank, (Count(group, seq),), ()) for rank, seq in enumerate(seqs)]
+def counts(group: ProcessGroup, *seqs: int) -> list[RecorderLook]:
+    return [RecorderLook(rank, (GroupCount(group, seq),), ()) for rank, seq in enumerate(seqs)]
 
 
-def holds(rank: int, *digests: str, from_start: bool) -> Look:
+def holds(rank: int, *digests: str, from_start: bool) -> RecorderLook:
     """Digests of the last one, two, four ... and of all."""
-    issued = Issued(WORLD, 1 << (len(digests) - 2), from_start, digests)
-    return Look(rank, (), (issued,))
+    issued = IssuedOps(WORLD, 1 << (len(digests) - 2), from_start, digests)
+    return RecorderLook(rank, (), (issued,))
 
 
 def raised(rank: int, error: str) -> Raised:
     return Raised(rank, 3, error, "")
 
 
-def failed(*, dead: tuple[Death, ...] = (), told: tuple[Raised, ...] = ()) -> Failure:
-    return Failure(3, "step", 3, raised=told, dead=dead)
+def failed(*, dead: tuple[Death, ...] = (), told: tuple[Raised, ...] = ()) -> CallFailure:
+    return CallFailure(3, "step", 3, raised=told, dead=dead)
 
 
 def test_the_rank_outside_a_strict_majority_is_odd() -> None:
@@ -116,14 +116,14 @@ def test_an_exception_of_all_ranks_accuses_none_and_is_the_codes() -> None:
 
 
 def test_a_call_that_is_only_slow_asks_for_more_time() -> None:
-    verdict = conclude(Failure(3, "step", 3, silent=(0, 1, 2), limit_s=60.0), None, ())
+    verdict = conclude(CallFailure(3, "step", 3, silent=(0, 1, 2), limit_s=60.0), None, ())
 
     assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.INCONCLUSIVE, (), Action.RAISE_TIMEOUT)
 
 
 def test_ended_processes_are_told_in_order_and_the_rest_can_be_killed() -> None:
     children = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
-    processes = Processes(Hello(rank, child.pid, os.getpid(), None) for rank, child in enumerate(children))
+    processes = RankProcesses(Hello(rank, child.pid, os.getpid(), None) for rank, child in enumerate(children))
     children[1].communicate(b"\n")
     while not processes.deaths():  # two that end before the thread looks are seen at once, and then in no order
         time.sleep(0.01)
@@ -137,4 +137,4 @@ def test_ended_processes_are_told_in_order_and_the_rest_can_be_killed() -> None:
 
 
 def test_processes_of_other_hosts_are_left_to_monarch() -> None:
-    assert Processes([Hello(0, os.getpid(), 1, None)]).count == 0
+    assert RankProcesses([Hello(0, os.getpid(), 1, None)]).count == 0

@@ -1,30 +1,29 @@
 """What is asked and answered goes through a store that anyone may reach: it must not choose what a rank writes where."""
 
-import json
-
+import msgspec
 import pytest
 
-from forkpoint.guard.answer import Answer, Ask, decode, decode_ask, encode, encode_ask
+from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
+from forkpoint.guard.wire import decode, encode
 from forkpoint.model.world import ProcessGroup
 
 pytestmark = pytest.mark.torch
 
-ANSWER = Answer(2, 4, (ProcessGroup("1", "dp", (0, 2)),), "Thread 1", {7: {"0": 41}}, b"\x80\x02}\n.")
+ANSWER = RankAnswer(2, 4, (ProcessGroup("1", "dp", (0, 2)),), "Thread 1", {7: {"0": 41}}, b"\x80\x02}\n.")
 
 
 def test_asks_and_answers_survive_the_journey() -> None:
-    assert decode(encode(ANSWER)) == ANSWER
+    assert decode(encode(ANSWER), RankAnswer) == ANSWER
     ask = Ask(3, (0, 5), "20261115-101010")
-    assert decode_ask(encode_ask(ask)) == ask
+    assert decode_ask(encode(ask)) == ask
 
 
 @pytest.mark.parametrize("keep", ["/etc", "../x", "20261115-101010/..", "a", "20261115-101010\n"])
 def test_a_folder_that_is_no_time_is_not_taken(keep) -> None:
-    assert decode_ask(json.dumps({"number": 1, "keep": keep}).encode()).keep == ""
+    assert decode_ask(encode({"number": 1, "keep": keep})).keep == ""
 
 
 @pytest.mark.parametrize("rank", ["../../x", None, [], "2/3"])
 def test_a_rank_that_is_no_number_makes_no_answer(rank) -> None:
-    head, _, dump = encode(ANSWER).partition(b"\n")
-    forged = json.dumps(json.loads(head) | {"rank": rank}).encode() + b"\n" + dump
-    assert decode(forged) is None
+    forged = encode(msgspec.msgpack.decode(encode(ANSWER)) | {"rank": rank})
+    assert decode(forged, RankAnswer) is None

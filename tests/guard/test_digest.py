@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.guard.digest import BLOCKS, TAIL, Digest
-from forkpoint.guard.recent import Call, Recent
+from forkpoint.guard.recent import Recent, RecentCall
 from forkpoint.model.trace import BLOCK
 
 pytestmark = pytest.mark.torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 def recent(tokens: list[int], begin: int = 0, *, complete: bool = True) -> Recent:
     """Calls of one group, from record `begin` on, whose seq is one higher."""
-    calls = [Call(begin + i, 0, "0", begin + i + 1, token, 60.0) for i, token in enumerate(tokens)]
+    calls = [RecentCall(begin + i, 0, "0", begin + i + 1, token, 60.0) for i, token in enumerate(tokens)]
     return Recent(tuple(calls), begin + len(tokens) - 1, complete=complete)
 
 
@@ -70,7 +70,7 @@ def test_what_is_kept_is_bounded() -> None:
 def test_a_group_that_was_taken_down_and_made_again_starts_anew() -> None:
     """A job that resumes makes its groups again in the same process: same name, same numbers, other calls."""
     digest = digest_of([5] * 20, [])
-    again = [Call(20 + i, 3, "0", i + 1, 6, 60.0) for i in range(10)]
+    again = [RecentCall(20 + i, 3, "0", i + 1, 6, 60.0) for i in range(10)]
     digest.add(Recent(tuple(again), 29, complete=True))
     assert set(digest.groups["0"].tail.values()) == {6}
     assert digest.groups["0"].last_seq == 10

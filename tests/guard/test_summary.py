@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.guard import answer as answers
-from forkpoint.guard import neighbour
-from forkpoint.guard import summary as summaries
-from forkpoint.guard.beat import RankState, decode_beat, decode_calls, encode
+from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
+from forkpoint.guard.beat import Beat, Calls, RankHealth
 from forkpoint.guard.leader import levels_led
-from forkpoint.guard.summary import Conflict, merge
+from forkpoint.guard.neighbour import Identity
+from forkpoint.guard.summary import Conflict, Summary, merge, without_closed_groups
+from forkpoint.guard.wire import decode, encode, printable
 from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch
@@ -34,7 +34,7 @@ def test_the_same_name_with_other_members_is_another_group() -> None:
 @given(st.permutations(range(12)), st.integers(1, 11))
 def test_merging_is_the_same_in_any_order_and_tree(order, cut) -> None:
     ranks = [told(r, 3 + r % 3, done=r % 4, still_s=r / 10) for r in range(12)]
-    ranks[5] = told(5, state=RankState.RAISED, says="ValueError")
+    ranks[5] = told(5, state=RankHealth.RAISED, says="ValueError")
     ranks[7] = told(7, tail={1: 101, 2: 555})
     straight = summary_of(ranks)
     parts = [ranks[i] for i in order]
@@ -46,35 +46,38 @@ def test_merging_is_the_same_in_any_order_and_tree(order, cut) -> None:
 
 
 def test_what_a_rank_says_of_itself_counts_more_than_what_its_neighbour_saw() -> None:
-    seen = told(1, neighbour=(2, RankState.GONE))
-    raised = told(2, state=RankState.RAISED, says="ValueError: bad")
+    seen = told(1, neighbour=(2, RankHealth.GONE))
+    raised = told(2, state=RankHealth.RAISED, says="ValueError: bad")
     (odd,) = summary_of([seen, raised]).odd
-    assert odd.state is RankState.RAISED
+    assert odd.state is RankHealth.RAISED
 
 
 def test_a_group_whose_members_all_lie_below_is_not_told_further() -> None:
     below = summary_of([told(r, size=4) for r in range(4)])
     beyond = summary_of([told(r, size=8, group="1#c") for r in range(4)])
-    assert summaries.decode(summaries.encode(below)).groups == {}
-    assert "1#c" in summaries.decode(summaries.encode(beyond)).groups
+    assert without_closed_groups(below).groups == {}
+    assert "1#c" in without_closed_groups(beyond).groups
 
 
 def test_summaries_and_beats_survive_the_journey() -> None:
-    beat, calls = told(3, 9, done=4, steps={7: {"0#a": 9}}, neighbour=(4, RankState.STOPPED))
-    assert decode_beat(encode(beat)) == beat
-    assert decode_calls(encode(calls)) == calls
+    beat, calls = told(3, 9, done=4, steps={7: {"0#a": 9}}, neighbour=(4, RankHealth.STOPPED))
+    assert decode(encode(beat), Beat) == beat
+    assert decode(encode(calls), Calls) == calls
     whole = summary_of([(beat, calls), told(1)], [1])
-    assert summaries.decode(summaries.encode(whole)) == whole
+    assert decode(encode(whole), Summary) == whole
 
 
-@given(st.binary(max_size=200) | st.sampled_from([b"[]", b"{}", b"null", b'{"groups": 3, "steps": []}']))
+@given(st.binary(max_size=200) | st.sampled_from([encode(x) for x in ([], None, {"groups": 3, "steps": []})]))
 def test_anything_else_in_the_store_is_ignored(data) -> None:
-    assert decode_beat(data) is None
-    assert decode_calls(data) is None
-    assert answers.decode(data) is None
-    assert neighbour.decode(data) is None
-    assert answers.decode_ask(data) == answers.Ask()
-    assert summaries.decode(data) is None
+    for kind in (Beat, Calls, RankAnswer, Identity, Summary):
+        assert decode(data, kind) is None
+    assert decode_ask(data) == Ask()
+
+
+def test_a_text_that_is_not_utf8_still_travels() -> None:
+    beat, _ = told(3, says=printable("No such file: weights-\udcff.bin"))
+    assert decode(encode(beat), Beat) == beat
+    assert beat.says == r"No such file: weights-\udcff.bin"
 
 
 def test_steps_are_compared_where_both_ranks_told_them() -> None:
@@ -103,10 +106,10 @@ def test_ten_thousand_ranks_make_a_small_summary_that_names_the_one_that_differs
         ranks = [told(r, 60, tail={s: s for s in range(1, 61)}, size=10_000) for r in members]
         if 7777 in members:
             ranks[7777 - first] = told(7777, 60, tail={s: s + (s == 33) for s in range(1, 61)}, size=10_000)
-        branches.append(summaries.encode(summary_of(ranks)))
-    top = merge([part for data in branches if (part := summaries.decode(data))])
+        branches.append(encode(without_closed_groups(summary_of(ranks))))
+    top = merge([part for data in branches if (part := decode(data, Summary))])
     assert top.groups["0#a"].seen == 10_000
     assert isinstance(top.conflicts[0], Conflict)
     assert 7777 in {r for c in top.conflicts for r in c.ranks}
     assert max(map(len, branches)) < 4096
-    assert len(summaries.encode(top)) < 4096
+    assert len(encode(without_closed_groups(top))) < 4096

@@ -2,14 +2,14 @@
 
 import pytest
 
-from forkpoint.guard.beat import RankState
-from forkpoint.guard.suspicion import Reason, Suspicion, suspect
+from forkpoint.guard.beat import RankHealth
+from forkpoint.guard.suspicion import Suspicion, SuspicionReason, suspect
 from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch
 
 
-def reason(*ranks, stall_s: float | None = 60.0) -> Reason | None:
+def reason(*ranks, stall_s: float | None = 60.0) -> SuspicionReason | None:
     found = suspect(summary_of(ranks), 4, stall_s)
     return found.reason if found else None
 
@@ -19,7 +19,7 @@ def test_ranks_at_work_are_no_reason() -> None:
 
 
 def test_different_calls_at_one_place_are_a_reason_although_the_job_moves_on() -> None:
-    assert reason(told(0), told(1), told(2), told(3, tail={5: 999})) is Reason.MISMATCH
+    assert reason(told(0), told(1), told(2), told(3, tail={5: 999})) is SuspicionReason.MISMATCH
 
 
 def test_a_late_rank_is_a_reason_only_after_the_threshold() -> None:
@@ -27,7 +27,7 @@ def test_a_late_rank_is_a_reason_only_after_the_threshold() -> None:
         return (*(told(r, 6, done=5, still_s=seconds) for r in range(3)), told(3, 5, still_s=seconds))
 
     assert reason(*ranks(59.0)) is None
-    assert reason(*ranks(60.0)) is Reason.STALL
+    assert reason(*ranks(60.0)) is SuspicionReason.STALL
 
 
 def test_without_a_threshold_half_of_the_groups_own_timeout_counts() -> None:
@@ -35,7 +35,7 @@ def test_without_a_threshold_half_of_the_groups_own_timeout_counts() -> None:
         return (*(told(r, 6, done=5, still_s=seconds, timeout_s=100.0) for r in range(3)), told(3, 5, still_s=seconds))
 
     assert reason(*ranks(49.0), stall_s=None) is None
-    assert reason(*ranks(51.0), stall_s=None) is Reason.STALL
+    assert reason(*ranks(51.0), stall_s=None) is SuspicionReason.STALL
 
 
 def test_ranks_that_compute_for_long_wait_for_nobody() -> None:
@@ -47,25 +47,25 @@ def test_one_rank_that_still_moves_is_progress() -> None:
     assert reason(*stuck, told(3, 5, still_s=0.2)) is None
 
 
-@pytest.mark.parametrize("state", [RankState.RAISED, RankState.FINISHED])
+@pytest.mark.parametrize("state", [RankHealth.RAISED, RankHealth.FINISHED])
 def test_a_rank_that_ended_while_others_wait_is_a_reason_at_once(state) -> None:
     waiting = [told(r, 6, done=5, still_s=2.0) for r in range(3)]
-    assert reason(*waiting, told(3, 5, state=state)) is Reason.DEPARTED
+    assert reason(*waiting, told(3, 5, state=state)) is SuspicionReason.DEPARTED
 
 
 def test_a_rank_that_ended_while_nobody_waits_is_none() -> None:
-    assert reason(*(told(r, 6, still_s=2.0) for r in range(3)), told(3, 5, state=RankState.FINISHED)) is None
+    assert reason(*(told(r, 6, still_s=2.0) for r in range(3)), told(3, 5, state=RankHealth.FINISHED)) is None
 
 
-@pytest.mark.parametrize("state", [RankState.GONE, RankState.STOPPED])
+@pytest.mark.parametrize("state", [RankHealth.GONE, RankHealth.STOPPED])
 def test_a_process_that_a_neighbour_saw_end_or_stop_is_a_reason(state) -> None:
     waiting = [told(r, 6, done=5, still_s=2.0) for r in range(2)]
-    assert reason(*waiting, told(2, 6, done=5, still_s=2.0, neighbour=(3, state))) is Reason.DEPARTED
+    assert reason(*waiting, told(2, 6, done=5, still_s=2.0, neighbour=(3, state))) is SuspicionReason.DEPARTED
 
 
 def test_everybody_waiting_at_different_places_may_be_a_cycle() -> None:
     ranks = [told(r, 6, done=5, still_s=2.0, group=f"{r // 2}#p", size=2) for r in range(4)]
-    assert reason(*ranks) is Reason.CYCLE
+    assert reason(*ranks) is SuspicionReason.CYCLE
 
 
 def test_everybody_waiting_at_one_place_is_a_slow_call() -> None:
@@ -74,8 +74,8 @@ def test_everybody_waiting_at_one_place_is_a_slow_call() -> None:
 
 def test_steps_that_ended_with_different_numbers_of_calls_are_a_reason() -> None:
     ranks = [told(r, steps={3: {"0#a": 12 - (r == 2)}}) for r in range(4)]
-    assert reason(*ranks) is Reason.STEP
+    assert reason(*ranks) is SuspicionReason.STEP
 
 
 def test_the_same_suspicion_has_the_same_key_at_the_next_look() -> None:
-    assert Suspicion(Reason.STALL, still_s=61.0).key == Suspicion(Reason.STALL, still_s=62.0).key
+    assert Suspicion(SuspicionReason.STALL, still_s=61.0).key == Suspicion(SuspicionReason.STALL, still_s=62.0).key

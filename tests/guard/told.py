@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.summary import Summary, summarise
 
 Told = tuple[Beat, Calls]
@@ -17,9 +17,9 @@ def told(
     group: str = "0#a",
     size: int = 4,
     still_s: float = 0.0,
-    state: RankState = RankState.RUNNING,
+    state: RankHealth = RankHealth.RUNNING,
     says: str = "",
-    neighbour: tuple[int, RankState] | None = None,
+    neighbour: tuple[int, RankHealth] | None = None,
     steps: dict[int, dict[str, int]] | None = None,
     timeout_s: float = 600.0,
 ) -> Told:
@@ -35,7 +35,7 @@ def told(
         groups={group: GroupBeat(size, seq if done is None else done, seq, timeout_s)},
         reads=1,
         neighbour=neighbour[0] if neighbour else None,
-        neighbour_state=neighbour[1] if neighbour else RankState.RUNNING,
+        neighbour_state=neighbour[1] if neighbour else RankHealth.RUNNING,
     )
     return beat, Calls(rank, 1, {group: calls}, {}, steps or {})
 

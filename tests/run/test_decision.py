@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
+from forkpoint.live.worker import decide
 from forkpoint.model.verdict import Action, Cause, Coverage, Symptom, Verdict
-from forkpoint.run.decide import decide
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE, Decision
-from forkpoint.run.diagnosis import Diagnosed
-from forkpoint.run.job import Ended
+from forkpoint.run.job import JobEnd
 from forkpoint.run.outcome import Attempt
 from forkpoint.run.retries import MAX_WAIT_S, Retry, next_step
 
@@ -63,11 +62,11 @@ def test_doubt_does_not_stop_a_job(confidence: float, code: int) -> None:
 # ------------------------------------------------------------------------------------------------------------- retries
 
 
-FOUND = Diagnosed("rank-lost", "replace-or-retry", (1,), 0.85, 40, 100, Decision(RETRY, "lost"), "", "", "{}")
+FOUND = Diagnosed("rank-lost", "replace-or-retry", (1,), 0.85, "lost", "{}", seq=40, step=100)
 
 
 def attempt(found: Diagnosed | None = FOUND, *, code: int = RETRY, stopped_by: int | None = None) -> Attempt:
-    return Attempt(0, Path("attempt_0"), Ended(1, stopped_by, 1.0), Decision(code, "why"), found)
+    return Attempt(0, Path("attempt_0"), JobEnd(1, stopped_by, 1.0), Decision(code, "why"), found)
 
 
 def step_after(*attempts: Attempt, retries: int = 5) -> Retry | Decision:

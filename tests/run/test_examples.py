@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.doctor.checks import CHECKS
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ["slurm/training.sbatch", "slurm/epilog.sh", "node-problem-detector/forkpoint-doctor.sh"]

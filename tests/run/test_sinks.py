@@ -13,9 +13,8 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision
-from forkpoint.run.diagnosis import Diagnosed
-from forkpoint.run.job import Ended
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
+from forkpoint.run.job import JobEnd
 from forkpoint.run.outcome import Attempt
 from forkpoint.sinks.node_commands import commands_for
 from forkpoint.sinks.prometheus import render_metrics
@@ -139,11 +138,11 @@ def test_a_log_that_was_never_announced_is_not_known(service: Service) -> None:
 # ------------------------------------------------------------------------------------------------- metrics and commands
 
 
-FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, 40, 100, Decision(76, "lost"), "", "", "{}")
+FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, "lost", "{}")
 
 
 def test_metrics_are_few_and_readable_by_prometheus() -> None:
-    attempts = [Attempt(n, Path(), Ended(1, None, 2.5), Decision(76, "lost"), FOUND) for n in range(2)]
+    attempts = [Attempt(n, Path(), JobEnd(1, None, 2.5), Decision(76, "lost"), FOUND) for n in range(2)]
 
     text = render_metrics(attempts, Decision(76, "lost"))
     samples = {s.name: (s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples}

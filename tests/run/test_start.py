@@ -8,13 +8,13 @@ import pytest
 
 from forkpoint.ingest import read
 from forkpoint.launch_env.release import Release
+from forkpoint.live.diagnosing import ANY_NODE
+from forkpoint.live.worker import find_last_step, find_nodes
 from forkpoint.model.ranks_file import render_ranks
-from forkpoint.run.folders import ANYWHERE, make_place, node_name, run_name
+from forkpoint.run.folders import make_attempt_folder, node_name, run_name
 from forkpoint.run.hang import find_alarm, is_hang
 from forkpoint.run.launcher import plan_launch
-from forkpoint.run.nodes import find_nodes
 from forkpoint.run.recording import fetch_dumps, guarding, recording
-from forkpoint.run.steps import find_last_step
 from forkpoint.run.torch_release import find_torch
 from small_jobs import SmallJob
 
@@ -121,7 +121,7 @@ def test_a_variable_that_the_user_set_is_not_overruled_by_either_name(name: str,
 
 
 def test_a_guard_that_the_user_configured_stays_as_it_is(tmp_path: Path) -> None:
-    place = make_place(tmp_path, "run", 0, "node-a")
+    place = make_attempt_folder(tmp_path, "run", 0, "node-a")
 
     assert guarding(place, {"FORKPOINT": "raise"}, 20, None) == {
         "FORKPOINT_STALL_S": "20",
@@ -143,7 +143,7 @@ def test_the_release_of_torch_is_read_beside_the_interpreter_of_a_script(tmp_pat
 
 
 def test_dumps_that_the_user_sent_elsewhere_are_copied_if_they_are_of_this_attempt(tmp_path: Path) -> None:
-    place = make_place(tmp_path / "runs", "run", 0, "node-a")
+    place = make_attempt_folder(tmp_path / "runs", "run", 0, "node-a")
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "trace_1").write_bytes(b"old")
@@ -174,8 +174,8 @@ def test_a_node_is_called_as_the_scheduler_calls_it() -> None:
 def test_the_folder_in_which_a_rank_left_its_dump_tells_its_node(tmp_path: Path) -> None:
     job = SmallJob(4)
     job.op()
-    folders = ["node-a", "node-a", "node-b", ANYWHERE]
-    places = {node: make_place(tmp_path, "run", 0, node) for node in set(folders)}
+    folders = ["node-a", "node-a", "node-b", ANY_NODE]
+    places = {node: make_attempt_folder(tmp_path, "run", 0, node) for node in set(folders)}
     for rank, node in enumerate(folders):
         (places[node].dumps / f"nccl_trace_rank_{rank}").write_bytes(job.dump(rank))
     attempt = places["node-a"].attempt

@@ -10,9 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.ingest import read
+from forkpoint.live.worker import decide, find_nodes
 from forkpoint.pipeline import diagnose
-from forkpoint.run.decide import decide
-from forkpoint.run.nodes import find_nodes
 from run.wrapped import Done, Wrapped, start
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

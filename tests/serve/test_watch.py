@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,20 @@ from typing import Any
 import pytest
 
 from cases import CASES
+from forkpoint.live import diagnosing
+from forkpoint.live.diagnosing import NotDiagnosed
 from forkpoint.serve import folders as folders_module
-from forkpoint.serve.diagnosis import Diagnosed, Diagnoser, Failed, Row
-from forkpoint.serve.folders import Folder, find_folders
-from forkpoint.serve.watch import LIST, Settling, Watch
-
-ROW = Row("healthy", "", 0.95, None, "All is well.")
+from forkpoint.serve.diagnosis import Diagnoser, IncidentPage
+from forkpoint.serve.folders import IncidentFolder, find_folders
+from forkpoint.serve.watch import LIST, FolderWatch, Settling
 
 
-def folder(state: str, key: str = "k") -> Folder:
-    return Folder(key, "name", "/path", state, 0.0)
+def page_of(html: bytes) -> IncidentPage:
+    return IncidentPage("healthy", "", 0.95, None, "All is well.", html)
+
+
+def folder(state: str, key: str = "k") -> IncidentFolder:
+    return IncidentFolder(key, "name", "/path", state, 0.0)
 
 
 def write(path: Path, text: str = "x", when: int = 1) -> None:
@@ -118,20 +123,20 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
     begun_again, released = asyncio.Event(), asyncio.Event()
     calls: list[str] = []
 
-    async def diagnose(folder: Folder, events: str, home: str | None) -> Diagnosed | Failed:
+    async def diagnose(folder: IncidentFolder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
         calls.append(folder.state)
         if len(calls) > 1:
             begun_again.set()
             await released.wait()
-        return Diagnosed(ROW, f"{len(calls)} {home} {events}".encode())
+        return page_of(f"{len(calls)} {home} {events}".encode())
 
     async def scenario() -> list[bytes]:
-        watch = Watch(str(tmp_path), diagnose, every_s=0.01)
+        watch = FolderWatch(str(tmp_path), diagnose, every_s=0.01)
         watching = asyncio.create_task(watch.run())
         pages: list[bytes] = []
 
         async def page() -> bytes:
-            while not (watch.shown() and isinstance(watch.shown()[0].result, Diagnosed)):
+            while not (watch.shown() and isinstance(watch.shown()[0].result, IncidentPage)):
                 await watch.news(30)
             return watch.shown()[0].result.html  # pyright: ignore[reportOptionalMemberAccess]
 
@@ -157,11 +162,11 @@ def test_what_is_shown_stays_until_the_new_diagnosis_is_there(tmp_path: Path) ->
 
 
 def test_an_incident_that_comes_later_and_one_that_goes_are_news(tmp_path: Path) -> None:
-    async def diagnose(folder: Folder, events: str, home: str | None) -> Diagnosed | Failed:
-        return Diagnosed(ROW, b"page")
+    async def diagnose(folder: IncidentFolder, events: str, home: str | None) -> IncidentPage | NotDiagnosed:
+        return page_of(b"page")
 
     async def scenario() -> None:
-        watch = Watch(str(tmp_path), diagnose, every_s=0.01)
+        watch = FolderWatch(str(tmp_path), diagnose, every_s=0.01)
         watching = asyncio.create_task(watch.run())
         empty = watch.version(LIST)
         write(tmp_path / "late" / "dump")
@@ -186,7 +191,7 @@ def test_a_diagnosis_that_takes_too_long_is_ended_and_said(tmp_path: Path) -> No
 
     result = asyncio.run(Diagnoser(limit_s=0.0)(job, "/events", None))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, NotDiagnosed)
     assert "not done after" in result.why
 
 
@@ -194,16 +199,16 @@ def test_a_diagnosis_that_is_no_longer_wanted_ends_with_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "never-written")
-    started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
-    start = asyncio.create_subprocess_exec
+    started: asyncio.Queue[subprocess.Popen[bytes]] = asyncio.Queue()
+    start = subprocess.Popen
 
-    async def told(*args: Any, **options: Any) -> asyncio.subprocess.Process:
-        process = await start(*args, **options)
+    def told(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **options)
         started.put_nowait(process)
         return process
 
     async def scenario() -> int | None:
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", told)
+        monkeypatch.setattr(diagnosing.subprocess, "Popen", told)
         waits_for_ever = replace(folder("x"), path=str(tmp_path / "never-written"))
         work = asyncio.create_task(Diagnoser()(waits_for_ever, "/events", None))
         worker = await started.get()
@@ -216,26 +221,19 @@ def test_a_diagnosis_that_is_no_longer_wanted_ends_with_its_process(
 
 def test_a_diagnosis_that_crashes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "sitecustomize.py", "import forkpoint.ingest\nforkpoint.ingest.read = lambda _: 1 / 0")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     result = asyncio.run(Diagnoser()(folder("x"), "/events", None))
 
-    assert result == Failed("the diagnosis broke off (ZeroDivisionError: division by zero)")
+    assert result == NotDiagnosed("the diagnosis broke off (ZeroDivisionError: division by zero)")
 
 
-def test_a_worker_that_cannot_be_started_is_said(tmp_path: Path) -> None:
-    write(tmp_path / "dump")
-
-    async def diagnose(folder: Folder, events: str, home: str | None) -> Diagnosed | Failed:
+def test_a_worker_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    async def scenario() -> object:
-        watch = Watch(str(tmp_path), diagnose, every_s=0.01)
-        watching = asyncio.create_task(watch.run())
-        while not (watch.shown() and watch.shown()[0].result):
-            await watch.news(30)
-        watching.cancel()
-        await watch.stop()
-        return watch.shown()[0].result
+    monkeypatch.setattr(diagnosing.subprocess, "Popen", refuse)
 
-    assert "could not be started" in str(asyncio.run(scenario()))
+    result = asyncio.run(Diagnoser()(folder("x"), "/events", None))
+
+    assert result == NotDiagnosed("the diagnosis could not be started (Resource temporarily unavailable)")

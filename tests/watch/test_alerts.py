@@ -39,7 +39,7 @@ def test_a_webhook_that_is_not_there_is_a_note() -> None:
     with hooked([]) as (url, _):
         pass
 
-    assert "was not told" in Alerts(parse_webhook(url), pause_s=0.01).send(verdicts.FOUND)[0].text
+    assert "could not be notified" in Alerts(parse_webhook(url), pause_s=0.01).send(verdicts.FOUND)[0].text
 
 
 def test_a_webhook_that_answers_in_drops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_webhook_that_answers_in_drops_is_cut_off(monkeypatch: pytest.MonkeyPa
     with answering(drips) as address:
         notes = Alerts(parse_webhook(f"http://{address}/"), pause_s=0.01).send(verdicts.FOUND)
 
-    assert "was not told" in notes[0].text
+    assert "could not be notified" in notes[0].text
 
 
 @pytest.mark.parametrize(

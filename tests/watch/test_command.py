@@ -10,18 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.cli import main
+from forkpoint.watch.views import json_line
 from small_jobs import T0, SmallJob
 from watch.others import hooked
 from watch.test_sources import WATCHDOG
 
-SCHEMA = Draft202012Validator(json.loads((files("forkpoint.watch.views") / "watch.schema.json").read_text()))
+SCHEMA = Draft202012Validator(json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text()))
 PATIENCE_S = 60
 HOUR_S = 3600
 

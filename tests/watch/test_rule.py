@@ -9,8 +9,8 @@ from forkpoint.ingest import read
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Symptom
 from forkpoint.pipeline import diagnose
-from forkpoint.watch.look import Settings, Watch
-from forkpoint.watch.sight import Sight, State
+from forkpoint.watch.look import Watch, WatchSettings
+from forkpoint.watch.sight import Sight, WatchState
 from forkpoint.watch.sources import Dump, Gathered
 from forkpoint.watch.sources.paths import Paths
 from forkpoint.watch.spool import Spool
@@ -45,7 +45,7 @@ class Recorders:
 
 def looking(job: SmallJob, tmp_path: Path) -> tuple[Recorders, Watch]:
     source = Recorders(job)
-    return source, Watch([source], Spool(str(tmp_path)), Settings(stall_s=300))
+    return source, Watch([source], Spool(str(tmp_path)), WatchSettings(stall_s=300))
 
 
 def look_after(seconds: float, source: Recorders, watch: Watch) -> Sight:
@@ -66,7 +66,7 @@ def test_a_rank_that_is_behind_is_no_finding_before_the_stall_time(tmp_path: Pat
     source, watch = looking(waiting_for_2(), tmp_path)
     sights = [look_after(50, source, watch) for _ in range(6)]
 
-    assert {sight.state for sight in sights} == {State.WAITING}
+    assert {sight.state for sight in sights} == {WatchState.WAITING}
     assert sights[-1].still_s == 250
     assert sights[-1].groups[0].behind == 1
 
@@ -78,11 +78,11 @@ def test_no_movement_for_the_stall_time_is_found_once_and_over_when_ranks_move(t
     source.job.op([2])
     over = look_after(5, source, watch)
 
-    assert [s.state for s in sights] == [State.WAITING, State.WAITING, State.FOUND, State.FOUND]
+    assert [s.state for s in sights] == [WatchState.WAITING, WatchState.WAITING, WatchState.FOUND, WatchState.FOUND]
     assert [s.is_alarm for s in sights] == [False, False, True, False]
     assert sights[2].verdict
     assert (sights[2].verdict.cause, sights[2].verdict.suspects) == (Cause.HOST_STALL, (2,))
-    assert (over.state, over.verdict) == (State.RUNNING, None)
+    assert (over.state, over.verdict) == (WatchState.RUNNING, None)
 
 
 def test_movement_of_one_rank_begins_the_time_anew(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_movement_of_one_rank_begins_the_time_anew(tmp_path: Path) -> None:
     source.job.op([2], done=False)
     moved = look_after(5, source, watch)
 
-    assert moved.state is State.RUNNING
-    assert look_after(20, source, watch).state is State.WAITING
+    assert moved.state is WatchState.RUNNING
+    assert look_after(20, source, watch).state is WatchState.WAITING
 
 
 def test_ranks_that_compute_with_nothing_pending_are_never_an_alarm(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_ranks_that_compute_with_nothing_pending_are_never_an_alarm(tmp_path: Pa
     job.op()
     source, watch = looking(job, tmp_path)
 
-    assert {look_after(1000, source, watch).state for _ in range(4)} == {State.WAITING}
+    assert {look_after(1000, source, watch).state for _ in range(4)} == {WatchState.WAITING}
 
 
 def test_calls_that_do_not_fit_are_found_in_the_second_look_even_while_the_job_goes_on(tmp_path: Path) -> None:
@@ -114,16 +114,16 @@ def test_calls_that_do_not_fit_are_found_in_the_second_look_even_while_the_job_g
     source.job.op()
     second = look_after(5, source, watch)
 
-    assert (first.state, first.verdict) == (State.WAITING, None)
+    assert (first.state, first.verdict) == (WatchState.WAITING, None)
     assert second.verdict
-    assert (second.state, second.verdict.suspects) == (State.FOUND, (2,))
+    assert (second.state, second.verdict.suspects) == (WatchState.FOUND, (2,))
 
 
 def test_a_dump_that_lies_there_shows_no_stall_however_long_it_is_looked_at(tmp_path: Path) -> None:
     """It was written in a healthy moment, and nobody wrote another one."""
     _, watch = looking(waiting_for_2(), tmp_path)
 
-    assert {watch.look().state for _ in range(5)} == {State.WAITING}
+    assert {watch.look().state for _ in range(5)} == {WatchState.WAITING}
 
 
 def test_a_rank_that_no_longer_answers_does_not_make_the_others_move(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_rank_that_no_longer_answers_does_not_make_the_others_move(tmp_path: P
     sights = [look_after(s, source, watch) for s in (150, 150, 5)]
 
     assert sights[0].ranks_answering == 3
-    assert sights[-1].state is State.FOUND
+    assert sights[-1].state is WatchState.FOUND
     assert sights[-1].verdict
     assert 0 not in sights[-1].verdict.suspects
 
@@ -165,8 +165,8 @@ def test_a_ring_counts_at_once_where_stacks_show_that_its_ranks_wait_and_else_af
     source.stacks = {0: STACK, 1: STACK}
     shown = [look_after(5, source, watch) for _ in range(2)]
 
-    assert {sight.state for sight in bare} == {State.WAITING}
-    assert shown[-1].state is State.FOUND
+    assert {sight.state for sight in bare} == {WatchState.WAITING}
+    assert shown[-1].state is WatchState.FOUND
     assert shown[-1].verdict
     assert shown[-1].verdict.cause is Cause.ORDER_INVERSION
 
@@ -183,7 +183,7 @@ def test_a_failure_in_a_log_does_not_count_while_ranks_move(tmp_path: Path) -> N
         source.job.op()
         sights.append(look_after(5, source, watch))
 
-    assert {(sight.state, sight.verdict) for sight in sights} == {(State.RUNNING, None)}
+    assert {(sight.state, sight.verdict) for sight in sights} == {(WatchState.RUNNING, None)}
 
 
 def test_an_exception_of_a_rank_that_still_answers_does_not_count(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_an_exception_of_a_rank_that_still_answers_does_not_count(tmp_path: Path
     source.ranks = [0, 1, 3]
     gone = [look_after(5, source, watch) for _ in range(2)]
 
-    assert {sight.state for sight in answering} == {State.WAITING}
-    assert gone[-1].state is State.FOUND
+    assert {sight.state for sight in answering} == {WatchState.WAITING}
+    assert gone[-1].state is WatchState.FOUND
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def append(logs: Path, rank: int, text: str) -> None:
 
 
 def test_a_watchdog_line_in_a_log_that_grows_is_found_whoever_it_was(logs: Path, tmp_path: Path) -> None:
-    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), Settings())
+    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
     first = watch.look()
     append(logs, 0, "[rank0]: step 2\n")
     grown = watch.look()
@@ -221,14 +221,14 @@ def test_a_watchdog_line_in_a_log_that_grows_is_found_whoever_it_was(logs: Path,
         append(logs, rank, WATCHDOG.format(rank=rank))
     sights = [watch.look(), watch.look(), watch.look()]
 
-    assert (first.state, grown.state) == (State.WAITING, State.RUNNING)
+    assert (first.state, grown.state) == (WatchState.WAITING, WatchState.RUNNING)
     assert [sight.is_alarm for sight in sights] == [False, True, False]
     assert sights[1].verdict
-    assert (sights[1].state, sights[1].verdict.symptom) == (State.FOUND, Symptom.WATCHDOG_TIMEOUT)
+    assert (sights[1].state, sights[1].verdict.symptom) == (WatchState.FOUND, Symptom.WATCHDOG_TIMEOUT)
 
 
 def test_an_exception_counts_only_once_the_logs_are_still(logs: Path, tmp_path: Path) -> None:
-    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), Settings())
+    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
     watch.look()
     trace = 'Traceback (most recent call last):\n  File "train.py", line 4, in <module>\n    step()\nValueError: bad batch\n'
     append(logs, 2, "".join(f"[rank2]: {line}\n" for line in trace.splitlines()))
@@ -240,10 +240,10 @@ def test_an_exception_counts_only_once_the_logs_are_still(logs: Path, tmp_path: 
     append(logs, 1, "[rank1]: something else\n")
     after = [watch.look() for _ in range(4)]
 
-    assert {sight.state for sight in sights} == {State.RUNNING}
-    assert still[-1].state is State.FOUND
+    assert {sight.state for sight in sights} == {WatchState.RUNNING}
+    assert still[-1].state is WatchState.FOUND
     assert sum(sight.is_alarm for sight in (*still, *after)) == 1
-    assert after[-1].state is State.FOUND
+    assert after[-1].state is WatchState.FOUND
 
 
 def test_a_blind_watch_says_why_and_what_was_found_stays_found_when_the_job_is_gone(tmp_path: Path) -> None:
@@ -253,15 +253,15 @@ def test_a_blind_watch_says_why_and_what_was_found_stays_found_when_the_job_is_g
         def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
             return Gathered(notes=("rank 0: no answer",))
 
-    blind = Watch([Gone()], Spool(str(tmp_path / "blind")), Settings()).look()
+    blind = Watch([Gone()], Spool(str(tmp_path / "blind")), WatchSettings()).look()
     source, watch = looking(waiting_for_2(), tmp_path / "gone")
     for seconds in (1, 300, 5):
         look_after(seconds, source, watch)
     watch._sources = (Gone(),)
     after = watch.look()
 
-    assert (blind.state, blind.why) == (State.BLIND, "no op can be read: gone: rank 0: no answer")
-    assert after.state is State.FOUND
+    assert (blind.state, blind.why) == (WatchState.BLIND, "no op can be read: gone: rank 0: no answer")
+    assert after.state is WatchState.FOUND
 
 
 def test_a_full_disk_is_a_note_and_the_watch_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_a_full_disk_is_a_note_and_the_watch_goes_on(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Spool, "put", is_full)
     sight = watch.look()
 
-    assert sight.state is State.BLIND
+    assert sight.state is WatchState.BLIND
     assert "No space left on device" in sight.notes[0].text
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from forkpoint.model.verdict import Cause
 from forkpoint.watch.ask import Address
-from forkpoint.watch.look import Settings, Watch
-from forkpoint.watch.sight import Sight, State
-from forkpoint.watch.sources.debug_server import DebugServer, Worker
+from forkpoint.watch.look import Watch, WatchSettings
+from forkpoint.watch.sight import Sight, WatchState
+from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.watch.spool import Spool
 
 pytestmark = pytest.mark.torch
@@ -49,12 +49,12 @@ def watch(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Watch:
     while not all(port.exists() for port in ports):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.1)
-    workers = [Worker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)]
+    workers = [DebugWorker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)]
     spool = Spool(str(tmp_path_factory.mktemp("spool")))
-    return Watch([DebugServer(workers, dated=False)], spool, Settings(stall_s=3.0, world_size=3))
+    return Watch([DebugServer(workers, dated=False)], spool, WatchSettings(stall_s=3.0, world_size=3))
 
 
-def look_until(watch: Watch, *states: State) -> list[Sight]:
+def look_until(watch: Watch, *states: WatchState) -> list[Sight]:
     """All sights up to the first in one of the states."""
     deadline = time.monotonic() + PATIENCE_S
     sights: list[Sight] = []
@@ -67,10 +67,10 @@ def look_until(watch: Watch, *states: State) -> list[Sight]:
 
 def test_a_healthy_job_is_running_however_ranks_are_caught(watch: Watch) -> None:
     first = watch.look()
-    sights = [sight for _ in range(5) for sight in look_until(watch, State.RUNNING)]
+    sights = [sight for _ in range(5) for sight in look_until(watch, WatchState.RUNNING)]
 
-    assert (first.state, first.ranks_answering, first.ranks_expected) == (State.WAITING, 3, 3)
-    assert {sight.state for sight in sights} <= {State.RUNNING, State.WAITING}
+    assert (first.state, first.ranks_answering, first.ranks_expected) == (WatchState.WAITING, 3, 3)
+    assert {sight.state for sight in sights} <= {WatchState.RUNNING, WatchState.WAITING}
     assert all(sight.verdict is None for sight in sights)
     assert sights[-1].groups[0].group == "default_pg"
 
@@ -79,23 +79,23 @@ def test_a_rank_that_stops_is_named_after_the_stall_time_and_the_job_runs_again_
     watch: Watch, job: Path
 ) -> None:
     (job / "rank_1_sleeps").touch()
-    found = look_until(watch, State.FOUND)[-1]
+    found = look_until(watch, WatchState.FOUND)[-1]
     again = watch.look()
     (job / "rank_1_sleeps").unlink()
-    after = look_until(watch, State.RUNNING)[-1]
+    after = look_until(watch, WatchState.RUNNING)[-1]
 
     assert found.verdict
     assert found.evidence
     assert (found.verdict.cause, found.verdict.suspects) == (Cause.HOST_STALL, (1,))
     assert found.still_s >= 3.0
-    assert (found.is_alarm, again.is_alarm, again.state) == (True, False, State.FOUND)
+    assert (found.is_alarm, again.is_alarm, again.state) == (True, False, WatchState.FOUND)
     assert after.verdict is None
     assert {evidence.file.rpartition("/")[0] for evidence in found.verdict.evidence} == {found.evidence}
 
 
 def test_calls_that_do_not_fit_are_found_with_the_odd_rank(watch: Watch, job: Path) -> None:
     (job / "rank_2_differs").touch()
-    found = look_until(watch, State.FOUND)[-1]
+    found = look_until(watch, WatchState.FOUND)[-1]
 
     assert found.verdict
     assert (found.verdict.cause, found.verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))

@@ -15,7 +15,7 @@ from forkpoint.model.log import LogKind
 from forkpoint.watch import ask
 from forkpoint.watch.ask import Address, parse_address
 from forkpoint.watch.sources import pipes
-from forkpoint.watch.sources.debug_server import DebugServer, Worker, parse_workers
+from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
 from forkpoint.watch.sources.paths import Paths
 from forkpoint.watch.sources.pipes import Pipes
 from forkpoint.watch.sources.ras import Ras
@@ -59,8 +59,8 @@ def floods(connection: socket.socket) -> None:
         (says(b"\x00\xff garbage\r\n\r\n"), "not HTTP"),
         (says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut"), "not HTTP, or was cut"),
         (says(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"), "status 302"),
-        (says(b'HTTP/1.1 200 OK\r\n\r\n["fr_trace_json"]'), "no dump"),
-        (says(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 60000), "no dump"),
+        (says(b'HTTP/1.1 200 OK\r\n\r\n["fr_trace_json"]'), "not a dump"),
+        (says(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 60000), "not a dump"),
     ],
 )
 def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
@@ -68,7 +68,7 @@ def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
 ) -> None:
     monkeypatch.setattr(ask.ask, "__defaults__", (0.3,))
     with answering(answer) as address:
-        gathered = DebugServer([Worker(3, address)], dated=False).gather(spool, stacks=True)
+        gathered = DebugServer([DebugWorker(3, address)], dated=False).gather(spool, stacks=True)
 
     assert gathered.dumps == ()
     assert gathered.notes[0].startswith(f"rank 3 at {address}: ")
@@ -78,7 +78,7 @@ def test_whoever_answers_a_worker_s_address_is_bounded_and_noted(
 def test_a_worker_that_is_gone_is_noted_and_many_are_one_note(spool: Spool) -> None:
     with answering(hangs) as address:
         pass
-    gathered = DebugServer([Worker(rank, address) for rank in range(4)], dated=False).gather(spool, stacks=False)
+    gathered = DebugServer([DebugWorker(rank, address) for rank in range(4)], dated=False).gather(spool, stacks=False)
 
     assert gathered.notes == ("ranks 0-3: cannot be asked (Connection refused)",)
 
@@ -129,7 +129,7 @@ def test_something_else_at_the_port_of_ras_is_a_note(spool: Spool) -> None:
     with answering(says(b"SSH-2.0-OpenSSH_9.6\r\n")) as address:
         gathered = Ras(address).gather(spool, stacks=True)
 
-    assert gathered.notes == (f"{address}: its answer is no RAS report",)
+    assert gathered.notes == (f"{address}: its answer is not a RAS report",)
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def test_a_pipe_that_nobody_reads_and_a_file_in_its_place_are_noted_and_left_alo
     gathered = Pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",)).gather(spool, stacks=False)
 
     assert [note.partition(": ")[2] for note in gathered.notes] == [
-        "is no pipe",
+        "is not a pipe",
         "nobody reads the pipe (No such device or address): has the rank ended?",
     ]
     assert (tmp_path / "ask1.pipe").read_text() == "a file"
@@ -187,7 +187,7 @@ def test_a_rank_that_never_dumps_is_waited_for_only_a_while(
     tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipes, "_PATIENCE_S", 0.2)
-    with rank_with_pipe(tmp_path, 0, b"no dump"):
+    with rank_with_pipe(tmp_path, 0, b"not a dump"):
         gathered = Pipes(f"{tmp_path}/ask", (f"{tmp_path}/trace_",)).gather(spool, stacks=False)
 
     assert gathered.dumps == ()

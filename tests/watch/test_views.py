@@ -2,29 +2,32 @@
 
 import json
 from dataclasses import replace
-from importlib.resources import files
+from pathlib import Path
 
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
 import verdicts
-from forkpoint.watch.metrics import Metrics
-from forkpoint.watch.sight import GroupProgress, Note, Sight, State
+from forkpoint.watch.metrics import WatchMetrics
+from forkpoint.watch.sight import GroupProgress, Sight, WatchNote, WatchState
+from forkpoint.watch.views import json_line
 from forkpoint.watch.views.json_line import SCHEMA, render_json_line
 from forkpoint.watch.views.text import draw, render_line, what_matters
 
 SIGHT = Sight(
     at="2026-11-15T01:18:27Z",
-    state=State.RUNNING,
+    state=WatchState.RUNNING,
     why="ranks 0-2 moved since the last look",
     ranks_expected=4,
     ranks_answering=3,
     still_s=0.0,
     groups=(GroupProgress("default_pg", 3, 118, 120, 1),),
-    notes=(Note("debug-server", "rank 3 at host:1: no whole answer in 5 s"),),
+    notes=(WatchNote("debug-server", "rank 3 at host:1: no whole answer in 5 s"),),
 )
-FOUND = replace(SIGHT, state=State.FOUND, why=verdicts.FOUND.summary, verdict=verdicts.FOUND, evidence="/kept/0001")
-HOSTILE = replace(SIGHT, why="\x1b[2J\n\u202e", notes=(Note("paths", "\udcff\x07"),))
+FOUND = replace(
+    SIGHT, state=WatchState.FOUND, why=verdicts.FOUND.summary, verdict=verdicts.FOUND, evidence="/kept/0001"
+)
+HOSTILE = replace(SIGHT, why="\x1b[2J\n\u202e", notes=(WatchNote("paths", "\udcff\x07"),))
 
 
 def test_a_line_says_state_ranks_and_what_is_missing() -> None:
@@ -45,7 +48,7 @@ def test_the_picture_shows_how_far_groups_are() -> None:
 
 
 def test_every_sight_is_a_valid_line_of_json() -> None:
-    document = json.loads((files("forkpoint.watch.views") / "watch.schema.json").read_text())
+    document = json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text())
     Draft202012Validator.check_schema(document)
 
     assert document["properties"]["schema"]["const"] == SCHEMA
@@ -72,7 +75,7 @@ def test_ops_that_go_on_are_no_news_but_a_rank_that_falls_silent_is() -> None:
 
 
 def test_an_alarm_is_counted_once_and_source_errors_each_time() -> None:
-    metrics = Metrics()
+    metrics = WatchMetrics()
     for sight in (SIGHT, replace(FOUND, is_alarm=True), FOUND):
         metrics.update(sight)
 

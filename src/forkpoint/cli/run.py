@@ -13,8 +13,8 @@ from forkpoint.cli.output import check_writable, needing_extra, say, terminal_wi
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.run.attempt import Settings
-    from forkpoint.run.decision import Decision
+    from forkpoint.live.diagnosing import Decision
+    from forkpoint.run.attempt import RunSettings
     from forkpoint.run.outcome import Attempt
 
 _DESCRIPTION = """\
@@ -110,10 +110,10 @@ def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Nam
         write_file(args.prometheus, [render_metrics(attempts, decision)])
 
 
-def _settings(args: Namespace) -> "Settings":
-    from forkpoint.run.attempt import Settings
+def _settings(args: Namespace) -> "RunSettings":
+    from forkpoint.run.attempt import RunSettings
 
-    return Settings(
+    return RunSettings(
         folder=args.folder,
         source=tuple(args.source),
         dumps_s=args.timeout_for_dumps,

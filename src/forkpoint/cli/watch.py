@@ -14,9 +14,9 @@ from forkpoint.report.escape import escape
 if TYPE_CHECKING:
     from forkpoint.watch.alerts import Alerts
     from forkpoint.watch.look import Watch
-    from forkpoint.watch.metrics import Metrics
+    from forkpoint.watch.metrics import WatchMetrics
     from forkpoint.watch.sight import Sight
-    from forkpoint.watch.sources import Source
+    from forkpoint.watch.sources import LiveSource
 
 _DESCRIPTION = """\
 Look at a running job again and again, and say when ranks no longer agree or no
@@ -62,16 +62,16 @@ def run(args: Namespace) -> int:
 
 def _run_once(args: Namespace, watch: "Watch", alerts: "Alerts") -> int:
     from forkpoint.watch.loop import look_once
-    from forkpoint.watch.sight import State
+    from forkpoint.watch.sight import WatchState
 
     sight = _tell(look_once(watch, args.every), alerts)
     _print_sight(sight, args)
-    if sight.state is State.FOUND and sight.verdict:
+    if sight.state is WatchState.FOUND and sight.verdict:
         return exit_code(sight.verdict)
-    return _BLIND if sight.state is State.BLIND else 0
+    return _BLIND if sight.state is WatchState.BLIND else 0
 
 
-def _run_on(args: Namespace, watch: "Watch", alerts: "Alerts", metrics: "Metrics | None") -> NoReturn:
+def _run_on(args: Namespace, watch: "Watch", alerts: "Alerts", metrics: "WatchMetrics | None") -> NoReturn:
     from rich.console import Console
     from rich.live import Live
 
@@ -119,14 +119,14 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
         print(f"files     {escape(kept)}", flush=True)
 
 
-def _make_sources(args: Namespace) -> "list[Source]":
+def _make_sources(args: Namespace) -> "list[LiveSource]":
     from forkpoint.watch.ask import parse_address
     from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
     from forkpoint.watch.sources.paths import Paths
     from forkpoint.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
     from forkpoint.watch.sources.ras import Ras
 
-    sources: list[Source] = []
+    sources: list[LiveSource] = []
     if args.debug_server and args.worker:
         raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
     if args.debug_server or args.worker:
@@ -145,15 +145,15 @@ def _make_sources(args: Namespace) -> "list[Source]":
     return sources
 
 
-def _make_watch(args: Namespace, sources: "list[Source]", spool: str) -> "Watch":
-    from forkpoint.watch.look import Settings, Watch
+def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Watch":
+    from forkpoint.watch.look import Watch, WatchSettings
     from forkpoint.watch.spool import Spool
 
     try:
         kept = Spool(spool)
     except OSError as error:
         raise UsageError(f"--keep {spool}: {error.strerror}; name a folder that can be written to") from error
-    return Watch(sources, kept, Settings(args.stall, args.world_size, tuple(args.source)))
+    return Watch(sources, kept, WatchSettings(args.stall, args.world_size, tuple(args.source)))
 
 
 def _make_alerts(args: Namespace) -> "Alerts":
@@ -162,12 +162,12 @@ def _make_alerts(args: Namespace) -> "Alerts":
     return Alerts(parse_webhook(args.webhook) if args.webhook else None, tuple(args.alert_command))
 
 
-def _make_metrics(args: Namespace) -> "Metrics | None":
+def _make_metrics(args: Namespace) -> "WatchMetrics | None":
     if args.metrics is None:
         return None
     with needing_extra("--metrics", "watch"):
-        from forkpoint.watch.metrics import Metrics, serve_metrics
-    metrics = Metrics()
+        from forkpoint.watch.metrics import WatchMetrics, serve_metrics
+    metrics = WatchMetrics()
     port = serve_metrics(metrics, args.metrics)
     say(f"metrics at http://127.0.0.1:{port}/metrics")
     return metrics

@@ -13,7 +13,7 @@ from forkpoint.collect.keep import EvidenceFolder, Original
 from forkpoint.collect.manifest import CollectNote, Copied
 from forkpoint.collect.processes import LiveRank
 from forkpoint.collect.usual import told_prefixes
-from forkpoint.watch.sources import Gathered, Source
+from forkpoint.watch.sources import Gathered, LiveSource
 from forkpoint.watch.sources.pipes import Pipes, usual_prefixes
 from forkpoint.watch.spool import Spool
 
@@ -26,7 +26,7 @@ _NEVER_AGAIN_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class RankQuestion:
-    source: Source
+    source: LiveSource
     patience_s: float
     """For ranks that were asked and have not answered yet. Only pipes are waited for."""
 

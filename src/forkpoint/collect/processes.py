@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROC = "/proc"
-_MAX_ENVIRONMENT = 1 << 20
+from forkpoint.live.processes import PROC, list_pids, read_environ
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +18,22 @@ class LiveRank:
     """Files that its standard output and error go to."""
 
 
-def find_live_ranks(proc: str = _PROC) -> list[LiveRank]:
+def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
     """Those that this user may look into."""
-    found = (_look(process) for process in _processes(proc))
+    found = (_look(pid, proc) for pid in list_pids(proc))
     return sorted((rank for rank in found if rank), key=lambda rank: (rank.rank, rank.pid))
 
 
-def _processes(proc: str) -> Iterator[Path]:
-    try:
-        yield from (entry for entry in Path(proc).iterdir() if entry.name.isdecimal())
-    except OSError:
-        return
-
-
-def _look(process: Path) -> LiveRank | None:
-    try:
-        with (process / "environ").open("rb") as stream:
-            raw = stream.read(_MAX_ENVIRONMENT)
-        folder = str((process / "cwd").readlink())
-    except OSError:
-        return None
-    pairs = (pair.partition("=") for pair in raw.decode("utf-8", "replace").split("\0"))
-    environ = {name: value for name, equals, value in pairs if equals}
+def _look(pid: int, proc: str) -> LiveRank | None:
+    process, environ = Path(proc) / str(pid), read_environ(pid, proc) or {}
     rank = environ.get("RANK", "")
     if not (rank.isascii() and rank.isdecimal()) or "WORLD_SIZE" not in environ:
         return None
-    return LiveRank(int(process.name), int(rank), environ, folder, tuple(_outputs(process)))
+    try:
+        folder = str((process / "cwd").readlink())
+    except OSError:
+        return None
+    return LiveRank(pid, int(rank), environ, folder, tuple(_outputs(process)))
 
 
 def _outputs(process: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class GroupCount:
     """How many operations a rank has issued in a group."""
 
     group: ProcessGroup
@@ -30,7 +30,7 @@ class Returned:
     rank: int
     call: int
     value: Any
-    counts: tuple[Count, ...]
+    counts: tuple[GroupCount, ...]
     """As the groups count, which is quick to ask. gloo counts messages too: there ranks may differ, and rightly."""
 
 
@@ -44,7 +44,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedOps:
     """The collectives that a rank's recorder still holds of a group."""
 
     group: ProcessGroup
@@ -57,13 +57,13 @@ class Issued:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecorderLook:
     """What a rank's recorder shows between two calls."""
 
     rank: int
-    counts: tuple[Count, ...]
+    counts: tuple[GroupCount, ...]
     """Of collectives alone. A group is left out where that is not known."""
-    issued: tuple[Issued, ...]
+    issued: tuple[IssuedOps, ...]
 
 
 @dataclass(frozen=True, slots=True)

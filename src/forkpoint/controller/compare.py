@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.controller.answers import Issued, Look, Returned
+from forkpoint.controller.answers import IssuedOps, RecorderLook, Returned
 from forkpoint.diverge.vote import odd_ranks
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.world import ProcessGroup
@@ -11,7 +11,7 @@ from forkpoint.model.world import ProcessGroup
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Members of one group that did not issue the same."""
+    """Members of one group that did not issue the same collectives."""
 
     group: ProcessGroup
     sides: tuple[tuple[int, ...], ...]
@@ -29,20 +29,20 @@ class Split:
         return f"in {self.group}: {'; '.join(told)}"
 
 
-def find_unequal_counts(told: Sequence[Returned] | Sequence[Look]) -> tuple[Split, ...]:
+def find_unequal_counts(told: Sequence[Returned] | Sequence[RecorderLook]) -> tuple[Split, ...]:
     return _split((rank.rank, count.group, f"counts {count.seq}") for rank in told for count in rank.counts)
 
 
-def find_other_ops(looks: Sequence[Look]) -> tuple[Split, ...]:
+def find_other_ops(looks: Sequence[RecorderLook]) -> tuple[Split, ...]:
     """Groups whose members have issued other collectives, as far back as all of them remember."""
-    held: dict[ProcessGroup, dict[int, Issued]] = {}
+    held: dict[ProcessGroup, dict[int, IssuedOps]] = {}
     for look in looks:
         for issued in look.issued:
             held.setdefault(issued.group, {})[look.rank] = issued
     return _split(fact for group, by_rank in held.items() for fact in _deeds(group, by_rank))
 
 
-def _deeds(group: ProcessGroup, held: dict[int, Issued]) -> Iterator[tuple[int, ProcessGroup, str]]:
+def _deeds(group: ProcessGroup, held: dict[int, IssuedOps]) -> Iterator[tuple[int, ProcessGroup, str]]:
     if all(issued.from_start for issued in held.values()):
         for rank, issued in held.items():
             yield rank, group, f"issued {issued.count} collectives (digest {issued.digests[-1]})"

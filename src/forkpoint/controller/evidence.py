@@ -2,26 +2,23 @@
 
 from pathlib import Path
 
-from forkpoint.controller.failure import Failure
-from forkpoint.errors import InputError
-from forkpoint.ingest import read
+from forkpoint.controller.failure import CallFailure
+from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.live.worker import read_verdict
 from forkpoint.model.ranks_file import KnownRank, render_ranks
 from forkpoint.model.verdict import Evidence, Verdict
-from forkpoint.pipeline import diagnose
 
 FACTS = "controller.txt"
 
 
-def diagnose_failure(failure: Failure, folder: Path) -> Verdict | None:
+def diagnose_failure(failure: CallFailure, folder: Path) -> Verdict | None:
     """None: the ranks left nothing to read."""
     _write(failure, folder)
-    try:
-        return diagnose(read([str(folder)]))
-    except InputError:
-        return None
+    found = diagnose(Task((str(folder),), with_value=True))
+    return read_verdict(found.value) if isinstance(found, Diagnosed) and found.value else None
 
 
-def cite_facts(failure: Failure, folder: Path) -> tuple[Evidence, ...]:
+def cite_facts(failure: CallFailure, folder: Path) -> tuple[Evidence, ...]:
     """The controller's own words, written where a reader can open them."""
     path = folder / FACTS
     facts = failure.facts()
@@ -29,7 +26,7 @@ def cite_facts(failure: Failure, folder: Path) -> tuple[Evidence, ...]:
     return tuple(Evidence(str(path), rank, f"line {n}", says) for n, (rank, says) in enumerate(facts, 1))
 
 
-def _write(failure: Failure, folder: Path) -> None:
+def _write(failure: CallFailure, folder: Path) -> None:
     """A rank that raised has left the call: as after any exception, its log speaks for it, not its dump."""
     gone = {raised.rank for raised in failure.raised}
     for seen in failure.testimony:
@@ -42,7 +39,7 @@ def _write(failure: Failure, folder: Path) -> None:
     (folder / "ranks.json").write_text(_describe(failure))
 
 
-def _describe(failure: Failure) -> str:
+def _describe(failure: CallFailure) -> str:
     """What dumps do not say: whose process ended, who belongs to a group, and a hang."""
     lost = [failure.lost] if failure.lost else []
     return render_ranks(

@@ -9,7 +9,7 @@ from forkpoint.model.ranks import name_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     call: int
     method: str
     size: int

@@ -10,12 +10,12 @@ from monarch._rust_bindings.monarch_hyperactor.supervision import SupervisionErr
 from monarch.actor import Future  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from forkpoint.controller.answers import Death, Raised
-from forkpoint.controller.processes import Processes
+from forkpoint.controller.processes import RankProcesses
 
 POLL_S = 0.05
 """How late a death may be seen. An answer is seen at once."""
 SETTLE_S = 1.0
-"""Ranks that a failure takes along say so within a connection's reset; what comes later waits for the failed rank."""
+"""Ranks that a failure takes down report it as soon as their connection is reset; the others wait for the failed rank."""
 
 MAX_REASON = 200
 """Characters: a sentence."""
@@ -25,7 +25,7 @@ _PART = re.compile(r": (\d{1,7})/(\d{1,7})")
 
 
 @dataclass(slots=True)
-class Gathered:
+class CallAnswers:
     sent: list[Future[Any]]
     """The next to be answered first, whoever answers. Once Monarch knows that a process has ended, all of them say so."""
     size: int
@@ -43,7 +43,7 @@ class Gathered:
         return bool(self.dead) or any(isinstance(answer, Raised) for answer in self.answers)
 
 
-def gather(got: Gathered, processes: Processes, limit_s: float) -> None:
+def gather(got: CallAnswers, processes: RankProcesses, limit_s: float) -> None:
     """Waits for everybody; after a failure only until it is quiet, and never longer than `limit_s`."""
     ends = time.monotonic() + limit_s
     while True:
@@ -56,7 +56,7 @@ def gather(got: Gathered, processes: Processes, limit_s: float) -> None:
             ends = min(ends, time.monotonic() + SETTLE_S)
 
 
-def _take(got: Gathered) -> bool:
+def _take(got: CallAnswers) -> bool:
     """The next answer, if one comes soon."""
     try:
         got.answers.append(got.sent[0].get(timeout=POLL_S))

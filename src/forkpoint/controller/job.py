@@ -12,16 +12,17 @@ from typing import Any, Self
 import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
 from monarch.actor import Future, MeshFailure, ProcMesh, this_host  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-from forkpoint.controller.answers import Death, Hello, Look, Raised, Returned, Testimony
+from forkpoint.controller.answers import Death, Hello, Raised, RecorderLook, Returned, Testimony
 from forkpoint.controller.compare import find_other_ops, find_unequal_counts
 from forkpoint.controller.evidence import cite_facts, diagnose_failure
-from forkpoint.controller.failure import Failure
-from forkpoint.controller.gather import POLL_S, SETTLE_S, Gathered, gather, last_line, rank_in
-from forkpoint.controller.processes import Processes
+from forkpoint.controller.failure import CallFailure
+from forkpoint.controller.gather import POLL_S, SETTLE_S, CallAnswers, gather, last_line, rank_in
+from forkpoint.controller.processes import RankProcesses
 from forkpoint.controller.rank import RankActor, WitnessActor
 from forkpoint.controller.step_failed import StepFailed
 from forkpoint.controller.verdicts import conclude
 from forkpoint.errors import UsageError
+from forkpoint.live.stall import stall_limit
 
 RANKS, WITNESSES = "forkpoint_ranks", "forkpoint_witnesses"
 START_S = 300.0
@@ -56,7 +57,7 @@ class Controller:
     ) -> None:
         self._wanted = ranks
         self._make = (trainer, backend)
-        self._processes = Processes(())
+        self._processes = RankProcesses(())
         self._timeout_s = timeout_s
         self._every_call = every_call
         self._call = 0
@@ -111,35 +112,36 @@ class Controller:
         self._ranks = self._procs.spawn(RANKS, RankActor, *self._make)
         self._witnesses = self._procs.spawn(WITNESSES, WitnessActor)
         hellos: list[Hello] = [waiting.get(timeout=START_S) for waiting in self._ranks.greet.stream()]
-        self._processes = Processes(hellos)
+        self._processes = RankProcesses(hellos)
         host, port = next(hello.address for hello in hellos if hello.address)
         near = self._processes.count == self._size
         self._hear(self._ranks.start.stream(("localhost" if near else host, port)), "start", START_S)
         self._look("start")  # a first look is slow: it loads what later ones need
 
     def _hear(self, sent: Iterable[Future[Any]], method: str, limit_s: float) -> list[Returned]:
-        """What all ranks returned. Half-way the counters are read, to tell slow from stuck."""
-        got = self._gather(sent, limit_s / 2)
+        """What all ranks returned. Half-way the counters are read, to tell slow from stuck (`live/stall.py`)."""
+        stall_s = stall_limit(None, limit_s)
+        got = self._gather(sent, limit_s - stall_s)
         still = False
         if got.silent and not got.failed:
             before = self._count()
-            gather(got, self._processes, limit_s / 2)
-            still = bool(got.silent) and before == self._count()
+            gather(got, self._processes, stall_s)
+            still = bool(got.silent) and before == self._count()  # some rank waits, and none moved for the limit
         returned = [answer for answer in got.answers if isinstance(answer, Returned)]
         if len(returned) == self._size:
             return sorted(returned, key=lambda answer: answer.rank)
         raise self._failed(replace(self._failure(got, method, limit_s), still=still))
 
-    def _gather(self, sent: Iterable[Future[Any]], limit_s: float) -> Gathered:
-        got = Gathered(list(sent), self._size)
+    def _gather(self, sent: Iterable[Future[Any]], limit_s: float) -> CallAnswers:
+        got = CallAnswers(list(sent), self._size)
         gather(got, self._processes, limit_s)
         return got
 
-    def _count(self) -> dict[int, Look]:
+    def _count(self) -> dict[int, RecorderLook]:
         return {look.rank: look for look in self._gather(self._witnesses.count.stream(), COUNT_S).answers}
 
-    def _failure(self, got: Gathered, method: str, limit_s: float) -> Failure:
-        return Failure(
+    def _failure(self, got: CallAnswers, method: str, limit_s: float) -> CallFailure:
+        return CallFailure(
             self._call,
             method,
             self._size,
@@ -161,10 +163,10 @@ class Controller:
         looks = self._look(method)
         missing, other = find_unequal_counts(looks), find_other_ops(looks)
         if missing or other:
-            failure = Failure(self._call, method, self._size, splits=missing or other, counted=bool(missing))
+            failure = CallFailure(self._call, method, self._size, splits=missing or other, counted=bool(missing))
             raise self._failed(failure)
 
-    def _look(self, method: str) -> list[Look]:
+    def _look(self, method: str) -> list[RecorderLook]:
         began = time.monotonic()
         got = self._gather(self._witnesses.look.stream(), TESTIFY_S)
         if len(got.answers) < self._size:
@@ -173,7 +175,7 @@ class Controller:
         self._look_cost = self._looked - began
         return got.answers
 
-    def _failed(self, failure: Failure) -> StepFailed:
+    def _failed(self, failure: CallFailure) -> StepFailed:
         """Hears the ranks, stops them, and judges."""
         try:
             got = self._gather(self._witnesses.testify.stream(), TESTIFY_S)

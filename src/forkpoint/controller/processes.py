@@ -13,7 +13,7 @@ from contextlib import suppress
 from forkpoint.controller.answers import Death, Hello
 
 
-class Processes:
+class RankProcesses:
     """A pidfd names one process for ever: no other that gets its number later is watched, or killed."""
 
     def __init__(self, hellos: Iterable[Hello]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from monarch.actor import Actor, current_rank, endpoint  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-from forkpoint.controller.answers import Hello, Look, Raised, Returned, Testimony
+from forkpoint.controller.answers import Hello, Raised, RecorderLook, Returned, Testimony
 
 MAX_ERROR = 200
 """Characters: a sentence. The traceback has the whole."""
@@ -76,14 +76,14 @@ class WitnessActor(Actor):
         self._rank = current_rank().rank
 
     @endpoint
-    def count(self) -> Look:
+    def count(self) -> RecorderLook:
         """The groups' own counters alone: quick, and messages count too."""
         from forkpoint.controller.recorder import count_issued  # noqa: PLC0415 as said
 
-        return Look(self._rank, count_issued(), ())
+        return RecorderLook(self._rank, count_issued(), ())
 
     @endpoint
-    def look(self) -> Look:
+    def look(self) -> RecorderLook:
         from forkpoint.controller.recorder import look  # noqa: PLC0415 as said
 
         return look(self._rank)

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from forkpoint.controller.answers import Count, Issued, Look
+from forkpoint.controller.answers import GroupCount, IssuedOps, RecorderLook
 from forkpoint.guard.recorder import find_groups
 from forkpoint.guard.symbols import without_inductor
 from forkpoint.ingest.flight_recorder import DumpColumns, decode
@@ -21,19 +21,19 @@ DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")
 """NCCL's recorder, which only builds for GPUs have, and that of gloo and the others."""
 
 
-def count_issued() -> tuple[Count, ...]:
+def count_issued() -> tuple[GroupCount, ...]:
     # Only torch's own tests and tools call it by this name, and there is no other.
-    return tuple(Count(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in find_groups().items())
+    return tuple(GroupCount(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in find_groups().items())
 
 
-def look(rank: int) -> Look:
+def look(rank: int) -> RecorderLook:
     groups = find_groups()
     held = [decode(dump(recorder, stacks=False), recorder) for recorder in _recorders()]
     recorded = {count.group: count for columns in held for count in _recorded(columns, groups)}
     # NCCL counts collectives alone, recorded or not; elsewhere a counter is only sure while it stands at 0.
     counted = {c.group: c for c in count_issued() if not c.seq or dist.get_backend(groups[c.group]) == "nccl"}
     issued = tuple(i for columns in held for i in _issued(columns, groups))
-    return Look(rank, tuple((recorded | counted).values()), issued)
+    return RecorderLook(rank, tuple((recorded | counted).values()), issued)
 
 
 def fullest_dump() -> bytes:
@@ -51,24 +51,24 @@ def _recorders() -> list[str]:
     return [name for name in DUMPS if hasattr(c10d, name)]
 
 
-def _recorded(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[Count]:
+def _recorded(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[GroupCount]:
     """The recorder numbers collectives apart from messages."""
     from_start = _from_start(columns)
     for group, rows in _rows_by_group(columns, groups):
         if rows.size:
-            yield Count(group, int(columns.collective_seq[rows[-1]]))
+            yield GroupCount(group, int(columns.collective_seq[rows[-1]]))
         elif from_start:
-            yield Count(group, 0)
+            yield GroupCount(group, 0)
 
 
-def _issued(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[Issued]:
+def _issued(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[IssuedOps]:
     tokens = np.array([match_token(s) for s in columns.signatures], dtype=np.uint64)
     for group, rows in _rows_by_group(columns, groups):
         if rows.size:
             held = tokens[columns.signature[rows]]
             lengths = [1 << n for n in range(int(held.size).bit_length())]
             digests = tuple(_digest(held[-length:].tobytes()) for length in (*lengths, held.size))
-            yield Issued(group, int(held.size), _from_start(columns), digests)
+            yield IssuedOps(group, int(held.size), _from_start(columns), digests)
 
 
 def _rows_by_group(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[tuple[ProcessGroup, Ints]]:

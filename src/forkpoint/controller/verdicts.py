@@ -6,7 +6,7 @@ ended, and that ranks came back from one call with unequal counters.
 
 from dataclasses import replace
 
-from forkpoint.controller.failure import Failure
+from forkpoint.controller.failure import CallFailure
 from forkpoint.detectors.confidence import STRONG
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Finding, Fix, Symptom, Verdict
@@ -15,7 +15,7 @@ NAME = "controller"
 _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 
-def conclude(failure: Failure, seen: Verdict | None, cited: tuple[Evidence, ...]) -> Verdict:
+def conclude(failure: CallFailure, seen: Verdict | None, cited: tuple[Evidence, ...]) -> Verdict:
     """`seen`: the engine's answer; `cited`: the facts of the failure."""
     own = _own_finding(failure, cited)
     if failure.limit_s is not None and not failure.still:
@@ -27,7 +27,7 @@ def conclude(failure: Failure, seen: Verdict | None, cited: tuple[Evidence, ...]
     return replace(seen, summary=_sentence(failure, seen.summary), findings=(best, *seen.findings[1:]))
 
 
-def _stand_on(own: Finding, failure: Failure, seen: Verdict | None) -> Verdict:
+def _stand_on(own: Finding, failure: CallFailure, seen: Verdict | None) -> Verdict:
     others = seen.findings if seen else ()
     return Verdict(
         symptom=_symptom(failure),
@@ -45,7 +45,7 @@ def _stand_on(own: Finding, failure: Failure, seen: Verdict | None) -> Verdict:
     )
 
 
-def _own_finding(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
+def _own_finding(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
     if failure.dead:
         return _lost(failure, cited)
     if failure.splits and failure.counted:
@@ -57,7 +57,7 @@ def _own_finding(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
     return Finding(NAME, Cause.INCONCLUSIVE, (), 0.0, f"{facts}; that does not decide why", action, cited)
 
 
-def _lost(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
+def _lost(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
     lost = failure.lost
     return Finding(
         detector=NAME,
@@ -71,7 +71,7 @@ def _lost(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
     )
 
 
-def _tell_lost(failure: Failure) -> str:
+def _tell_lost(failure: CallFailure) -> str:
     told = [says for _, says in failure.facts()]
     if not (failure.lost and failure.raised):
         return "; ".join(told[:4])
@@ -79,7 +79,7 @@ def _tell_lost(failure: Failure) -> str:
     return f"{'; '.join(told[: len(failure.dead)][:3])}; {victims} failed in communication"
 
 
-def _parted(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
+def _parted(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
     split = failure.splits[0]
     return Finding(
         detector=NAME,
@@ -95,15 +95,15 @@ def _parted(failure: Failure, cited: tuple[Evidence, ...]) -> Finding:
     )
 
 
-def _all_raised(failure: Failure) -> bool:
+def _all_raised(failure: CallFailure) -> bool:
     return len(failure.raised) == failure.size and len({raised.error for raised in failure.raised}) == 1
 
 
-def _symptom(failure: Failure) -> Symptom:
+def _symptom(failure: CallFailure) -> Symptom:
     if failure.raised or failure.dead:
         return Symptom.ERROR
     return Symptom.SILENT_HANG if failure.still else Symptom.NO_HANG
 
 
-def _sentence(failure: Failure, text: str) -> str:
+def _sentence(failure: CallFailure, text: str) -> str:
     return f"In {failure.name}: {text[0].lower()}{text[1:]}{'' if text.endswith('.') else '.'}"

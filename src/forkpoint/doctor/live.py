@@ -26,6 +26,7 @@ from forkpoint.doctor.system import (
     Unanswered,
 )
 from forkpoint.errors import UsageError
+from forkpoint.live.processes import list_pids, read_environ, read_state
 from forkpoint.redact.environment import may_be_shown
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ _ALSO_KEPT = frozenset({"HOME", "XDG_CACHE_HOME", "TMPDIR", "VIRTUAL_ENV", "COND
 """What checks need beside the variables that may be shown to anyone."""
 
 _KILL_WAIT_S = 0.2
-_PARTS_AFTER_NAME = 20
-"""Fields of /proc/PID/stat behind the name that are needed; the last is the start time."""
 _STA_UNSYNC = 0x0040
 _ROOTED = ("/proc/", "/sys/")
 """Folders that every container shows as they are; other paths are looked up where the job sees them."""
@@ -92,17 +91,10 @@ def _rank_below(pid: int, processes: Sequence[Process]) -> int:
 
 
 def _environ_of_job(pid: int) -> Mapping[str, str]:
-    try:
-        return _parse_environ(Path(f"/proc/{pid}/environ").read_bytes())
-    except OSError as error:
-        raise UsageError(
-            f"--job {pid}: its environment cannot be read: {error.strerror}; name a running process of your own job"
-        ) from error
-
-
-def _parse_environ(data: bytes) -> dict[str, str]:
-    pairs = (item.partition("=") for item in data.decode(errors="replace").split("\0"))
-    return {name: value for name, equals, value in pairs if equals}
+    environ = read_environ(pid)
+    if environ is None:
+        raise UsageError(f"--job {pid}: its environment cannot be read; name a running process of your own job")
+    return environ
 
 
 def _root_of(job: int | None) -> Callable[[str], str]:
@@ -204,42 +196,33 @@ def _processes() -> tuple[Process, ...]:
     except OSError:
         return ()
     ticks = os.sysconf("SC_CLK_TCK")
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return tuple(process for pid in sorted(pids) if (process := _process(pid, boot, ticks)))
+    return tuple(process for pid in sorted(list_pids()) if (process := _process(pid, boot, ticks)))
 
 
 def _process(pid: int, boot: int, ticks: int) -> Process | None:
     """None where it ended meanwhile."""
-    folder = Path(f"/proc/{pid}")
+    folder, state, environ = Path(f"/proc/{pid}"), read_state(pid), read_environ(pid)
     try:
-        # The name stands in brackets and may hold any character, brackets included.
-        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split(None, _PARTS_AFTER_NAME)
         command = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0")
         uid = folder.stat().st_uid
     except OSError:
         return None
+    if state is None:
+        return None
     return Process(
         pid=pid,
-        ppid=int(fields[1]),
+        ppid=state.parent,
         uid=uid,
-        state=fields[0],
-        started=boot + int(fields[19]) / ticks,
+        state=state.letter,
+        started=boot + state.started / ticks,
         command=tuple(command.split("\0")) if command else (),
-        environ=_kept_environ(folder),
+        environ=None if environ is None else _kept(environ),
     )
 
 
 def _kept(environ: Mapping[str, str]) -> dict[str, str]:
     """Others can hold secrets and are dropped as soon as they are read."""
     return {name: value for name, value in environ.items() if name in _ALSO_KEPT or may_be_shown(name)}
-
-
-def _kept_environ(folder: Path) -> dict[str, str] | None:
-    try:
-        environ = _parse_environ((folder / "environ").read_bytes())
-    except OSError:
-        return None
-    return _kept(environ)
 
 
 def _packages(

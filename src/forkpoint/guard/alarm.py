@@ -1,4 +1,4 @@
-"""An alarm, said; and, in mode `raise`, what ends the training."""
+"""Prints an alarm; in mode `raise`, ends the training."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from torch.distributed import distributed_c10d
 from forkpoint.guard.overseer import Alarm
 
 STOP_CODE: Final = 93
-"""Do not retry: what job managers are told where the code is at fault."""
+"""Tells job managers not to retry: the code is at fault."""
 _GRACE_S: Final = 3.0
 
 
@@ -35,7 +35,7 @@ def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        return  # a full disk or a closed stream is no reason to end a job
+        return  # a full disk or a closed stream must not end a job
 
 
 def end_training(text: str) -> None:

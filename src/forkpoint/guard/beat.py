@@ -1,14 +1,10 @@
 """What one rank tells the others at every look, and how it travels."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
-
-_MAX_BYTES: Final = 1 << 20
 
 
-class RankState(StrEnum):
+class RankHealth(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     """Its program ended, or took its process groups down."""
@@ -56,7 +52,7 @@ class Beat:
     rank: int
     number: int
     """One higher each time: a rank whose number stands still tells nothing."""
-    state: RankState
+    state: RankHealth
     says: str
     """The exception it ends with."""
     still_s: float
@@ -68,59 +64,10 @@ class Beat:
     """Of the calls that go with it."""
     neighbour: int | None = None
     """The next rank of the same host, whose process this one looks at."""
-    neighbour_state: RankState = RankState.RUNNING
+    neighbour_state: RankHealth = RankHealth.RUNNING
 
     @property
     def is_waiting(self) -> bool:
-        return self.state is RankState.RUNNING and (
+        return self.state is RankHealth.RUNNING and (
             bool(self.calling) or any(g.waits_at is not None for g in self.groups.values())
         )
-
-
-def encode(told: Beat | Calls) -> bytes:
-    return json.dumps(asdict(told), separators=(",", ":")).encode()
-
-
-def decode_beat(data: bytes | None) -> Beat | None:
-    """None: not a beat. Anyone who reaches the store can write there."""
-    try:
-        raw = _read(data)
-        groups = {
-            str(key): GroupBeat(int(g["size"]), int(g["completed"]), int(g["last_seq"]), float(g["timeout_s"]))
-            for key, g in raw["groups"].items()
-        }
-        return Beat(
-            rank=int(raw["rank"]),
-            number=int(raw["number"]),
-            state=RankState(raw["state"]),
-            says=str(raw["says"]),
-            still_s=float(raw["still_s"]),
-            calling=str(raw["calling"]),
-            groups=groups,
-            reads=int(raw["reads"]),
-            neighbour=None if raw["neighbour"] is None else int(raw["neighbour"]),
-            neighbour_state=RankState(raw["neighbour_state"]),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-def decode_calls(data: bytes | None) -> Calls | None:
-    """None: not what a rank called."""
-    try:
-        raw = _read(data)
-        tails, blocks = ({str(k): _numbers(v) for k, v in raw[name].items()} for name in ("tails", "blocks"))
-        steps = {int(step): {str(k): int(v) for k, v in counts.items()} for step, counts in raw["steps"].items()}
-        return Calls(int(raw["rank"]), int(raw["reads"]), tails, blocks, steps)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-def _read(data: bytes | None) -> dict[str, Any]:
-    if data is None or len(data) > _MAX_BYTES:
-        raise ValueError
-    return json.loads(data)
-
-
-def _numbers(raw: dict[str, Any]) -> dict[int, int]:
-    return {int(at): int(token) for at, token in raw.items()}

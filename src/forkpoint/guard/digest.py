@@ -1,7 +1,7 @@
-"""What one rank called, small enough to tell others at every look: block signatures over absolute seq, as the engine's.
+"""What one rank called, small enough to send at every look: block signatures over absolute seq, as the engine's.
 
 Of each group the last calls are told one by one, and older ones as sums over blocks of BLOCK sequence numbers. Ranks
-can be compared wherever they stand: a seq, or a block, that two of them tell must be equal.
+can be compared wherever they are: a seq, or a block, that two of them send must be equal.
 """
 
 from collections import OrderedDict

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from forkpoint.guard.answer import Answer
+from forkpoint.guard.answer import RankAnswer
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.summary import Summary
 from forkpoint.model.ranks_file import KnownRank, render_ranks
 
 
-def write_evidence(folder: Path, answers: Sequence[Answer], summary: Summary, *, stalled: bool, moving: bool) -> None:
+def write_evidence(
+    folder: Path, answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool, moving: bool
+) -> None:
     """`moving`: the job goes on, so where its ranks stand at this moment says nothing and is left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for answer in answers:
@@ -19,7 +21,7 @@ def write_evidence(folder: Path, answers: Sequence[Answer], summary: Summary, *,
     (folder / "ranks.json").write_text(_describe(answers, summary, stalled=stalled))
 
 
-def _describe(answers: Sequence[Answer], summary: Summary, *, stalled: bool) -> str:
+def _describe(answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool) -> str:
     odd = {o.rank: KnownRank(o.rank, o.state, o.says) for o in summary.odd}
     silent = [KnownRank(rank, "silent") for rank in summary.silent if rank not in odd]
     return render_ranks(

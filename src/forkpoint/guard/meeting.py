@@ -1,4 +1,4 @@
-"""Where guards meet: a store connection of their own, never the job's communicators, and never the job's own client.
+"""How guards reach each other: a store connection of their own, never the job's communicators or the job's own client.
 
 Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and tells its
 address once through the job's store. Every call is bounded; a store that does not answer makes the guard blind, no more.
@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import DistError, distributed_c10d
 
 _ANSWERS_S: Final = 3.0
-"""A store in the same data centre answers in a millisecond; this long without a word, and it is taken for gone."""
+"""A store in the same data centre answers in a millisecond; after this long without an answer it counts as gone."""
 _ADDRESS: Final = "forkpoint/guard/address"
 
 
@@ -53,7 +53,7 @@ class Meeting:
         return [told.get(key) for key in keys]
 
     def forget(self, keys: Sequence[str]) -> None:
-        """What was told under these keys is needed no more: a dump of every rank is."""
+        """Deletes what is no longer needed: a dump of every rank is large."""
         try:
             for key in keys:
                 self._store.delete_key(self._prefix + key)
@@ -99,7 +99,7 @@ def _address(job: Store, give_up: float) -> str:
     # `get` would block the job's own client until rank 0 has come.
     while not job.check([_ADDRESS]):
         if time.monotonic() > give_up:
-            raise Blind("rank 0's guard has told no address; is FORKPOINT set on every rank?")
+            raise Blind("rank 0's guard has not published its address; is FORKPOINT set on every rank?")
         time.sleep(0.2)
     return job.get(_ADDRESS).decode()
 

@@ -10,34 +10,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from forkpoint.guard import answer as answers
-from forkpoint.guard.answer import Answer, Ask, encode_ask
-from forkpoint.guard.diagnosis import Diagnosis, Told
+from forkpoint.guard.answer import Ask, RankAnswer
 from forkpoint.guard.evidence import write_evidence
 from forkpoint.guard.meeting import Blind, Meeting
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, Summary
-from forkpoint.guard.suspicion import QUIET_S, Reason, Suspicion, suspect, threshold
+from forkpoint.guard.suspicion import QUIET_S, Suspicion, SuspicionReason, suspect
+from forkpoint.guard.wire import decode, encode
+from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
+from forkpoint.live.stall import stall_limit
 
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
+_LIMIT_S: Final = 120.0
 _CONCLUDE_S: Final = 8.0
 _DIAGNOSE_S: Final = 5.0
 """Of these at the end of a job: what a diagnosis takes on a busy host."""
 
 # What time cannot undo may be said at once; everything else waits for the threshold.
 _CERTAIN: Final = {
-    Reason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
-    Reason.STEP: frozenset({"divergent-path"}),
-    Reason.CYCLE: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
-    Reason.DEPARTED: frozenset({"divergent-path", "metadata-mismatch", "rank-lost", "never-joined"}),
+    SuspicionReason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    SuspicionReason.STEP: frozenset({"divergent-path"}),
+    SuspicionReason.CYCLE: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
+    SuspicionReason.DEPARTED: frozenset({"divergent-path", "metadata-mismatch", "rank-lost", "never-joined"}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    told: Told
-    reason: Reason
+    told: Diagnosed
+    reason: SuspicionReason
     folder: str
     """Where the evidence lies; "" = it was not kept."""
     when: float
@@ -51,7 +53,7 @@ class _Inquiry:
     """Of the ask that goes with it."""
     until: float
     folder: Path
-    answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    answers: dict[int, RankAnswer] = field(default_factory=dict[int, RankAnswer])
     diagnosis: Diagnosis | None = None
 
 
@@ -63,11 +65,11 @@ class Overseer:
         self._asked = 0
         self._inquiry: _Inquiry | None = None
         self._settled: set[tuple[object, ...]] = set()
-        """Suspicions that were looked into, and came to nothing or were told."""
+        """Suspicions that were investigated, whether they led to an alarm or not."""
         self._told: set[tuple[object, ...]] = set()
 
     def attend(self, summary: Summary) -> Alarm | str | None:
-        """One look. A text: what could not be found out, and why."""
+        """One look. A text says what could not be diagnosed, and why."""
         if self._inquiry is not None:
             return self._go_on(self._inquiry, summary)
         if summary.still_s < QUIET_S:  # moved since: what was nothing may be something now
@@ -80,7 +82,7 @@ class Overseer:
     def _ask(self, suspicion: Suspicion) -> _Inquiry:
         self._asked += 1
         asked = () if self._world_size <= FAN_IN else tuple(self._asked_ranks(suspicion))
-        self._meeting.tell("ask", encode_ask(Ask(self._asked, asked)))
+        self._meeting.tell("ask", encode(Ask(self._asked, asked)))
         return _Inquiry(suspicion, self._asked, time.monotonic() + _COLLECT_S, _scratch())
 
     def finish(self, gather: Callable[[], Summary]) -> Alarm | str | None:
@@ -93,30 +95,28 @@ class Overseer:
             time.sleep(0.1)
         return None
 
-    def conclude(self, own: Answer, gather: Callable[[], Summary]) -> Alarm | str | None:
+    def conclude(self, own: RankAnswer, gather: Callable[[], Summary]) -> Alarm | str | None:
         """Rank 0 ends with an exception, mostly because of another rank: who was it? Bounded, for the process waits."""
         until = time.monotonic() + _CONCLUDE_S
         summary = gather()
         inquiry, failed = self._inquiry, None
         if inquiry is None or inquiry.diagnosis is None:
             self.end()
-            inquiry = self._ask(Suspicion(Reason.DEPARTED))
+            inquiry = self._ask(Suspicion(SuspicionReason.DEPARTED))
             while len(summary.odd) < self._world_size and time.monotonic() < until - _DIAGNOSE_S:
                 time.sleep(self._settings.every_s)
                 summary = gather()
                 self._collect(inquiry)
-            if (
-                not inquiry.answers
-            ):  # all have ended; who ended with an exception stands in no call, and yet it is all there is
+            if not inquiry.answers:  # all have ended: rank 0's own evidence is all there is
                 inquiry.answers[own.rank] = own
             failed = self._judge(inquiry, summary)
         while failed is None and inquiry.diagnosis is not None:
             told = inquiry.diagnosis.result()
-            if isinstance(told, Told):
+            if isinstance(told, Diagnosed):
                 return self._decide(inquiry, told, summary)
-            if isinstance(told, str) or time.monotonic() > until:
+            if told or time.monotonic() > until:
                 self._close(inquiry)
-                return told or "no verdict in time, for rank 0 ends; diagnose its log and those of the others"
+                return told.why if told else "no verdict before rank 0 ended; run `forkpoint diagnose` on the logs"
             time.sleep(0.05)
         return failed
 
@@ -137,15 +137,15 @@ class Overseer:
         if told is None:
             return None
         self._settled.add(inquiry.suspicion.key)
-        if isinstance(told, str):
+        if isinstance(told, NotDiagnosed):
             self._close(inquiry)
-            return told
+            return told.why
         return self._decide(inquiry, told, summary)
 
     def _collect(self, inquiry: _Inquiry) -> None:
         wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
         for data in self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted]):
-            answer = answers.decode(data) if data else None
+            answer = decode(data, RankAnswer)
             if answer is not None:
                 inquiry.answers[answer.rank] = answer
 
@@ -163,34 +163,36 @@ class Overseer:
 
     def _judge(self, inquiry: _Inquiry, summary: Summary) -> str | None:
         # A rank that is gone will not come; with everybody there, only time tells.
-        late = summary.still_s >= threshold(summary, self._settings.stall_s)
-        stalled = late or inquiry.suspicion.reason is Reason.DEPARTED
+        late = summary.still_s >= stall_limit(self._settings.stall_s, summary.timeout_s)
+        stalled = late or inquiry.suspicion.reason is SuspicionReason.DEPARTED
         moving = summary.still_s < QUIET_S
         try:
             write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
-            inquiry.diagnosis = Diagnosis(inquiry.folder, self._settings.source)
+            task = Task((str(inquiry.folder),), (self._settings.source,) if self._settings.source else ())
+            inquiry.diagnosis = Diagnosis(task, _LIMIT_S)
         except OSError as error:
             self._settled.add(inquiry.suspicion.key)
             self._close(inquiry)
             return f"{inquiry.suspicion.reason} suspected, but {inquiry.folder} cannot be written ({error.strerror})"
         return None
 
-    def _decide(self, inquiry: _Inquiry, told: Told, summary: Summary) -> Alarm | None:
-        """An alarm once for each thing that is wrong."""
+    def _decide(self, inquiry: _Inquiry, told: Diagnosed, summary: Summary) -> Alarm | None:
+        """One alarm per incident."""
         reason = inquiry.suspicion.reason
         certain = told.cause in _CERTAIN.get(reason, frozenset())
-        if reason is Reason.DEPARTED:  # of the others nothing is certain yet
+        if reason is SuspicionReason.DEPARTED:  # of the others nothing is certain yet
             certain = certain and set(told.suspects) <= {o.rank for o in summary.odd}
-        late = reason is Reason.STALL and told.cause != "healthy"
-        if told.key in self._told or not (certain or late):
+        late = reason is SuspicionReason.STALL and told.cause != "healthy"
+        key = (told.cause, told.suspects, told.group)
+        if key in self._told or not (certain or late):
             self._close(inquiry)
             return None
-        self._told.add(told.key)
+        self._told.add(key)
         alarm = Alarm(told, reason, self._keep(inquiry, told), time.time())
         self._close(inquiry)
         return alarm
 
-    def _keep(self, inquiry: _Inquiry, told: Told) -> str:
+    def _keep(self, inquiry: _Inquiry, told: Diagnosed) -> str:
         """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
         if self._settings.mode is not Mode.DUMP:
             return ""
@@ -198,11 +200,11 @@ class Overseer:
         place = Path(self._settings.folder).absolute() / name
         try:
             shutil.copytree(inquiry.folder, place)
-            (place / "verdict.json").write_text(told.raw)
+            (place / "verdict.json").write_text(told.document)
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1
-        self._meeting.tell("ask", encode_ask(Ask(self._asked, keep=name)))
+        self._meeting.tell("ask", encode(Ask(self._asked, keep=name)))
         return str(place)
 
     def _close(self, inquiry: _Inquiry) -> None:

@@ -12,13 +12,15 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from forkpoint.guard.answer import Answer
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankState
+from forkpoint.guard.answer import RankAnswer
+from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.digest import Digest
 from forkpoint.guard.heap import give_back
 from forkpoint.guard.recent import RecentReader
-from forkpoint.guard.recorder import Counters, Recorder, find_groups
+from forkpoint.guard.recorder import GroupCounters, TorchRecorder, find_groups
 from forkpoint.guard.stacks import communication_call, dump_stacks
+from forkpoint.guard.wire import printable
+from forkpoint.live.stall import Stillness
 from forkpoint.model.world import ProcessGroup
 
 _SHARE: Final = 0.005
@@ -37,10 +39,9 @@ class RankSide:
         self.rank = rank
         self.world_size = world_size
         self.digest = Digest()
-        self._recorder = Recorder()
+        self._recorder = TorchRecorder()
         self._reader = RecentReader()
-        self._counters: dict[int, Counters] = {}
-        self._moved = time.monotonic()
+        self._counters = Stillness[dict[int, GroupCounters]]({}, time.monotonic())
         self._number = 0
         self.reads = 0
         """How often calls were read, or a step ended: there is news to tell."""
@@ -53,14 +54,11 @@ class RankSide:
     def poll(self) -> float:
         """Looks at the counters, and at the calls when that is due. For how long nothing has moved. Microseconds, mostly."""
         now = time.monotonic()
-        counters = self._recorder.counters()
-        if counters != self._counters:
-            self._counters, self._moved, self._quiet_looks = counters, now, 0
-        else:
-            self._quiet_looks += 1
+        still_s = self._counters.see(self._recorder.counters(), now)
+        self._quiet_looks = self._quiet_looks + 1 if still_s else 0
         if self._quiet_looks == _QUIET_LOOKS or (self._quiet_looks == 0 and now >= self._next_read):
             self._read_calls(now)
-        return now - self._moved
+        return still_s
 
     def beat(self) -> Beat:
         """What there is to tell now."""
@@ -69,9 +67,9 @@ class RankSide:
         return Beat(
             rank=self.rank,
             number=self._number,
-            state=RankState.RAISED if error else RankState.RUNNING,
+            state=RankHealth.RAISED if error else RankHealth.RUNNING,
             says=error,
-            still_s=round(time.monotonic() - self._moved, 3),
+            still_s=round(self._counters.seconds(time.monotonic()), 3),
             calling=communication_call(),
             groups=self._group_beats(),
             reads=self.reads,
@@ -99,10 +97,12 @@ class RankSide:
         self._next_read = now + _until_common_moment((time.thread_time() - began) / _SHARE)
 
     def _group_beats(self) -> dict[str, GroupBeat]:
-        by_name = {self.digest.names[pg_id]: c for pg_id, c in self._counters.items() if pg_id in self.digest.names}
+        by_name = {
+            self.digest.names[pg_id]: c for pg_id, c in self._counters.value.items() if pg_id in self.digest.names
+        }
         told: dict[str, GroupBeat] = {}
         for name, group in self.digest.groups.items():
-            counters = by_name.get(name, Counters(group.last_seq, group.last_seq))
+            counters = by_name.get(name, GroupCounters(group.last_seq, group.last_seq))
             told[self._keys.get(name, name)] = GroupBeat(
                 size=self._sizes.get(name, self.world_size),
                 completed=counters.completed,
@@ -122,14 +122,14 @@ class RankSide:
         """How its program ends."""
         self.poll()
         last = self.beat()
-        return last if last.state is RankState.RAISED else replace(last, state=RankState.FINISHED, calling="")
+        return last if last.state is RankHealth.RAISED else replace(last, state=RankHealth.FINISHED, calling="")
 
-    def answer(self) -> Answer:
-        return Answer(
+    def answer(self) -> RankAnswer:
+        return RankAnswer(
             rank=self.rank,
             world_size=self.world_size,
             groups=tuple(find_groups()),
-            stacks=dump_stacks(threading.get_ident()),
+            stacks=printable(dump_stacks(threading.get_ident())),
             steps=dict(self._steps),
             dump=self._recorder.dump(),
         )
@@ -148,10 +148,10 @@ def _last_error() -> str:
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None or threading.main_thread().is_alive():
         return ""
-    return "".join(traceback.format_exception(error))[-4000:]
+    return printable("".join(traceback.format_exception(error))[-4000:])
 
 
-def leave_files(answer: Answer, folder: Path) -> None:
+def leave_files(answer: RankAnswer, folder: Path) -> None:
     """As the engine, and torch's own tools, expect them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in (

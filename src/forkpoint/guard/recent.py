@@ -2,8 +2,8 @@
 
 A whole dump takes the engine's reader 6 us per entry and a few MB; inside a training process both are too much, and
 nearly all of it was seen at the last look. So only the newest entries are read, from the end backwards. Bytes come from
-this process's own recorder. Should they look otherwise than expected, nothing is read (`complete` is False): the guard
-then knows less, and says so. Whatever it reads wrongly could only make it look closer, with the engine's reader.
+this process's own recorder. If they look different from what is expected, nothing is read (`complete` is False): the
+guard then knows less, and says so. A wrong reading could only make it look closer, with the engine's reader.
 """
 
 import re
@@ -26,7 +26,7 @@ class _Unexpected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecentCall:
     record_id: int
     pg_id: int
     group: str
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    calls: tuple[Call, ...]
+    calls: tuple[RecentCall, ...]
     """Collectives, oldest first."""
     newest: int
     """Highest record number, -1 without any."""
@@ -56,7 +56,7 @@ class RecentReader:
 
     def read(self, data: bytes, after: int) -> Recent:
         """Calls with record numbers above `after`."""
-        calls: list[Call] = []
+        calls: list[RecentCall] = []
         newest, previous = -1, None
         try:
             for entry in _Backwards(data).entries():
@@ -71,7 +71,7 @@ class RecentReader:
             return Recent((), -1, complete=False)
         return Recent(tuple(reversed(calls)), newest, complete=previous is None or previous == after + 1)
 
-    def _call(self, entry: "_Entry") -> Call | None:
+    def _call(self, entry: "_Entry") -> RecentCall | None:
         what = entry.what
         token = self._tokens.get(what)
         if token is None:
@@ -82,7 +82,7 @@ class RecentReader:
             self._tokens[what] = token
         if token == 0:
             return None
-        return Call(entry.record_id, entry.pg_id, entry.group, entry.seq, token, entry.timeout_ms / 1000)
+        return RecentCall(entry.record_id, entry.pg_id, entry.group, entry.seq, token, entry.timeout_ms / 1000)
 
 
 _Sizes = tuple[tuple[int, ...], ...]

@@ -16,14 +16,14 @@ from forkpoint.model.world import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class GroupCounters:
     """Of one group, in this process; -1 = none yet."""
 
     enqueued: int
     completed: int
 
 
-class Recorder:
+class TorchRecorder:
     """NCCL and the other libraries have a recorder each; a job with NCCL groups is told by NCCL's."""
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class Recorder:
         self._dump: Any = module._dump_nccl_trace if nccl else module._dump_fr_trace  # noqa: SLF001 torch's only way
         self._dump_json: Any = module._dump_nccl_trace_json if nccl else module._dump_fr_trace_json  # noqa: SLF001 as said
 
-    def counters(self) -> dict[int, Counters]:
+    def counters(self) -> dict[int, GroupCounters]:
         """By pg_id. Costs about 10 microseconds."""
         status = json.loads(self._dump_json(includeCollectives=False)).get("pg_status", {})
         return {
-            int(pg_id): Counters(int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
+            int(pg_id): GroupCounters(int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
             for pg_id, s in status.items()
         }
 

@@ -7,17 +7,16 @@ from typing import Final
 
 import torch.distributed as dist
 
-from forkpoint.guard import answer as answers
-from forkpoint.guard import neighbour as neighbours
 from forkpoint.guard.alarm import end_training, render, say
 from forkpoint.guard.answer import Ask, decode_ask
-from forkpoint.guard.beat import Beat, RankState, encode
+from forkpoint.guard.beat import Beat, RankHealth
 from forkpoint.guard.leader import Leader
 from forkpoint.guard.meeting import Blind, Meeting, meet
 from forkpoint.guard.neighbour import Identity, own_identity
 from forkpoint.guard.overseer import Alarm, Overseer
 from forkpoint.guard.rank_side import RankSide, leave_files
 from forkpoint.guard.settings import Mode, Settings
+from forkpoint.guard.wire import decode, encode
 
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
@@ -79,14 +78,14 @@ class Session:
         meeting.hear([f"beat/{self.rank}"])  # until it has arrived: a store takes words without an answer
         if self._overseer is None or self._leader is None or self.alarms:
             return
-        if words.state is RankState.RAISED:
+        if words.state is RankHealth.RAISED:
             self._give(self._overseer.conclude(self.side.answer(), self._leader.gather), meeting)
         else:
             self._give(self._overseer.finish(self._leader.gather), meeting)
 
     def _connect(self) -> Meeting:
         meeting = meet(self.rank, self._number, time.monotonic() + _PATIENCE_S)
-        meeting.tell(f"who/{self.rank}", neighbours.encode(self._own))
+        meeting.tell(f"who/{self.rank}", encode(self._own))
         self._meeting = meeting
         self._told_reads = -1
         self._leader = Leader(self.rank, self.world_size, meeting, self.every_s)
@@ -128,7 +127,7 @@ class Session:
     def _answer(self, meeting: Meeting, ask: Ask) -> None:
         answer = self.side.answer()
         if not ask.keep:
-            meeting.tell(f"answer/{ask.number}/{self.rank}", answers.encode(answer))
+            meeting.tell(f"answer/{ask.number}/{self.rank}", encode(answer))
             return
         folder = Path(self._settings.folder) / ask.keep
         try:
@@ -141,9 +140,9 @@ class Session:
         neighbour = (self.rank + 1) % self.world_size
         if self._neighbour is None:
             (told,) = meeting.hear([f"who/{neighbour}"])
-            self._neighbour = neighbours.decode(told) if told else None
+            self._neighbour = decode(told, Identity)
         known = self._neighbour
-        if known is None or not known.boot or known.boot != self._own.boot:
+        if known is None or not known.host or known.host != self._own.host:
             return beat
         return replace(beat, neighbour=neighbour, neighbour_state=known.look_at())
 
@@ -154,4 +153,4 @@ class Session:
             self.alarms.append(alarm)
             text = render(alarm)
             say(text)
-            meeting.tell("verdict", text.encode())
+            meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))

@@ -42,7 +42,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
-    """None: the guard is not switched on. A value that makes no sense is said and left out: nothing here may end a job."""
+    """None: the guard is not switched on. An invalid value is reported and ignored: nothing here may end a job."""
     switch = environ.get(SWITCH, "").strip().lower()
     if switch in _OFF:
         return None
@@ -79,4 +79,4 @@ def _seconds(environ: Mapping[str, str], name: str) -> float | None:
 
 
 def _complain(name: str, value: str, wanted: str) -> None:
-    sys.stderr.write(f"forkpoint guard: {name}={value!r} is not understood and left out; it takes {wanted}\n")
+    sys.stderr.write(f"forkpoint guard: {name}={value!r} is invalid and ignored; it takes {wanted}\n")

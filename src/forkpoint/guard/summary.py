@@ -4,27 +4,26 @@ Beats of 64 ranks become a summary; summaries of 64 branches become a summary. G
 branch and agree end there.
 """
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from forkpoint.guard.beat import Beat, Calls, RankState
+from forkpoint.guard.beat import Beat, Calls, RankHealth
 
 FAN_IN: Final = 64
 """Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
 _KEPT: Final = 32
 """Ranks named in a summary, at most: enough to act on, and bounded when a whole node goes."""
 _KEPT_SEQS: Final = 64
-_WORDS: Final = (RankState.GONE, RankState.STOPPED, RankState.FINISHED, RankState.RAISED)
+_WORDS: Final = (RankHealth.GONE, RankHealth.STOPPED, RankHealth.FINISHED, RankHealth.RAISED)
 
-Told = dict[int, tuple[int, int]]
-"""By seq (or block, or step): what was told of it, and an example of a rank that did."""
+TokensSeen = dict[int, tuple[int, int]]
+"""By seq (or block, or step): its token, and one of the ranks that sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two ranks told different things of the same place."""
+    """Two ranks sent different tokens for the same place."""
 
     group: str
     what: str
@@ -36,7 +35,7 @@ class Conflict:
 @dataclass(frozen=True, slots=True)
 class OddRank:
     rank: int
-    state: RankState
+    state: RankHealth
     says: str
 
 
@@ -44,9 +43,9 @@ class OddRank:
 class GroupSummary:
     size: int
     seen: int
-    """Members that told of it."""
-    tail: Told
-    blocks: Told
+    """Members that reported it."""
+    tail: TokensSeen
+    blocks: TokensSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Summary:
     silent: tuple[int, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     groups: dict[str, GroupSummary] = field(default_factory=dict[str, GroupSummary])
-    steps: dict[str, Told] = field(default_factory=dict[str, Told])
+    steps: dict[str, TokensSeen] = field(default_factory=dict[str, TokensSeen])
     """By group, how many calls it had at the end of a step."""
 
 
@@ -89,7 +88,7 @@ def _steps_of(key: str, calls: Calls) -> dict[int, int]:
     return {step: counts[key] for step, counts in calls.steps.items() if key in counts}
 
 
-def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> Told:
+def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> TokensSeen:
     """The union of what ranks told. Nearly always one tells what another told before, and that is seen at once."""
     known: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -107,10 +106,10 @@ def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], confli
 
 def _of(beat: Beat, *, is_silent: bool) -> Summary:
     waits = {(key, at) for key, g in beat.groups.items() if (at := g.waits_at) is not None}
-    odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankState.RUNNING else []
-    if beat.neighbour is not None and beat.neighbour_state is not RankState.RUNNING:
+    odd = [OddRank(beat.rank, beat.state, beat.says)] if beat.state is not RankHealth.RUNNING else []
+    if beat.neighbour is not None and beat.neighbour_state is not RankHealth.RUNNING:
         odd.append(OddRank(beat.neighbour, beat.neighbour_state, f"seen by rank {beat.rank}"))
-    running = beat.state is RankState.RUNNING and not is_silent
+    running = beat.state is RankHealth.RUNNING and not is_silent
     waiting = beat.is_waiting and running
     return Summary(
         still_s=beat.still_s if running else float("inf"),
@@ -125,7 +124,7 @@ def _of(beat: Beat, *, is_silent: bool) -> Summary:
 def merge(parts: Sequence[Summary], silent: tuple[int, ...] = ()) -> Summary:
     conflicts: list[Conflict] = [c for part in parts for c in part.conflicts]
     groups: dict[str, GroupSummary] = {}
-    steps: dict[str, Told] = {}
+    steps: dict[str, TokensSeen] = {}
     for part in parts:
         for key, told in part.groups.items():
             groups[key] = _join(groups[key], told, key, conflicts) if key in groups else told
@@ -161,7 +160,7 @@ def _join(one: GroupSummary, other: GroupSummary, key: str, conflicts: list[Conf
     )
 
 
-def _join_told(one: Told, other: Told, of: tuple[str, str], conflicts: list[Conflict]) -> Told:
+def _join_told(one: TokensSeen, other: TokensSeen, of: tuple[str, str], conflicts: list[Conflict]) -> TokensSeen:
     """The union; where both tell of one place and differ, that is a conflict. Of many the first is what matters."""
     apart = [at for at in one.keys() & other.keys() if one[at][0] != other[at][0]]
     if apart:
@@ -171,37 +170,6 @@ def _join_told(one: Told, other: Told, of: tuple[str, str], conflicts: list[Conf
     return {at: joined[at] for at in sorted(joined)[-_KEPT_SEQS:]}
 
 
-def without_closed_groups(summary: Summary) -> dict[str, GroupSummary]:
-    """Groups that somebody above must still compare: those with members elsewhere."""
-    return {key: g for key, g in summary.groups.items() if g.seen < g.size}
-
-
-def encode(summary: Summary) -> bytes:
-    raw = asdict(summary) | {"groups": {k: asdict(g) for k, g in without_closed_groups(summary).items()}}
-    return json.dumps(raw, separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> Summary | None:
-    """None: not a summary."""
-    try:
-        raw: dict[str, Any] = json.loads(data)
-        return Summary(
-            waits=tuple((str(group), int(seq)) for group, seq in raw.pop("waits")),
-            odd=tuple(OddRank(o["rank"], RankState(o["state"]), o["says"]) for o in raw.pop("odd")),
-            silent=tuple(raw.pop("silent")),
-            conflicts=tuple(Conflict(c["group"], c["what"], c["at"], tuple(c["ranks"])) for c in raw.pop("conflicts")),
-            groups={key: _group(g) for key, g in raw.pop("groups").items()},
-            steps={key: _read_told(told) for key, told in raw.pop("steps").items()},
-            **raw,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-def _group(raw: dict[str, Any]) -> GroupSummary:
-    tail, blocks = (_read_told(raw.pop(name)) for name in ("tail", "blocks"))
-    return GroupSummary(tail=tail, blocks=blocks, **raw)
-
-
-def _read_told(raw: dict[str, Any]) -> Told:
-    return {int(at): (int(token), int(rank)) for at, (token, rank) in raw.items()}
+def without_closed_groups(summary: Summary) -> Summary:
+    """What the leader above must still compare: groups with members elsewhere."""
+    return replace(summary, groups={key: g for key, g in summary.groups.items() if g.seen < g.size})

@@ -7,20 +7,18 @@ from enum import StrEnum
 from typing import Final
 
 from forkpoint.guard.summary import Conflict, Summary
+from forkpoint.live.stall import has_stalled, stall_limit
 
 QUIET_S: Final = 1.0
-"""Nothing has moved for so long: whoever still runs would have been seen at two looks."""
-DEFAULT_STALL_S: Final = 300.0
-"""Half of NCCL's default timeout, where no group tells its own."""
-
+"""After this long without movement nobody runs: a rank that does would have been seen at two looks."""
 
 _STRENGTH: Final = ("seq", "block", "step")
 """What says most exactly where ranks parted comes first."""
 
 
-class Reason(StrEnum):
+class SuspicionReason(StrEnum):
     MISMATCH = "mismatch"
-    """Ranks told different calls of one place."""
+    """Ranks reported different calls at one place."""
     STEP = "step"
     """Ranks had issued different numbers of calls at the end of the same step."""
     DEPARTED = "departed"
@@ -33,7 +31,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    reason: Reason
+    reason: SuspicionReason
     conflict: Conflict | None = None
     still_s: float = 0.0
 
@@ -48,17 +46,15 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
     """The strongest reason, if there is any."""
     if summary.conflicts:
         first = min(summary.conflicts, key=lambda c: (_STRENGTH.index(c.what), c.at))
-        return Suspicion(Reason.STEP if first.what == "step" else Reason.MISMATCH, first, summary.still_s)
+        return Suspicion(
+            SuspicionReason.STEP if first.what == "step" else SuspicionReason.MISMATCH, first, summary.still_s
+        )
     if not summary.waiting or summary.still_s < QUIET_S:
         return None
     if summary.odd:
-        return Suspicion(Reason.DEPARTED, still_s=summary.still_s)
+        return Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
     if summary.waiting == world_size and len(summary.waits) > 1:
-        return Suspicion(Reason.CYCLE, still_s=summary.still_s)
-    if summary.still_s >= threshold(summary, stall_s):
-        return Suspicion(Reason.STALL, still_s=summary.still_s)
+        return Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
+    if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
+        return Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
     return None
-
-
-def threshold(summary: Summary, stall_s: float | None) -> float:
-    return stall_s or summary.timeout_s / 2 or DEFAULT_STALL_S

@@ -1,4 +1,4 @@
-"""A vote before every collective, for a debugging run: no rank issues a call before all have said the same of it.
+"""A vote before every collective, for a debugging run: no rank issues a call before all have announced the same one.
 
     with forkpoint.guard.vote():
         train()
@@ -25,7 +25,7 @@ from forkpoint.model.tokens import SIZES_FREE
 _EVERY_S: Final = 0.002
 _PARTING_S: Final = 5.0
 _UNSAID: Final = frozenset({"timeout", "async_op", "asyncOp", "process_group", "group_name"})
-"""Arguments that may differ, or say nothing."""
+"""Arguments that may differ, or carry no information."""
 _OWN_SIZES: Final = SIZES_FREE | {"alltoall", "alltoall_base"}
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forkpoint.errors import UsageError
+from forkpoint.live.diagnosing import ANY_NODE, Decision, DecisionTask, Diagnosed, NotDiagnosed, Task, diagnose
 from forkpoint.model.ranks_file import render_ranks
-from forkpoint.run.decision import Decision
-from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
-from forkpoint.run.folders import ANYWHERE, DUMP_PREFIX, Place, make_place, node_name, remove_place
+from forkpoint.run.folders import DUMP_PREFIX, AttemptFolder, make_attempt_folder, node_name, remove_attempt_folder
 from forkpoint.run.hang import HangWatch
-from forkpoint.run.job import Ended, Job, Start
+from forkpoint.run.job import JobEnd, JobProcess, JobStart
 from forkpoint.run.launcher import Launch, plan_launch
 from forkpoint.run.outcome import Attempt
 from forkpoint.run.processes import end_processes
@@ -30,7 +29,7 @@ _LEFT_GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     folder: Path = Path("forkpoint-runs")
     source: tuple[str, ...] = ()
     dumps_s: float = 30.0
@@ -43,16 +42,18 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
-def attempt_job(command: Sequence[str], name: str, number: int, settings: Settings) -> Attempt:
+def attempt_job(command: Sequence[str], name: str, number: int, settings: RunSettings) -> Attempt:
     launch = plan_launch(command, settings.environ)
-    place = make_place(settings.folder, name, number, node_name(settings.environ) if launch.is_local else ANYWHERE)
+    place = make_attempt_folder(
+        settings.folder, name, number, node_name(settings.environ) if launch.is_local else ANY_NODE
+    )
     start = _start(launch, place, number, settings)
     began = time.time()
-    job = Job(start)
+    job = JobProcess(start)
     try:
         ended, alarm = _run(job, place, settings)
     except UsageError:  # there is no such command
-        remove_place(place)
+        remove_attempt_folder(place)
         raise
     is_success = ended.code == 0 and alarm is None
     told_to_stop = ended.stopped_by is not None and alarm is None
@@ -66,7 +67,7 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: Settin
     told = render_ranks(None, None, stalled=False, exit_code=ended.code)
     (place.node / _ENDED).write_text(told, encoding="utf-8")
     if is_success:
-        kept = settings.keep or not remove_place(place)
+        kept = settings.keep or not remove_attempt_folder(place)
         return Attempt(number, place.attempt, ended, Decision(0, "it succeeded"), left=left, kept=kept)
     if told_to_stop:
         return Attempt(number, place.attempt, ended, Decision(ended.code, "it was told to stop"), left=left)
@@ -74,14 +75,14 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: Settin
     return Attempt(number, place.attempt, ended, decision, found, hung=alarm is not None, left=left)
 
 
-def _start(launch: Launch, place: Place, number: int, settings: Settings) -> Start:
+def _start(launch: Launch, place: AttemptFolder, number: int, settings: RunSettings) -> JobStart:
     environ = dict(settings.environ)
     release = find_torch(launch.command, environ)
     environ |= naming(environ) | recording(str(place.dumps / DUMP_PREFIX), environ, release)
     if settings.hang_s is not None:
         environ |= guarding(place, environ, settings.hang_s, settings.source[0] if settings.source else None)
     environ[ATTEMPT_VARIABLE] = str(number)
-    return Start(
+    return JobStart(
         argv=launch.argv(place.logs),
         environ=environ,
         run=uuid.uuid4().hex,
@@ -91,7 +92,7 @@ def _start(launch: Launch, place: Place, number: int, settings: Settings) -> Sta
     )
 
 
-def _run(job: Job, place: Place, settings: Settings) -> tuple[Ended, Path | None]:
+def _run(job: JobProcess, place: AttemptFolder, settings: RunSettings) -> tuple[JobEnd, Path | None]:
     """How it ended; the guard's folder, if it was ended because it hung."""
     if settings.hang_s is None:
         return job.run(), None
@@ -104,11 +105,14 @@ def _run(job: Job, place: Place, settings: Settings) -> tuple[Ended, Path | None
     return ended, watch.alarm if ended.stopped_by is not None else None
 
 
-def _judge(place: Place, alarm: Path | None, child_code: int, settings: Settings) -> tuple[Diagnosed | None, Decision]:
+def _judge(
+    place: AttemptFolder, alarm: Path | None, child_code: int, settings: RunSettings
+) -> tuple[Diagnosed | None, Decision]:
     """A job that was ended because it hung is judged by what the guard saw, not by how its ranks then ended."""
-    paths = (str(alarm or place.attempt),)
-    task = Task(paths, str(place.attempt), settings.source, child_code, settings.width)
+    wanted = DecisionTask(str(place.attempt), child_code)
+    task = Task((str(alarm or place.attempt),), settings.source, report_width=settings.width, decision=wanted)
     found = diagnose(task)
     if isinstance(found, NotDiagnosed):
         return None, Decision(child_code, f"not diagnosed: {found.why}")
+    assert found.decision is not None  # it was asked for
     return found, found.decision

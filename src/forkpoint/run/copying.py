@@ -1,4 +1,4 @@
-"""What a process says: passed on as it is, and kept."""
+"""The output of a process: passed on unchanged, and kept in a file."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _PIECE = 1 << 16
 
 
 class Copying:
-    """Begins at once. A reader that went away and a disk that is full do not stop the job."""
+    """Starts at once. Neither a closed terminal nor a full disk stops the job."""
 
     def __init__(self, source: IO[bytes], target: int, file: Path) -> None:
         self._source, self._target = source, target

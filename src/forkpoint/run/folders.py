@@ -1,6 +1,6 @@
-"""Where the evidence of one attempt goes: never where another run's lies.
+"""Where the evidence of one attempt goes: never into the folder of another run.
 
-    FOLDER/NAME/attempt_N/NODE/    dumps, logs and what the launcher said on that node
+    FOLDER/NAME/attempt_N/NODE/    dumps, logs and what the launcher printed on that node
 
 Nodes of one job that share FOLDER and NAME are diagnosed together.
 """
@@ -16,14 +16,12 @@ from pathlib import Path
 from forkpoint.errors import UsageError
 
 DUMP_PREFIX = "nccl_trace_rank_"
-ANYWHERE = "all-nodes"
-"""In place of a node's name, where ranks of other nodes write here, too."""
 
 _MAX_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttemptFolder:
     """The folder of one attempt on one node."""
 
     attempt: Path
@@ -57,11 +55,11 @@ def node_name(environ: Mapping[str, str]) -> str:
     return environ.get("SLURMD_NODENAME") or environ.get("NODE_NAME") or socket.gethostname()
 
 
-def make_place(folder: Path, name: str, number: int, node: str) -> Place:
-    """A second run of the same name gets a number behind it."""
+def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> AttemptFolder:
+    """A second run of the same name gets a number appended."""
     for again in range(1, _MAX_TRIES):
         attempt = folder / (name if again == 1 else f"{name}-{again}") / f"attempt_{number}"
-        place = Place(attempt.absolute(), attempt.absolute() / node)
+        place = AttemptFolder(attempt.absolute(), attempt.absolute() / node)
         try:
             place.node.mkdir(parents=True)
             place.dumps.mkdir()
@@ -74,14 +72,14 @@ def make_place(folder: Path, name: str, number: int, node: str) -> Place:
     raise UsageError(f"--folder {folder}: holds {_MAX_TRIES} runs called {name}; give another --name")
 
 
-def remove_place(place: Place) -> bool:
-    """After a success: what was only written in case of a failure. A dump stays, and all that lies beside it."""
+def remove_attempt_folder(place: AttemptFolder) -> bool:
+    """After a success: removes what was written only in case of a failure. False: there is a dump, so all of it stays."""
     if any(place.dumps.iterdir()) or place.guard.exists():
         return False
     shutil.rmtree(place.node, ignore_errors=True)
     for above in (place.attempt, place.attempt.parent, place.attempt.parent.parent):
         try:
             above.rmdir()
-        except OSError:  # others have something there
+        except OSError:  # not empty
             break
     return True

@@ -1,7 +1,7 @@
 """`--hang-after`: the guard inside the ranks has written their dumps, and nothing moves any more.
 
-The guard alone knows whether ranks move. What it says at once (calls that do not fit) need not be a hang, so then the logs
-decide, too: an alarm, and no word from any rank for as long as the user said.
+Only the guard knows whether ranks move. An alarm that it raises at once (mismatched calls) need not be a hang: then the
+job hangs once no rank has logged anything for as long as the user chose (`live/stall.py`).
 """
 
 import json
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from forkpoint.run.folders import Place
+from forkpoint.live.stall import Stillness, has_stalled
+from forkpoint.run.folders import AttemptFolder
 from forkpoint.run.stillness import folder_state
 
 _LOOK_S = 1.0
@@ -21,7 +22,7 @@ _LOOK_S = 1.0
 class HangWatch:
     """Looks from a thread of its own, once a second, until `end`."""
 
-    place: Place
+    place: AttemptFolder
     hang_s: float
     on_hang: Callable[[], None]
     alarm: Path | None = None
@@ -35,13 +36,11 @@ class HangWatch:
         self._over.set()
 
     def _look(self) -> None:
-        said, quiet_since = folder_state(self.place.logs), time.monotonic()
+        logs = Stillness(folder_state(self.place.logs), time.monotonic())
         while not self._over.wait(_LOOK_S):
             alarm = find_alarm(self.place.guard)
-            now = folder_state(self.place.logs)
-            if now != said:
-                said, quiet_since = now, time.monotonic()
-            if alarm and is_hang(alarm, time.monotonic() - quiet_since, self.hang_s):
+            quiet_s = logs.see(folder_state(self.place.logs), time.monotonic())
+            if alarm and is_hang(alarm, quiet_s, self.hang_s):
                 self.alarm = alarm
                 self.on_hang()
                 return
@@ -54,11 +53,11 @@ def find_alarm(guard: Path) -> Path | None:
 
 
 def is_hang(alarm: Path, quiet_s: float, hang_s: float) -> bool:
-    """`quiet_s`: for how long no rank has said anything."""
-    return quiet_s > hang_s or _has_stalled(alarm)
+    """`quiet_s`: for how long no rank has logged anything."""
+    return has_stalled(quiet_s, hang_s, waiting=True) or _guard_saw_stall(alarm)
 
 
-def _has_stalled(alarm: Path) -> bool:
+def _guard_saw_stall(alarm: Path) -> bool:
     try:
         return json.loads((alarm / "ranks.json").read_text())["stalled"] is True
     except (OSError, ValueError, KeyError, TypeError):

@@ -23,7 +23,7 @@ _LAST_WORDS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class JobStart:
     argv: Sequence[str]
     environ: Mapping[str, str]
     run: str
@@ -35,7 +35,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     code: int
     """As a shell has it: 128 and the signal, for a process that was killed."""
     stopped_by: int | None
@@ -43,10 +43,10 @@ class Ended:
     seconds: float
 
 
-class Job:
+class JobProcess:
     """`stop` may be called from any thread."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: JobStart) -> None:
         self._start = start
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_by: int | None = None
@@ -55,7 +55,7 @@ class Job:
         self._copies: list[Copying] = []
         self._ended = Event()
 
-    def run(self) -> Ended:
+    def run(self) -> JobEnd:
         """From the main thread. Processes that outlive the child are left to `end_processes`."""
         adopt_orphans()
         began = time.monotonic()
@@ -67,7 +67,7 @@ class Job:
             _wait_until_ended(process.pid)
             self._ended.set()  # from here on its number may belong to another process
             code = process.wait()
-        return Ended(128 - code if code < 0 else code, self._stopped_by, time.monotonic() - began)
+        return JobEnd(128 - code if code < 0 else code, self._stopped_by, time.monotonic() - began)
 
     def finish_copies(self) -> None:
         """Once nothing lives that could still write."""

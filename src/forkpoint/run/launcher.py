@@ -1,4 +1,4 @@
-"""What is being started: torchrun gets options for one log per rank, unless its user chose some; all else is left alone."""
+"""The command line: torchrun gets options for one log per rank unless the user chose some; other commands stay as they are."""
 
 import shutil
 import sys

@@ -1,13 +1,12 @@
-"""What became of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file."""
+"""The outcome of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from forkpoint.run.decision import Decision
-from forkpoint.run.diagnosis import Diagnosed
-from forkpoint.run.job import Ended
+from forkpoint.live.diagnosing import Decision, Diagnosed
+from forkpoint.run.job import JobEnd
 
 SCHEMA = "forkpoint.run/1"
 
@@ -17,7 +16,7 @@ class Attempt:
     number: int
     folder: Path
     """Of the evidence of all nodes."""
-    ended: Ended
+    ended: JobEnd
     decision: Decision
     found: Diagnosed | None = None
     hung: bool = False
@@ -53,5 +52,5 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "processes_left": list(attempt.left),
         "step": attempt.found.step if attempt.found else None,
         "decision": asdict(attempt.decision),
-        "verdict": json.loads(attempt.found.verdict) if attempt.found else None,
+        "verdict": json.loads(attempt.found.document) if attempt.found else None,
     }

@@ -1,7 +1,7 @@
-"""Every process that a job has started, and the end of all of them.
+"""Finds every process that a job has started, and ends them all.
 
-A process that outlives its parent is given to us (`PR_SET_CHILD_SUBREAPER`), whatever session it made for itself, so the
-job is what is below us. Where the kernel refuses that, FORKPOINT_RUN in a process's environment still tells.
+A process that outlives its parent becomes our child (`PR_SET_CHILD_SUBREAPER`), whatever session it opened, so the job is
+all our descendants. Where the kernel refuses that, FORKPOINT_RUN in a process's environment marks it.
 """
 
 import ctypes
@@ -9,7 +9,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from forkpoint.live.processes import list_pids, read_environ, read_state
 
 RUN_VARIABLE = "FORKPOINT_RUN"
 
@@ -17,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 _KILL_S = 10.0
-"""A process in the kernel's hands (state D) ends when that lets go of it: not waited for without end."""
+"""A process in an uninterruptible system call (state D) ends only when that returns: the wait is bounded."""
 
 
 def adopt_orphans() -> None:
@@ -25,7 +26,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_parent() -> Callable[[], None]:
-    """To be called in a child before it becomes its program: if we are killed, a launcher still ends its ranks."""
+    """To be called in a child before it executes its program: if we are killed, a launcher still ends its ranks."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:
@@ -35,11 +36,10 @@ def end_with_parent() -> Callable[[], None]:
 
 
 def find_processes(run: str) -> frozenset[int]:
-    """Numbers of those that still live."""
-    mark = f"{RUN_VARIABLE}={run}".encode()
-    parents = {pid: parent for pid in _all_pids() if (parent := _living_parent(pid)) is not None}
-    ours = {pid for pid in parents if _is_below_us(pid, parents) or mark in _environ(pid)}
-    return frozenset(ours - {os.getpid()})
+    """Pids of those that are alive."""
+    states = {pid: state for pid in list_pids() if (state := read_state(pid)) is not None}
+    parents = {pid: state.parent for pid, state in states.items() if not state.is_dead}
+    return frozenset({pid for pid in parents if _is_below_us(pid, parents) or _is_marked(pid, run)} - {os.getpid()})
 
 
 def end_processes(run: str, grace_s: float) -> frozenset[int]:
@@ -70,20 +70,6 @@ def _send(run: str, number: int) -> frozenset[int]:
     return found
 
 
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 thousands of names, no paths needed
-
-
-def _living_parent(pid: int) -> int | None:
-    """None: it is gone, or dead and only not yet taken note of."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    state, parent = text.rpartition(")")[2].split()[:2]  # its name may hold anything, brackets too
-    return None if state in "ZX" else int(parent)
-
-
 def _is_below_us(pid: int, parents: dict[int, int]) -> bool:
     us = os.getpid()
     while pid in parents and pid != us:
@@ -91,8 +77,5 @@ def _is_below_us(pid: int, parents: dict[int, int]) -> bool:
     return pid == us
 
 
-def _environ(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # another user's, or gone
-        return []
+def _is_marked(pid: int, run: str) -> bool:
+    return (read_environ(pid) or {}).get(RUN_VARIABLE) == run

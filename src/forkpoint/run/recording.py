@@ -17,7 +17,7 @@ from forkpoint.launch_env.recorder import (
     prefix_names,
 )
 from forkpoint.launch_env.release import Release
-from forkpoint.run.folders import Place
+from forkpoint.run.folders import AttemptFolder
 
 
 def recording(dump_prefix: str, environ: Mapping[str, str], release: Release | None) -> dict[str, str]:
@@ -42,7 +42,7 @@ def naming(environ: Mapping[str, str]) -> dict[str, str]:
     return {} if environ.get(name) else {name: "[rank${rank}]:"}
 
 
-def guarding(place: Place, environ: Mapping[str, str], stall_s: float, source: str | None) -> dict[str, str]:
+def guarding(place: AttemptFolder, environ: Mapping[str, str], stall_s: float, source: str | None) -> dict[str, str]:
     """The guard writes all ranks' dumps and stacks when nothing has moved for so long."""
     wanted = {
         "FORKPOINT": "dump",
@@ -53,7 +53,7 @@ def guarding(place: Place, environ: Mapping[str, str], stall_s: float, source: s
     return {name: value for name, value in wanted.items() if value and not environ.get(name)}
 
 
-def fetch_dumps(place: Place, environ: Mapping[str, str], since: float) -> None:
+def fetch_dumps(place: AttemptFolder, environ: Mapping[str, str], since: float) -> None:
     """Dumps that the user's own setting sent elsewhere, of this attempt only: copied to the rest."""
     prefix = environ.get(PREFIX) or environ.get(OLD_PREFIX)
     if prefix is None or not Path(prefix).parent.is_dir():

@@ -1,10 +1,9 @@
-"""Whether a job is tried again, and when: pure functions of what became of its attempts."""
+"""Whether a job is tried again, and when: pure functions of how its attempts ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision
-from forkpoint.run.diagnosis import Diagnosed
+from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
 from forkpoint.run.outcome import Attempt
 
 MAX_WAIT_S = 300.0
@@ -24,14 +23,14 @@ def next_step(attempts: Sequence[Attempt], retries: int, back_off_s: float, chan
     if decision.code == RETRY_ELSEWHERE:
         return Decision(decision.code, f"{decision.why}; nodes are the scheduler's to choose", decision.nodes)
     if len(attempts) > 1 and repeats(attempts[-2], last):
-        return Decision(DO_NOT_RETRY, f"the same again, and no further than before: {decision.why}", decision.nodes)
+        return Decision(DO_NOT_RETRY, f"the same failure again, without progress: {decision.why}", decision.nodes)
     if len(attempts) > retries:
         return Decision(decision.code, f"{decision.why}; all {retries} retries are used", decision.nodes)
     return Retry(min(MAX_WAIT_S, back_off_s * 2 ** (len(attempts) - 1)) * (0.5 + chance / 2))
 
 
 def repeats(before: Attempt, now: Attempt) -> bool:
-    """The same cause with the same suspects, and it came no further. Failures that nobody understood are not the same."""
+    """The same cause with the same suspects, and no progress. Inconclusive failures never count as the same."""
     one, other = before.found, now.found
     if one is None or other is None or other.cause == "inconclusive":
         return False

@@ -4,22 +4,21 @@ import os
 import time
 from pathlib import Path
 
+from forkpoint.live.stall import Stillness
+
 _QUIET_S = 1.5
 """torch writes a dump in one piece, within milliseconds of opening its file; a shared disk tells of it a second later."""
 _POLL_S = 0.25
 
 
 def wait_until_still(folder: Path, limit_s: float) -> bool:
-    """Whether nothing below it changes any more. What changed shortly before counts as being written."""
+    """False: files below it still change. A file that changed a moment ago counts as being written."""
     until = time.monotonic() + limit_s
-    seen, since = folder_state(folder), time.monotonic()
-    while time.monotonic() - since < min(_QUIET_S, limit_s):
+    files = Stillness(folder_state(folder), time.monotonic())
+    while files.see(folder_state(folder), time.monotonic()) < min(_QUIET_S, limit_s):
         if time.monotonic() > until:
             return False
         time.sleep(_POLL_S)
-        now = folder_state(folder)
-        if now != seen:
-            seen, since = now, time.monotonic()
     return True
 
 

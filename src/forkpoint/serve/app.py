@@ -8,18 +8,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from forkpoint.serve.diagnosis import Diagnosed, Failed
+from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.serve.diagnosis import IncidentPage
 from forkpoint.serve.list_page import render_list, render_message
-from forkpoint.serve.watch import LIST, Shown, Watch, events_of
+from forkpoint.serve.watch import LIST, FolderWatch, ShownIncident, events_of
 
 _SIGN_OF_LIFE_S = 15.0
 """Proxies and laptops that slept give up on a silent stream after half a minute or more."""
 
 
-def make_app(watch: Watch) -> Starlette:
+def make_app(watch: FolderWatch) -> Starlette:
     async def show_start(_: Request) -> Response:
         shown = watch.shown()
-        if watch.folders.alone and shown and isinstance(shown[0].result, Diagnosed):
+        if watch.folders.alone and shown and isinstance(shown[0].result, IncidentPage):
             return HTMLResponse(shown[0].result.html)
         events = events_of(LIST, watch.version(LIST))
         return HTMLResponse(render_list(watch.root, shown, watch.folders.left_out, events))
@@ -45,14 +46,14 @@ def make_app(watch: Watch) -> Starlette:
     return Starlette(routes=routes, exception_handlers={404: _not_found})
 
 
-def _show(shown: Shown) -> Response:
-    if isinstance(shown.result, Diagnosed):
+def _show(shown: ShownIncident) -> Response:
+    if isinstance(shown.result, IncidentPage):
         return HTMLResponse(shown.result.html)
-    text = shown.result.why if isinstance(shown.result, Failed) else "Being read."
+    text = shown.result.why if isinstance(shown.result, NotDiagnosed) else "Being read."
     return HTMLResponse(render_message(shown.folder.name, text, events_of(shown.folder.key, shown.version)))
 
 
-async def _events(watch: Watch, page: str, seen: str) -> AsyncIterator[str]:
+async def _events(watch: FolderWatch, page: str, seen: str) -> AsyncIterator[str]:
     """One event, when the page is no longer what it has seen. The page then loads itself again, and asks anew."""
     yield ": watching\n\n"
     while not watch.closed:

@@ -14,7 +14,7 @@ MAX_FOLDERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class IncidentFolder:
     """The evidence of one incident as it lies on disk."""
 
     key: str
@@ -28,37 +28,37 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
-    found: tuple[Folder, ...]
+class IncidentFolders:
+    found: tuple[IncidentFolder, ...]
     """Newest first."""
     left_out: int
     alone: bool
     """The served folder itself is the incident: there is nothing to list."""
 
 
-def find_folders(root: str) -> Folders:
+def find_folders(root: str) -> IncidentFolders:
     """With files of its own, `root` (from / on) is one incident, with all that lies below; else each sub-folder is one."""
     try:
         with os.scandir(root) as entries:
             shown = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError:  # gone, perhaps to come back: nothing to show meanwhile
-        return Folders((), 0, alone=False)
+        return IncidentFolders((), 0, alone=False)
     if any(entry.is_file() for entry in shown):
-        return Folders(tuple(_look([root])), 0, alone=True)
+        return IncidentFolders(tuple(_look([root])), 0, alone=True)
     # Links to folders are not followed, here as below: they could lead anywhere.
     found = sorted(
         _look([entry.path for entry in shown if entry.is_dir(follow_symlinks=False)]), key=lambda f: (-f.newest, f.name)
     )
-    return Folders(tuple(found[:MAX_FOLDERS]), len(found[MAX_FOLDERS:]), alone=False)
+    return IncidentFolders(tuple(found[:MAX_FOLDERS]), len(found[MAX_FOLDERS:]), alone=False)
 
 
-def _look(paths: Sequence[str]) -> Iterator[Folder]:
+def _look(paths: Sequence[str]) -> Iterator[IncidentFolder]:
     for path in paths:
         files = list(_states(path))
         if files:
             state = _digest("\0".join(f"{file}\0{size}\0{time}" for file, size, time in files))
             newest = max(time for _, _, time in files) / 1e9
-            yield Folder(_digest(path), Path(path).name, path, state, newest)
+            yield IncidentFolder(_digest(path), Path(path).name, path, state, newest)
 
 
 def _states(path: str) -> Iterator[tuple[str, int, int]]:

@@ -23,7 +23,7 @@ _HEADERS = {
 }
 
 
-class Guard:
+class TokenGate:
     def __init__(self, app: ASGIApp, port: int, token: str) -> None:
         self._app = app
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")

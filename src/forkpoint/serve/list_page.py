@@ -3,15 +3,14 @@
 import time
 from collections.abc import Sequence
 from html import escape as as_html
-from importlib.resources import files
 from pathlib import Path
 
 from forkpoint.report.escape import escape
 from forkpoint.report.html.bounds import MAX_LONG_TEXT, MAX_TEXT, bounded
 from forkpoint.report.html.live import Live, write_live
 from forkpoint.report.html.page import write_policy
-from forkpoint.serve.diagnosis import Diagnosed
-from forkpoint.serve.watch import Shown
+from forkpoint.serve.diagnosis import IncidentPage
+from forkpoint.serve.watch import ShownIncident
 
 WELCOME = """<!doctype html>
 <meta charset="utf-8">
@@ -20,12 +19,12 @@ WELCOME = """<!doctype html>
 <title>forkpoint</title>
 <p><a href="/">On to the report</a></p>
 """
-"""Leads on, without the token in the address."""
+"""Redirects to the start page, without the token in the address."""
 
 _HEADINGS = ("Incident", "Cause", "Suspects", "Confidence", "Last seen", "What happened")
 
 
-def render_list(root: str, incidents: Sequence[Shown], left_out: int, events: str) -> str:
+def render_list(root: str, incidents: Sequence[ShownIncident], left_out: int, events: str) -> str:
     head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
     rows = "\n".join(map(_row, incidents))
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
@@ -41,19 +40,18 @@ def render_message(title: str, text: str, events: str | None) -> str:
     return _page(_text(title), body, events)
 
 
-def _row(shown: Shown) -> str:
+def _row(shown: ShownIncident) -> str:
     name, result = _text(shown.folder.name), shown.result
-    if not isinstance(result, Diagnosed):
+    if not isinstance(result, IncidentPage):
         kind, says = ("problem", _text(result.why, MAX_LONG_TEXT)) if result else ("faint", "being read")
         return f'<tr><td class="name">{name}</td><td class="{kind}" colspan="{len(_HEADINGS) - 1}">{says}</td></tr>'
-    row = result.row
     cells = (
         ("name", f'<a href="/incidents/{shown.folder.key}">{name}</a>'),
-        ("cause", _text(row.cause)),
-        ("suspects", _text(row.suspects) or "-"),
-        ("confidence", f"{row.confidence:.2f}"),
-        ("when", _when(row.when, shown.folder.newest)),
-        ("summary", _text(row.summary, MAX_LONG_TEXT)),
+        ("cause", _text(result.cause)),
+        ("suspects", _text(result.suspects) or "-"),
+        ("confidence", f"{result.confidence:.2f}"),
+        ("when", _when(result.when, shown.folder.newest)),
+        ("summary", _text(result.summary, MAX_LONG_TEXT)),
     )
     return "".join(["<tr>", *(f'<td class="{kind}">{cell}</td>' for kind, cell in cells), "</tr>"])
 
@@ -66,7 +64,7 @@ def _when(utc: str | None, newest: float) -> str:
 
 
 def _page(title: str, body: str, events: str | None) -> str:
-    style = (files("forkpoint") / "serve" / "list.css").read_text("utf-8")
+    style = Path(__file__).with_name("list.css").read_text("utf-8")
     live = "" if events is None else write_live(Live(events))
     return f"""<!doctype html>
 <html lang="en">

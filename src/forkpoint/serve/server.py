@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from forkpoint.errors import UsageError
 from forkpoint.serve.app import make_app
 from forkpoint.serve.diagnosis import Diagnoser
-from forkpoint.serve.guard import Guard
-from forkpoint.serve.watch import Watch
+from forkpoint.serve.guard import TokenGate
+from forkpoint.serve.watch import FolderWatch
 
 _LOOPBACK = "127.0.0.1"
 _MAX_CONNECTIONS = 200
@@ -29,8 +29,8 @@ _JOIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A socket that listens, before anyone is answered."""
+class BoundSocket:
+    """A listening socket; nothing is answered yet."""
 
     socket: socket.socket
     port: int
@@ -41,7 +41,7 @@ class Bound:
         return f"http://{_LOOPBACK}:{self.port}/?token={self.token}"
 
 
-def bind(port: int) -> Bound:
+def bind(port: int) -> BoundSocket:
     """0: any free port. Raises UsageError when the port is taken."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,18 +51,18 @@ def bind(port: int) -> Bound:
     except OSError as error:
         listening.close()
         raise UsageError(f"--port {port}: {error.strerror}; leave it out, and a free one is taken") from error
-    return Bound(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
+    return BoundSocket(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
 
 
-def run(bound: Bound, root: str, source: Sequence[str] = (), *, embed_source: bool = False) -> None:
+def run(bound: BoundSocket, root: str, source: Sequence[str] = (), *, embed_source: bool = False) -> None:
     """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended."""
-    asyncio.run(_serve(bound, Watch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
+    asyncio.run(_serve(bound, FolderWatch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
 
 
 @contextlib.contextmanager
-def serving(bound: Bound, root: str, source: Sequence[str] = ()) -> Generator[None]:
-    """Beside the caller, from a thread of its own, until the block ends."""
-    watch = Watch(str(Path(root).resolve()), Diagnoser(source))
+def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Generator[None]:
+    """In a thread of its own, until the block ends."""
+    watch = FolderWatch(str(Path(root).resolve()), Diagnoser(source))
     begun: Future[_Server] = Future()
     thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
     thread.start()
@@ -92,8 +92,8 @@ def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] 
     )
 
 
-async def _serve(bound: Bound, watch: Watch, begun: Callable[["_Server"], None] | None = None) -> None:
-    config = quiet_config(Guard(make_app(watch), bound.port, bound.token), _MAX_CONNECTIONS)
+async def _serve(bound: BoundSocket, watch: FolderWatch, begun: Callable[["_Server"], None] | None = None) -> None:
+    config = quiet_config(TokenGate(make_app(watch), bound.port, bound.token), _MAX_CONNECTIONS)
     watching = asyncio.create_task(watch.run())
     server = _Server(config, watch, watching)
     if begun:
@@ -104,9 +104,9 @@ async def _serve(bound: Bound, watch: Watch, begun: Callable[["_Server"], None] 
 
 
 class _Server(uvicorn.Server):
-    """Serves as long as it watches: one that no longer looks would show old news for ever."""
+    """Stops when the watch stops: otherwise it would show outdated pages for ever."""
 
-    def __init__(self, config: uvicorn.Config, watch: Watch, watching: "asyncio.Task[None]") -> None:
+    def __init__(self, config: uvicorn.Config, watch: FolderWatch, watching: "asyncio.Task[None]") -> None:
         super().__init__(config)
         self._watch, self._watching = watch, watching
         watching.add_done_callback(self._leave)

@@ -1,6 +1,6 @@
-"""Looks at the served folder again and again, has what changed diagnosed, and tells those who wait.
+"""Looks at the served folder again and again, has what changed diagnosed, and notifies the pages that wait.
 
-Looking is enough: no file system tells of changes the same way, and network file systems do not tell at all.
+It polls: file systems notify of changes in different ways, and network file systems not at all.
 """
 
 import asyncio
@@ -9,30 +9,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from forkpoint.serve.diagnosis import Diagnosed, Failed
-from forkpoint.serve.folders import Folder, Folders, find_folders
+from forkpoint.live.diagnosing import NotDiagnosed
+from forkpoint.serve.diagnosis import IncidentPage
+from forkpoint.serve.folders import IncidentFolder, IncidentFolders, find_folders
 
 LIST = "list"
-"""The page that lists incidents, where a key of a folder is expected."""
+"""Stands for the page that lists incidents where the key of a folder is expected."""
 
 _EVERY_S = 1.0
 _PATIENCE_S = 10.0
-"""A log that grows all the time is never still; so often it is read all the same."""
+"""A log that grows all the time never settles; it is read this often all the same."""
 _SHARE = 10
 """Looking at 100,000 files takes seconds: it gets no more than a tenth of the time."""
 _AT_ONCE = 2
 """So that one large incident does not hold up the small ones, and memory is not shared by many."""
 
-Diagnose = Callable[[Folder, str, str | None], Awaitable[Diagnosed | Failed]]
-"""A folder, the address of its news and that of the list."""
+Diagnose = Callable[[IncidentFolder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
+"""Takes a folder, the address of its event stream and that of the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownIncident:
     """An incident as readers see it."""
 
-    folder: Folder
-    result: Diagnosed | Failed | None
+    folder: IncidentFolder
+    result: IncidentPage | NotDiagnosed | None
     """None: being read for the first time."""
     version: str
     """Changes with what is shown."""
@@ -45,8 +46,8 @@ class Settling:
         self._looks: dict[str, tuple[str, float]] = {}
         """Of each folder, its state and when it was last still."""
 
-    def find_due(self, folders: Sequence[Folder], now: float) -> list[Folder]:
-        due: list[Folder] = []
+    def find_due(self, folders: Sequence[IncidentFolder], now: float) -> list[IncidentFolder]:
+        due: list[IncidentFolder] = []
         looks: dict[str, tuple[str, float]] = {}
         for folder in folders:
             state, since = self._looks.get(folder.key, ("", now))
@@ -57,15 +58,15 @@ class Settling:
         return due
 
 
-class Watch:
+class FolderWatch:
     def __init__(self, root: str, diagnose: Diagnose, every_s: float = _EVERY_S) -> None:
         self.root = root
-        self.folders = Folders((), 0, alone=False)
+        self.folders = IncidentFolders((), 0, alone=False)
         self.closed = False
         self._diagnose = diagnose
         self._every_s = every_s
         self._settling = Settling()
-        self._results: dict[str, Shown] = {}
+        self._results: dict[str, ShownIncident] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._news = asyncio.Event()
@@ -96,8 +97,8 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def shown(self) -> list[Shown]:
-        return [self._results.get(f.key) or Shown(f, None, "") for f in self.folders.found]
+    def shown(self) -> list[ShownIncident]:
+        return [self._results.get(f.key) or ShownIncident(f, None, "") for f in self.folders.found]
 
     def version(self, page: str) -> str:
         """Of the list, or of the incident with this key."""
@@ -112,23 +113,20 @@ class Watch:
         except TimeoutError:
             return
 
-    def _is_old(self, folder: Folder) -> bool:
-        """What is shown of it, while nobody is at work on that."""
+    def _is_old(self, folder: IncidentFolder) -> bool:
+        """Whether what is shown is outdated and no diagnosis of it is running."""
         task, known = self._tasks.get(folder.key), self._results.get(folder.key)
         return (task is None or task.done()) and (known is None or known.version != self._version_of(folder))
 
-    async def _renew(self, folder: Folder) -> None:
+    async def _renew(self, folder: IncidentFolder) -> None:
         version = self._version_of(folder)
         home = None if self.folders.alone else "/"
         async with self._at_once:
-            try:
-                result = await self._diagnose(folder, events_of(folder.key, version), home)
-            except OSError as error:  # no process or no memory is left for a worker
-                result = Failed(f"the diagnosis could not be started ({error.strerror})")
-        self._results[folder.key] = Shown(folder, result, version)
+            result = await self._diagnose(folder, events_of(folder.key, version), home)
+        self._results[folder.key] = ShownIncident(folder, result, version)
         self._tell()
 
-    def _version_of(self, folder: Folder) -> str:
+    def _version_of(self, folder: IncidentFolder) -> str:
         """The state before it is read: files that change meanwhile make it old at once. A page alone has no list."""
         return f"{folder.state}{'-alone' if self.folders.alone else ''}"
 

@@ -4,11 +4,11 @@
     GET  /logs?log_path=...&wait=false  ->  {"status": ..., "recommendation": {"action": "STOP" | "RESTART" | ...}, ...}
     GET  /healthz
 
-A cycle is announced as progressive when it begins and as terminal when it has failed; only then it is diagnosed. STOP is
-said where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7 (client in
+A cycle is announced as progressive when it begins and as terminal when it has failed; only then is it diagnosed. The
+answer is STOP where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7 (client in
 `shared_utils/health_check.py`, contract in `services/attrsvc/ATTRSVC_SPEC.md`).
 
-Whoever asks must know the token in the address, and gets to hear only of files below one folder.
+A client must know the token in the address, and only files below one folder are read for it.
 """
 
 import asyncio
@@ -25,8 +25,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from forkpoint.run.decision import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
-from forkpoint.run.diagnosis import Diagnosed, NotDiagnosed, Task, diagnose
+from forkpoint.live.diagnosing import (
+    DO_NOT_RETRY,
+    RETRY,
+    RETRY_ELSEWHERE,
+    DecisionTask,
+    Diagnosed,
+    NotDiagnosed,
+    Task,
+    diagnose_async,
+)
 
 _INTENTS: Final = ("track_only", "progressive", "terminal")
 _RECOMMENDED: Final = {DO_NOT_RETRY: "STOP", RETRY: "RESTART", RETRY_ELSEWHERE: "RESTART"}
@@ -100,8 +108,8 @@ class _Service:
     async def _diagnose(self, path: str, announced: float) -> Diagnosed | NotDiagnosed:
         async with self.one_at_a_time:
             paths = (path, *_dumps_since(self.readable.dumps, announced))
-            task = Task(paths, str(self.readable.root), self.readable.source, _FAILED, width=100)
-            return await asyncio.to_thread(diagnose, task)
+            wanted = DecisionTask(str(self.readable.root), _FAILED)
+            return await diagnose_async(Task(paths, self.readable.source, decision=wanted))
 
     def _is_known(self, request: Request) -> bool:
         return compare_digest(request.path_params["token"].encode(), self.token.encode())
@@ -114,7 +122,7 @@ class _Service:
         if not path.is_relative_to(self.readable.root.resolve()):
             return _refuse(403, "OUTSIDE_ROOT", "log_path is not below --root")
         if not path.is_file():
-            return _refuse(404, "NOT_FOUND", "log_path is no file")
+            return _refuse(404, "NOT_FOUND", "log_path is not a file")
         return str(path)
 
 
@@ -141,8 +149,9 @@ def _answer(found: Diagnosed | NotDiagnosed | None) -> dict[str, object]:
             "recommendation": {"action": "UNKNOWN", "source": "forkpoint", "reason": why},
         }
     decision = found.decision
+    assert decision is not None  # it was asked for
     return {
-        "result": {"module": "forkpoint", "result": found.line, "verdict": json.loads(found.verdict)},
+        "result": {"module": "forkpoint", "result": found.line, "verdict": json.loads(found.document)},
         "recommendation": {
             "action": _RECOMMENDED.get(decision.code, "UNKNOWN"),
             "source": "forkpoint",
@@ -159,7 +168,7 @@ def _dumps_since(folder: Path | None, announced: float) -> list[str]:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    """Empty where it is no object: what is missing is then said."""
+    """Empty where it is not an object: the missing field is then reported."""
     size = request.headers.get("content-length", "")
     if not size.isdecimal() or int(size) > _MAX_BODY:
         return {}

@@ -6,7 +6,7 @@ Names of nodes come from evidence, so one that is not plainly a host name makes 
 import re
 from collections.abc import Mapping
 
-from forkpoint.run.decision import Decision
+from forkpoint.live.diagnosing import Decision
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 

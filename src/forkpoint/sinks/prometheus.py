@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from forkpoint.run.decision import Decision
+from forkpoint.live.diagnosing import Decision
 from forkpoint.run.outcome import Attempt
 
 

@@ -1,4 +1,4 @@
-"""Telling others: the verdict's JSON to a web address, and to a command. What fails is a note: the watch goes on."""
+"""Alerts: the verdict's JSON to a webhook and to a command. A failed alert becomes a note, and the watch goes on."""
 
 import http.client
 import os
@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from forkpoint.errors import UsageError
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import render_json
-from forkpoint.watch.sight import Note
+from forkpoint.watch.sight import WatchNote
 
 _TRIES = 3
 _LIMIT_S = 5.0
@@ -42,7 +42,7 @@ class Alerts:
     pause_s: float = _PAUSE_S
     command_limit_s: float = _COMMAND_LIMIT_S
 
-    def send(self, verdict: Verdict) -> tuple[Note, ...]:
+    def send(self, verdict: Verdict) -> tuple[WatchNote, ...]:
         """What could not be told."""
         document = render_json(verdict).encode()
         failed = [_post(self.webhook, document, self.pause_s)] if self.webhook else []
@@ -62,7 +62,7 @@ def parse_webhook(url: str) -> Webhook:
     return Webhook(parts)
 
 
-def _post(webhook: Webhook, document: bytes, pause_s: float) -> Note | None:
+def _post(webhook: Webhook, document: bytes, pause_s: float) -> WatchNote | None:
     why = ""
     for attempt in range(_TRIES):
         if attempt:
@@ -77,7 +77,7 @@ def _post(webhook: Webhook, document: bytes, pause_s: float) -> Note | None:
         why = f"status {status}"  # a redirect, too: it could lead anywhere
         if status < 500 and status not in _RETRIED:
             break
-    return Note("webhook", f"{webhook.place} was not told ({why})")
+    return WatchNote("webhook", f"{webhook.place} could not be notified ({why})")
 
 
 def _post_once(parts: SplitResult, document: bytes) -> int:
@@ -103,21 +103,21 @@ def _cut_off(connection: http.client.HTTPConnection) -> None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _run(command: Sequence[str], document: bytes, limit_s: float) -> Note | None:
+def _run(command: Sequence[str], document: bytes, limit_s: float) -> WatchNote | None:
     """No shell: what the verdict says is data on standard input and never part of a command line."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, as given
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
     except OSError as error:
-        return Note("alert-command", f"{command[0]}: cannot be run ({error.strerror})")
+        return WatchNote("alert-command", f"{command[0]}: cannot be run ({error.strerror})")
     try:
         process.communicate(document, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return Note("alert-command", f"{command[0]}: not done after {limit_s:g} s, ended")
+        return WatchNote("alert-command", f"{command[0]}: not done after {limit_s:g} s, ended")
     finally:
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return Note("alert-command", f"{command[0]}: exit code {process.returncode}") if process.returncode else None
+    return WatchNote("alert-command", f"{command[0]}: exit code {process.returncode}") if process.returncode else None

@@ -7,24 +7,25 @@ from datetime import UTC, datetime
 from forkpoint.align import align
 from forkpoint.errors import ForkpointError
 from forkpoint.ingest import read
+from forkpoint.live.stall import DEFAULT_STALL_S
 from forkpoint.model.capture import Capture
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.ranks_file import render_ranks
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
-from forkpoint.watch.progress import Progress, Step, group_progress
-from forkpoint.watch.rule import STALL_S, Ground, Words, find_ground, incident_of, stands
-from forkpoint.watch.sight import GroupProgress, Note, Sight, State
-from forkpoint.watch.sources import Dump, Gathered, Source
+from forkpoint.watch.progress import Movement, ProgressTracker, group_progress
+from forkpoint.watch.rule import Ground, Words, find_ground, incident_of, stands
+from forkpoint.watch.sight import GroupProgress, Sight, WatchNote, WatchState
+from forkpoint.watch.sources import Dump, Gathered, LiveSource
 from forkpoint.watch.spool import Spool
 
 _MAX_PROBLEMS = 5
-_NO_STEP = Step({}, frozenset(), is_pending=False, still_s=0.0)
+_NO_MOVEMENT = Movement({}, frozenset(), is_pending=False, still_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    stall_s: float = STALL_S
+class WatchSettings:
+    stall_s: float = DEFAULT_STALL_S
     world_size: int | None = None
     """None: only where a source states it."""
     source: tuple[str, ...] = ()
@@ -40,18 +41,18 @@ class _Evidence:
     texts: tuple[str, ...]
     world_size: int | None
     has_grown: bool
-    notes: tuple[Note, ...]
+    notes: tuple[WatchNote, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ops:
     """What the dumps of one look show."""
 
-    step: Step = _NO_STEP
+    step: Movement = _NO_MOVEMENT
     verdict: Verdict | None = None
     groups: tuple[GroupProgress, ...] = ()
     ranks: int = 0
-    problems: tuple[Note, ...] = ()
+    problems: tuple[WatchNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class _Judged:
 
 
 class Watch:
-    def __init__(self, sources: Sequence[Source], spool: Spool, settings: Settings) -> None:
+    def __init__(self, sources: Sequence[LiveSource], spool: Spool, settings: WatchSettings) -> None:
         self._sources, self._spool, self._settings = tuple(sources), spool, settings
-        self._progress = Progress()
+        self._progress = ProgressTracker()
         self._ops = _Ops()
         self._dumps: tuple[Dump, ...] = ()
         self._words = Words()
@@ -87,10 +88,10 @@ class Watch:
         if ground is not None:
             return self._with_verdict(sight, ground, evidence, ops)
         self._candidate = self._judged = None
-        if sight.state is State.RUNNING:
+        if sight.state is WatchState.RUNNING:
             self._found = None
         if step.moved:
-            self._told.clear()  # logs that grow are no proof: other ranks may still have something to say
+            self._told.clear()  # growing logs alone prove nothing: other ranks may still report
         return self._still_found(sight)
 
     def _gather(self) -> _Evidence:
@@ -102,10 +103,10 @@ class Watch:
             texts=tuple(path for _, gathered in got for path in gathered.texts),
             world_size=self._settings.world_size or next((g.world_size for _, g in got if g.world_size), None),
             has_grown=any(gathered.has_grown for _, gathered in got),
-            notes=tuple(Note(name, text) for name, gathered in got for text in gathered.notes),
+            notes=tuple(WatchNote(name, text) for name, gathered in got for text in gathered.notes),
         )
 
-    def _gather_from(self, source: Source) -> Gathered:
+    def _gather_from(self, source: LiveSource) -> Gathered:
         try:
             return source.gather(self._spool, stacks=self._is_still)
         except OSError as error:  # no space or no descriptors are left here: the job is not to suffer, nor the watch
@@ -124,7 +125,7 @@ class Watch:
         step = self._progress.step(capture.traces, evidence.dumps)
         unchanged = step.standings == self._ops.step.standings
         verdict = self._ops.verdict if unchanged else diagnose(capture)
-        problems = tuple(Note("read", f"{p.file}: {p.text}") for p in capture.problems[:_MAX_PROBLEMS])
+        problems = tuple(WatchNote("read", f"{p.file}: {p.text}") for p in capture.problems[:_MAX_PROBLEMS])
         self._dumps = evidence.dumps
         self._ops = _Ops(step, verdict, group_progress(timeline), len(timeline.world), problems)
         return self._ops
@@ -132,16 +133,19 @@ class Watch:
     def _describe(self, evidence: _Evidence, ops: _Ops) -> Sight:
         """Without a verdict."""
         answering = len(ops.step.standings)
-        state, why = State.WAITING, "no progress seen yet" if self._is_first else "no rank moved since the last look"
+        state, why = (
+            WatchState.WAITING,
+            "no progress seen yet" if self._is_first else "no rank moved since the last look",
+        )
         if ops.step.moved:
-            state, why = State.RUNNING, f"{name_ranks(ops.step.moved)} moved since the last look"
+            state, why = WatchState.RUNNING, f"{name_ranks(ops.step.moved)} moved since the last look"
         elif not answering and evidence.has_grown and not self._is_first and not self._words.ends:
-            state, why = State.RUNNING, "the logs grow"
+            state, why = WatchState.RUNNING, "the logs grow"
         elif not answering and evidence.texts:
-            why = "the logs are still, and logs alone do not show whether ranks move"
+            why = "the logs do not grow, and logs alone do not show whether ranks move"
         elif not answering:
             reasons = "; ".join(f"{note.source}: {note.text}" for note in evidence.notes[:3])
-            state, why = State.BLIND, f"no op can be read: {reasons or 'the recorders hold none'}"
+            state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders hold none'}"
         expected = evidence.world_size or ops.ranks
         notes = (*evidence.notes, *ops.problems)
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -152,7 +156,7 @@ class Watch:
         if self._found is None:
             return sight
         known = self._found
-        return replace(sight, state=State.FOUND, why=known.why, verdict=known.verdict, evidence=known.evidence)
+        return replace(sight, state=WatchState.FOUND, why=known.why, verdict=known.verdict, evidence=known.evidence)
 
     def _with_verdict(self, sight: Sight, ground: Ground, evidence: _Evidence, ops: _Ops) -> Sight:
         state = (ground, ops.step.standings, evidence.texts, self._words, len(evidence.stacks))
@@ -164,7 +168,7 @@ class Watch:
         try:
             folder = self._spool.gather(copied, evidence.texts, ranks)
         except OSError as error:  # no space is left, or a file went away meanwhile
-            note = Note(
+            note = WatchNote(
                 "spool", f"the evidence could not be put together ({error.strerror}); the next look tries again"
             )
             return self._still_found(replace(sight, notes=(*sight.notes, note)))
@@ -181,7 +185,7 @@ class Watch:
         folder = self._spool.keep()
         # Again, so that it cites what is kept. Logs may have been moved away by now.
         verdict = (self._judge(folder) or judged).verdict
-        self._found = replace(sight, state=State.FOUND, why=verdict.summary, verdict=verdict, evidence=folder)
+        self._found = replace(sight, state=WatchState.FOUND, why=verdict.summary, verdict=verdict, evidence=folder)
         is_alarm = incident not in self._told
         self._told.add(incident)
         return replace(self._found, is_alarm=is_alarm)

@@ -3,12 +3,12 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from forkpoint.errors import UsageError
-from forkpoint.watch.sight import Sight, State
+from forkpoint.watch.sight import Sight, WatchState
 
 _LOOPBACK = "127.0.0.1"
 
 
-class Metrics:
+class WatchMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._state = Gauge("forkpoint_watch_state", "1 for the state of the job", ["state"], registry=self.registry)
@@ -28,7 +28,7 @@ class Metrics:
         )
 
     def update(self, sight: Sight) -> None:
-        for state in State:
+        for state in WatchState:
             self._state.labels(state.value).set(state is sight.state)
         self._expected.set(sight.ranks_expected)
         self._answering.set(sight.ranks_answering)
@@ -40,7 +40,7 @@ class Metrics:
             self._alarms.labels(sight.verdict.cause.value).inc()
 
 
-def serve_metrics(metrics: Metrics, port: int) -> int:
+def serve_metrics(metrics: WatchMetrics, port: int) -> int:
     """The port it listens at (0: any that is free), from a thread that ends with the process. Raises UsageError."""
     try:
         server, _ = start_http_server(port, addr=_LOOPBACK, registry=metrics.registry)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from forkpoint.live.stall import Stillness
 from forkpoint.model.timeline import Timeline
 from forkpoint.model.trace import RankTrace, Track
 from forkpoint.watch.sight import GroupProgress
@@ -13,7 +14,7 @@ _Stand = tuple[str, int, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankStanding:
     """How far a rank has come in each group and channel. It moved if any of this changed."""
 
     stands: tuple[_Stand, ...]
@@ -24,10 +25,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Movement:
     """From the look before to this one."""
 
-    standings: Mapping[int, Standing]
+    standings: Mapping[int, RankStanding]
     """Of the ranks that could be read."""
     moved: frozenset[int]
     is_pending: bool
@@ -36,34 +37,27 @@ class Step:
     """For how long none of these ranks moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    standing: Standing
-    since: float
-
-
-class Progress:
+class ProgressTracker:
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Stillness[RankStanding]] = {}
 
-    def step(self, traces: Iterable[RankTrace], dumps: Iterable[Dump]) -> Step:
+    def step(self, traces: Iterable[RankTrace], dumps: Iterable[Dump]) -> Movement:
         """A rank without entries shows nothing, and one that is seen for the first time has not moved yet."""
         by_path = {dump.path: dump for dump in dumps}
-        standings: dict[int, Standing] = {}
+        standings: dict[int, RankStanding] = {}
         moved: set[int] = set()
         still: list[float] = []
         for trace in traces:
             if not trace.entries:
                 continue
             dump, standing = by_path[trace.file], standing_of(trace)
-            known = self._known.get(trace.rank)
-            if known is None or known.standing != standing:
-                moved |= {trace.rank} if known else set()
-                known = self._known[trace.rank] = _Known(standing, dump.seen)
+            known = self._known.setdefault(trace.rank, Stillness(standing, dump.seen))
+            if known.value != standing:
+                moved.add(trace.rank)
             standings[trace.rank] = standing
-            still.append(max(dump.seen - known.since, _told(trace, dump)))
+            still.append(max(known.see(standing, dump.seen), _told(trace, dump)))
         pending = any(standing.is_pending for standing in standings.values())
-        return Step(standings, frozenset(moved), pending, min(still, default=0.0))
+        return Movement(standings, frozenset(moved), pending, min(still, default=0.0))
 
 
 def _told(trace: RankTrace, dump: Dump) -> float:
@@ -71,10 +65,10 @@ def _told(trace: RankTrace, dump: Dump) -> float:
     return dump.written - trace.last_ns / 1e9 if dump.written is not None and trace.last_ns else 0.0
 
 
-def standing_of(trace: RankTrace) -> Standing:
+def standing_of(trace: RankTrace) -> RankStanding:
     groups = [(f"{g.name} {g.desc} {g.members}", g.collectives) for g in trace.groups]
     channels = [(f"{c.group.name} {c.group.desc} {c.source}->{c.destination}", c.messages) for c in trace.channels]
-    return Standing(tuple(sorted(_stand(where, track) for where, track in (*groups, *channels) if track)))
+    return RankStanding(tuple(sorted(_stand(where, track) for where, track in (*groups, *channels) if track)))
 
 
 def _stand(where: str, track: Track) -> _Stand:

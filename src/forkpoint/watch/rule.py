@@ -1,17 +1,16 @@
 """When is what a look shows an alarm?
 
-Ranks of a running job are asked at different moments, so a rank that is behind in one look is no finding. An alarm needs
-evidence that time cannot undo, or time itself:
+Ranks of a running job are asked at different moments, so a rank that is behind in one look is not a finding. An alarm
+needs evidence that time cannot undo, or time itself:
 
-- calls that do not fit: members of a group issued different ops, sizes or dtypes at one seq. What was issued stays
-  issued.
+- mismatched calls: members of a group issued different ops, sizes or dtypes at one seq. That cannot change any more.
 - a ring of waits whose ranks do not move, with stacks that show each of them inside a communication call.
-- the logs tell of an end (a watchdog's timeout, a kill, a crash), and no rank is seen to move. An exception may have been
-  caught, so it counts once the logs are still, too, and the rank that raised does not answer.
-- no rank that can be read moved for `stall_s`, and one is in an op that is not done.
+- the logs report an end (a watchdog's timeout, a kill, a crash), and no rank moves. An exception may have been caught, so
+  it counts only once the logs are quiet as well, and the rank that raised it does not answer.
+- the job has stalled (`live/stall.py`).
 
-Whatever the ground, the verdict must be the same in two looks in a row: files that are half written, answers from before
-and after a restart, and lines that are still to come change it.
+The verdict must be the same in two looks in a row: half-written files, answers from before and after a restart, and lines
+that are still to come would change it.
 """
 
 from collections.abc import Iterable
@@ -19,14 +18,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forkpoint.detectors.stalls import is_communicating
+from forkpoint.live.stall import has_stalled
 from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
-from forkpoint.watch.progress import Step
-
-STALL_S = 300.0
-"""Half of NCCL's default timeout (600 s): the other half is left for a person to look."""
+from forkpoint.watch.progress import Movement
 
 _ENDS = frozenset({
     LogKind.WATCHDOG_TIMEOUT,
@@ -55,7 +52,7 @@ class Words:
 
     ends: int = 0
     failed: frozenset[int | None] = frozenset()
-    """Ranks that told of a failure. None: a line that does not say whose it is."""
+    """Ranks that reported a failure. None: a line that does not name its rank."""
 
     def heard(self, said: Iterable[LogEvent]) -> "Words":
         events = list(said)
@@ -63,17 +60,17 @@ class Words:
         return Words(self.ends + ends, self.failed | {event.rank for event in events if event.kind in FAILURES})
 
     def tell_of_loss(self, answering: Iterable[int]) -> bool:
-        """Of a failure that was not dealt with: who answers is still there."""
+        """A failure that was not handled: the rank that reported it does not answer any more."""
         seen = frozenset(answering)
         return bool(self.failed - seen - {None}) if seen else bool(self.failed)
 
 
-def find_ground(verdict: Verdict | None, step: Step, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
+def find_ground(verdict: Verdict | None, step: Movement, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
     """`verdict`: of the dumps alone. `quiet`: the logs did not grow since the look before."""
     divergence = verdict.divergence if verdict else None
     if divergence is not None and is_final(divergence):
         return Ground.MISMATCH
-    if step.is_pending and not step.moved and step.still_s >= stall_s:
+    if not step.moved and has_stalled(step.still_s, stall_s, waiting=step.is_pending):
         return Ground.STILL
     if not step.moved and (words.ends or (quiet and words.tell_of_loss(step.standings))):
         return Ground.LOGS
@@ -83,7 +80,7 @@ def find_ground(verdict: Verdict | None, step: Step, words: Words, stall_s: floa
 
 
 def is_final(divergence: Divergence) -> bool:
-    """Counts of messages are of the moment; what was issued under a number is not."""
+    """Counts of messages change; what was issued at a seq does not."""
     if divergence.how is PartingKind.MESSAGE:
         return divergence.shift is None
     return divergence.how in (PartingKind.METADATA, PartingKind.VOLUME)

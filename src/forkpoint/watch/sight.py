@@ -1,4 +1,4 @@
-"""What one look came to."""
+"""The result of one look."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from forkpoint.model.verdict import Verdict
 
 
-class State(StrEnum):
+class WatchState(StrEnum):
     RUNNING = "running"
     """Progress was seen since the look before."""
     WAITING = "waiting"
@@ -19,7 +19,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far the ranks of a group have come. A rank behind is no finding: they were asked at different moments."""
+    """How far the ranks of a group have come. A rank that is behind is not a finding: they were asked at different moments."""
 
     group: str
     ranks: int
@@ -31,7 +31,7 @@ class GroupProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WatchNote:
     """What a source could not get."""
 
     source: str
@@ -42,7 +42,7 @@ class Note:
 class Sight:
     at: str
     """UTC, `2026-11-15T01:18:27Z`."""
-    state: State
+    state: WatchState
     why: str
     """One sentence."""
     ranks_expected: int
@@ -51,7 +51,7 @@ class Sight:
     still_s: float
     """For how long no rank that can be read has moved, as far as it was watched."""
     groups: tuple[GroupProgress, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[WatchNote, ...] = ()
     verdict: Verdict | None = None
     evidence: str | None = None
     """The folder that the verdict was read from."""

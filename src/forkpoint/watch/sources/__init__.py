@@ -35,7 +35,7 @@ class Gathered:
     notes: tuple[str, ...] = ()
 
 
-class Source(Protocol):
+class LiveSource(Protocol):
     @property
     def name(self) -> str: ...
 

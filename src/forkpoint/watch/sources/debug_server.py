@@ -32,26 +32,26 @@ _WORKER_IN_STORE = re.compile(r"debug_server/rank(\d{1,7})\b[^\n]{0,40}?http://(
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class DebugWorker:
     rank: int
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    worker: Worker
+    worker: DebugWorker
     dump: bytes | NoAnswer
     stacks: bytes | NoAnswer | None
 
 
-def parse_workers(texts: Sequence[str]) -> tuple[Worker, ...]:
+def parse_workers(texts: Sequence[str]) -> tuple[DebugWorker, ...]:
     """`HOST:PORT` in the order of ranks, or `RANK=HOST:PORT`. Raises UsageError."""
-    workers: list[Worker] = []
+    workers: list[DebugWorker] = []
     for number, text in enumerate(texts):
         rank, equals, address = text.rpartition("=")
         if equals and not (rank.isascii() and rank.isdecimal()):
             raise UsageError(f"{text}: must be HOST:PORT or RANK=HOST:PORT")
-        workers.append(Worker(int(rank) if equals else number, parse_address(address)))
+        workers.append(DebugWorker(int(rank) if equals else number, parse_address(address)))
     if len({worker.rank for worker in workers}) < len(workers):
         raise UsageError("--worker names a rank twice; give RANK=HOST:PORT for each")
     return tuple(workers)
@@ -61,7 +61,7 @@ class DebugServer:
     name = "debug-server"
 
     def __init__(
-        self, workers: Sequence[Worker] = (), frontend: Address | None = None, *, py_spy: bool = False, dated: bool
+        self, workers: Sequence[DebugWorker] = (), frontend: Address | None = None, *, py_spy: bool = False, dated: bool
     ) -> None:
         """`dated`: answers may be compared with this machine's clock."""
         self._workers = tuple(workers)
@@ -90,7 +90,7 @@ class DebugServer:
         notes += tell_missing((worker.rank, str(worker.address), why) for worker, why in missing)
         return Gathered(tuple(dumps), tuple(found), world_size=self._world_size, notes=tuple(notes))
 
-    def _keep(self, worker: Worker, dump: bytes, spool: Spool) -> Dump:
+    def _keep(self, worker: DebugWorker, dump: bytes, spool: Spool) -> Dump:
         suffix = "json" if dump.lstrip()[:1] == b"{" else "pickle"
         path = spool.put(f"rank_{worker.rank}.{suffix}", dump)
         return Dump(path, time.monotonic(), time.time() if self._dated else None)
@@ -105,7 +105,7 @@ class DebugServer:
             return [f"frontend {frontend}: {page.why}"]
         found = {int(rank): address for rank, address in pattern.findall(page.decode("utf-8", "replace"))}
         try:
-            self._workers = tuple(Worker(rank, parse_address(text)) for rank, text in sorted(found.items()))
+            self._workers = tuple(DebugWorker(rank, parse_address(text)) for rank, text in sorted(found.items()))
         except UsageError as error:
             return [f"frontend {frontend}: {error}"]
         if not found:
@@ -113,7 +113,7 @@ class DebugServer:
         self._world_size = len(found) if pattern is _WORKER_ON_PAGE else None
         return []
 
-    def _ask(self, worker: Worker, stacks: bool) -> _Answered:
+    def _ask(self, worker: DebugWorker, stacks: bool) -> _Answered:
         if worker.rank not in self._handlers:
             listed = ask_http(worker.address, "GET", "/handler/", _MAX_LIST)
             if isinstance(listed, NoAnswer):
@@ -123,7 +123,7 @@ class DebugServer:
         standing = self._ask_stacks(worker) if stacks and isinstance(dump, bytes) else None
         return _Answered(worker, dump, standing)
 
-    def _ask_dump(self, worker: Worker) -> bytes | NoAnswer:
+    def _ask_dump(self, worker: DebugWorker) -> bytes | NoAnswer:
         if _NCCL in self._handlers[worker.rank]:
             query = "includestacktraces=false&onlyactive=false"
             dump = ask_http(worker.address, "POST", f"/handler/{_NCCL}?{query}", MAX_BYTES)
@@ -131,14 +131,14 @@ class DebugServer:
                 return dump
         dump = ask_http(worker.address, "POST", f"/handler/{_ANY}", MAX_BYTES)
         if isinstance(dump, bytes) and not looks_like_dump(dump):
-            return NoAnswer("its answer is no dump")
+            return NoAnswer("its answer is not a dump")
         return dump
 
-    def _ask_stacks(self, worker: Worker) -> bytes | NoAnswer:
+    def _ask_stacks(self, worker: DebugWorker) -> bytes | NoAnswer:
         handler = "pyspy_dump?nonblocking=1" if self._py_spy else "dump_traceback"
         text = ask_http(worker.address, "POST", f"/handler/{handler}", _MAX_STACKS)
         if isinstance(text, bytes) and not looks_like_stacks(text.decode("utf-8", "replace")):
-            return NoAnswer("its answer is no stack")
+            return NoAnswer("its answer is not a stack")
         return text
 
 

@@ -120,10 +120,10 @@ def _write_byte(pipe: str) -> str | None:
         return f"nobody reads the pipe ({error.strerror}): has the rank ended?"
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            return "is no pipe"
+            return "is not a pipe"
         os.write(descriptor, b"1")
     except OSError as error:
-        return f"the pipe takes nothing ({error.strerror}): its rank reads no more"
+        return f"the pipe is full ({error.strerror}): its rank no longer reads"
     finally:
         os.close(descriptor)
     return None

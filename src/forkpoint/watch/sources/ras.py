@@ -25,5 +25,5 @@ class Ras:
         answer = ask(self._address, _QUESTION, _MAX_BYTES, _LIMIT_S)
         if isinstance(answer, bytes) and looks_like_ras(answer.decode("utf-8", "replace")):
             return Gathered(stacks=(spool.put("ras.txt", answer),))
-        why = answer.why if isinstance(answer, NoAnswer) else "its answer is no RAS report"
+        why = answer.why if isinstance(answer, NoAnswer) else "its answer is not a RAS report"
         return Gathered(notes=(f"{self._address}: {why}",))

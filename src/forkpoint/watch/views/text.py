@@ -5,11 +5,16 @@ from rich.table import Table
 from rich.text import Text
 
 from forkpoint.report.escape import escape
-from forkpoint.watch.sight import GroupProgress, Sight, State
+from forkpoint.watch.sight import GroupProgress, Sight, WatchState
 
 _MAX_GROUPS = 12
 _MAX_NOTES = 8
-_STYLES = {State.RUNNING: "green", State.WAITING: "yellow", State.BLIND: "magenta", State.FOUND: "bold red"}
+_STYLES = {
+    WatchState.RUNNING: "green",
+    WatchState.WAITING: "yellow",
+    WatchState.BLIND: "magenta",
+    WatchState.FOUND: "bold red",
+}
 
 
 def render_line(sight: Sight) -> str:
@@ -35,7 +40,7 @@ def draw(sight: Sight) -> Group:
 
 def what_matters(sight: Sight) -> tuple[object, ...]:
     """Changes when there is news. Ops that go on are none."""
-    why = sight.why if sight.state in (State.FOUND, State.BLIND) else ""
+    why = sight.why if sight.state in (WatchState.FOUND, WatchState.BLIND) else ""
     return sight.state, why, sight.ranks_expected, sight.ranks_answering, sight.notes, sight.evidence
 
 

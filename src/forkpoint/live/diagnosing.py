@@ -1,0 +1,199 @@
+"""A diagnosis in a child process: a `Task` as JSON on its standard input, a `Diagnosed` as JSON on its standard output.
+
+Everything that diagnoses beside its own work does it this way: the guard (a training process must not load the engine),
+`forkpoint run`, `forkpoint serve`, the attribution service and the controller. A child can be killed when it takes too
+long, and a crash in it harms nobody. This module does not import the engine; the child's program is `worker`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+import msgspec
+
+LIMIT_S: Final = 900.0
+"""10,000 ranks with 2,000 calls each take about six minutes."""
+ANY_NODE: Final = "all-nodes"
+"""In place of a node's name, where ranks of several nodes write to one folder."""
+
+DO_NOT_RETRY: Final = 93
+"""The exit code that NVIDIA's ft_launcher uses for it."""
+RETRY: Final = 75
+"""EX_TEMPFAIL."""
+RETRY_ELSEWHERE: Final = 76
+
+_POLL_S: Final = 0.02
+_UNSET: Final = ("FORKPOINT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""A child of a training process is not a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageTask:
+    """An HTML page that reloads itself."""
+
+    events: str
+    """The address that tells the page about a newer version."""
+    home: str | None
+    """The list of incidents, if there is one."""
+    embed_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTask:
+    """What a scheduler should do with the job."""
+
+    attempt: str
+    """The folder that holds one folder per node."""
+    child_code: int
+    """The exit code of the job, which stands where the evidence does not decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A verdict is always wanted; `None` means that the rest is not."""
+
+    paths: tuple[str, ...]
+    source: tuple[str, ...] = ()
+    report_width: int | None = None
+    """Characters per line of the text report."""
+    page: PageTask | None = None
+    decision: DecisionTask | None = None
+    with_value: bool = False
+    """Also the verdict as a value, for `read_verdict` in `worker`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    code: int
+    """The exit code of `forkpoint run`."""
+    why: str
+    nodes: tuple[str, ...] = ()
+    """Nodes to leave out of the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    cause: str
+    action: str
+    suspects: tuple[int, ...]
+    confidence: float
+    summary: str
+    document: str
+    """The verdict as `diagnose --json` writes it."""
+    line: str = ""
+    """The verdict in one line."""
+    group: str = ""
+    """The group in which ranks parted."""
+    seq: int | None = None
+    """Where ranks wait, or parted."""
+    sites: tuple[str, ...] = ()
+    """The first few places in the source, `train.py:31 (why)`."""
+    when: str | None = None
+    """The last moment that is dated in UTC."""
+    report: str = ""
+    page: str = ""
+    step: int | None = None
+    """The last training step that a log mentions; only with a decision."""
+    decision: Decision | None = None
+    value: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDiagnosed:
+    why: str
+
+
+class Diagnosis:
+    """Starts at once; poll `result`, and call `end` in any case. Raises OSError where no process can be started."""
+
+    def __init__(self, task: Task, limit_s: float = LIMIT_S, *, own_session: bool = False) -> None:
+        """`own_session`: Ctrl-C in the terminal does not reach the child."""
+        self._limit_s = limit_s
+        self._until = time.monotonic() + limit_s
+        # Files in memory: a pipe could fill up while nobody reads, and a disk can be full.
+        self._out, self._err = _memory_file(), _memory_file()
+        try:
+            with _memory_file() as given:
+                given.write(json.dumps(msgspec.to_builtins(task)).encode())
+                given.seek(0)
+                self._child = subprocess.Popen(
+                    # -P: no module is imported from the current folder, which may hold the evidence.
+                    [sys.executable, "-P", "-m", "forkpoint.live.worker"],
+                    stdin=given,
+                    stdout=self._out,
+                    stderr=self._err,
+                    env={name: value for name, value in os.environ.items() if name not in _UNSET},
+                    start_new_session=own_session,
+                )
+        except OSError:
+            self._close()
+            raise
+
+    def result(self) -> Diagnosed | NotDiagnosed | None:
+        """None: not yet."""
+        code = self._child.poll()
+        if code is not None:
+            return self._read(code)
+        if time.monotonic() < self._until:
+            return None
+        self.end()
+        return NotDiagnosed(f"the diagnosis was not done after {self._limit_s:.0f} s")
+
+    def end(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        self._close()
+
+    def _read(self, code: int) -> Diagnosed | NotDiagnosed:
+        try:
+            self._out.seek(0)
+            told = json.load(self._out)
+            return msgspec.convert(told, NotDiagnosed if "why" in told else Diagnosed)
+        except (ValueError, TypeError):  # a msgspec.ValidationError is a ValueError
+            self._err.seek(0)
+            last = self._err.read().decode(errors="replace").strip().rpartition("\n")[2]
+            return NotDiagnosed(f"the diagnosis broke off ({last or f'exit code {code}'})")
+
+    def _close(self) -> None:
+        self._out.close()
+        self._err.close()
+
+
+def diagnose(task: Task, limit_s: float = LIMIT_S) -> Diagnosed | NotDiagnosed:
+    try:
+        diagnosis = Diagnosis(task, limit_s)
+    except OSError as error:
+        return _not_started(error)
+    try:
+        while (found := diagnosis.result()) is None:
+            time.sleep(_POLL_S)
+        return found
+    finally:
+        diagnosis.end()
+
+
+async def diagnose_async(task: Task, limit_s: float = LIMIT_S) -> Diagnosed | NotDiagnosed:
+    """Kills the child when it is cancelled. Ctrl-C is for the server, which then cancels."""
+    try:
+        diagnosis = Diagnosis(task, limit_s, own_session=True)
+    except OSError as error:
+        return _not_started(error)
+    try:
+        while (found := diagnosis.result()) is None:  # noqa: ASYNC110 a child process sets no event
+            await asyncio.sleep(_POLL_S)
+        return found
+    finally:
+        diagnosis.end()
+
+
+def _not_started(error: OSError) -> NotDiagnosed:
+    return NotDiagnosed(f"the diagnosis could not be started ({error.strerror})")
+
+
+def _memory_file() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("forkpoint"), "r+b")

@@ -1,0 +1,63 @@
+"""Processes of this machine as /proc shows them. Nothing is sent to them; a process that is gone is None."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROC: Final = "/proc"
+_MAX_ENVIRONMENT: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    letter: str
+    """`R` running, `S` and `D` waiting, `T` and `t` stopped, `Z` and `X` dead."""
+    parent: int
+    started: int
+    """In ticks since boot. A pid is used again; a pid with its start is not."""
+
+    @property
+    def is_dead(self) -> bool:
+        return self.letter in "ZX"
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.letter in "Tt"
+
+
+def list_pids(proc: str = PROC) -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path(proc).iterdir() if entry.name.isdecimal()]
+    except OSError:
+        return []
+
+
+def read_state(pid: int) -> ProcessState | None:
+    try:
+        text = Path(f"{PROC}/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold any character, brackets too
+    return ProcessState(fields[0], int(fields[1]), int(fields[19]))
+
+
+def read_environ(pid: int, proc: str = PROC) -> dict[str, str] | None:
+    """None for a process of another user, too. Raises nothing."""
+    try:
+        with Path(f"{proc}/{pid}/environ").open("rb") as stream:
+            raw = stream.read(_MAX_ENVIRONMENT)
+    except OSError:
+        return None
+    pairs = (pair.partition("=") for pair in raw.decode(errors="replace").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def read_host_id() -> str:
+    """Differs between hosts and between pid namespaces: host names are not unique, and containers share a kernel. Empty
+    where /proc does not say.
+    """
+    try:
+        boot = Path(f"{PROC}/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{Path(f'{PROC}/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
