@@ -1,6 +1,6 @@
 """How much of the job the evidence shows, in words."""
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Coverage
@@ -30,6 +30,7 @@ def summarise_coverage(incident: Incident) -> Coverage:
     )
 
 
+@fact
 def recorder_was_off(incident: Incident) -> bool:
     """No dump has entries, nor the counters that only a recorder which is on keeps, and ranks had called something."""
     traces = incident.timeline.traces
@@ -45,6 +46,7 @@ def has_called(incident: Incident) -> bool:
     )
 
 
+@fact
 def without_dumps(incident: Incident) -> tuple[int, ...]:
     """Ranks of which no dump was given. One that was set aside was given."""
     given = {one.rank for one in incident.capture.set_aside} | incident.timeline.traces.keys()

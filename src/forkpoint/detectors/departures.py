@@ -17,7 +17,7 @@ from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import Remark
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.frames import in_side_thread, user_frames
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 
@@ -77,6 +77,7 @@ class Departed:
     """The empty file in which it would have answered."""
 
 
+@fact
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
     """Ranks that left first. Those that complained of others before, or that their launcher stopped, are not among them."""
     sources = _Sources(incident)
@@ -95,6 +96,7 @@ def cut_off(incident: Incident) -> set[int]:
     return {e.rank for e in find_closings(incident) if e.rank is not None}
 
 
+@fact
 def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
     return tuple(e for e in incident.capture.events if e.kind in _SAID and _CLOSED.search(_whole_text(e)))
 
@@ -202,7 +204,7 @@ class _Sources:
 
     def _was_late(self, event: LogEvent, rank: int) -> bool:
         """Others had given up before, by a clock that dates both."""
-        clocks = find_clocks(self._incident.capture, self._incident.timeline) if event.time else None
+        clocks = find_clocks(self._incident) if event.time else None
         ended = clocks.of_event(event) if clocks else None
         if clocks is None or ended is None:
             return False

@@ -1,12 +1,13 @@
 """Jobs that a person or a scheduler ended while nothing was wrong with them."""
 
 from forkpoint.detectors.standings import find_standings
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 
 _BY_A_PERSON = "KeyboardInterrupt"
 
 
+@fact
 def find_failures(incident: Incident) -> tuple[LogEvent, ...]:
     """Words of failures, without those that follow an interruption, and those after which the log says that all was done."""
     interrupted = _interrupted(incident)

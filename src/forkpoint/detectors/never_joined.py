@@ -27,13 +27,13 @@ from forkpoint.detectors.confidence import LIKELY, STRONG, WEAK
 from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.machine_words import find_unanswering
 from forkpoint.detectors.stalls import is_communicating, is_making_group
+from forkpoint.diverge.build import unrecorded_divergence
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
-from forkpoint.model.world import ProcessGroup
 
 NAME = "never-joined"
 STORE_HOST = 0
@@ -125,8 +125,7 @@ def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
     world = incident.timeline.world
     joined = tuple(r for r in world if r not in missing)
     cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
-    group = ProcessGroup("0", "default_pg", world, declared=False)
-    return Divergence(PartingKind.ABSENCE, group, None, 1, 1, 1, cohorts, missing, (joined, missing))
+    return unrecorded_divergence(PartingKind.ABSENCE, cohorts, missing, ranks=world, seq=1)
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:

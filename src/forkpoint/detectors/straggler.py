@@ -15,7 +15,6 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.clocks import find_clocks
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.lateness import late_ranks
@@ -84,7 +83,7 @@ def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) 
 
 def _cite_habit(ranks: tuple[int, ...], incident: Incident) -> Iterator[Evidence]:
     """That a late rank was last before too, most of the time."""
-    for arrivals in find_arrivals(incident.timeline, find_clocks(incident.capture, incident.timeline)):
+    for arrivals in find_arrivals(incident):
         late = arrivals.straggler
         if late is not None and late.rank in ranks:
             said = f"rank {late.rank} came last {late.times} of the last {arrivals.met} times that {arrivals.group} met"
