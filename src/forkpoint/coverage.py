@@ -1,4 +1,4 @@
-"""How much of the job the evidence shows, in words."""
+"""How much of the job the evidence shows."""
 
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogKind
@@ -56,7 +56,7 @@ def without_dumps(incident: Incident) -> tuple[int, ...]:
 def _unstated(incident: Incident) -> list[str]:
     if incident.timeline.world_known:
         return []
-    return [f"how many ranks the job had is not stated: at least {len(incident.timeline.world)}"]
+    return [f"the size of the job is not stated: at least {len(incident.timeline.world)} ranks"]
 
 
 def _missing(incident: Incident) -> list[str]:
@@ -76,8 +76,8 @@ def _blind(incident: Incident) -> list[str]:
     hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
     vague = tuple(r for r in hidden if traces[r].is_partial)
     early = tuple(r for r in hidden if not traces[r].is_partial)
-    said = [(early, "was taken before its peers'"), (vague, "leaves out what is done")]
-    return [f"the dump of {name_ranks(ranks)} {why}: where it stood is not known" for ranks, why in said if ranks]
+    said = [(early, "was taken before its peers'"), (vague, "leaves out finished ops")]
+    return [f"the dump of {name_ranks(ranks)} {why}: its position is unknown" for ranks, why in said if ranks]
 
 
 def _stackless(incident: Incident) -> list[str]:
@@ -97,7 +97,7 @@ def _empty(incident: Incident) -> list[str]:
         if recorder_was_off(incident)
         else "it had called nothing yet, or its recorder was off"
     )
-    said = [(counted, "its counters tell how far it came"), (others, why)]
+    said = [(counted, "its counters show how far it got"), (others, why)]
     return [f"no entries in the dump of {name_ranks(ranks)}: {what}" for ranks, what in said if ranks]
 
 
@@ -119,4 +119,6 @@ def _places(incident: Incident) -> list[str]:
 def _remarks(incident: Incident) -> list[str]:
     remarks = incident.capture.remarks
     told = [f"{r.host or r.file}: {r.says}" for r in remarks[:MAX_REMARKS]]
-    return [*told, f"and {len(remarks) - MAX_REMARKS} more remarks of machines"] if len(remarks) > MAX_REMARKS else told
+    return (
+        [*told, f"and {len(remarks) - MAX_REMARKS} more messages of machines"] if len(remarks) > MAX_REMARKS else told
+    )

@@ -29,6 +29,12 @@ def find_symptom(incident: Incident) -> Symptom | None:
     return Symptom.NONE if incident.timeline.traces else None
 
 
+def only_values_tell(incident: Incident) -> bool:
+    """Values were recorded, and the job did not fail or hang in a way that they do not explain."""
+    failed = any(e.is_failure for e in incident.capture.events)
+    return bool(incident.capture.values) and not (failed or incident.divergence or is_pending(incident))
+
+
 def is_pending(incident: Incident) -> bool:
     return bool(incident.timeline.stands)
 

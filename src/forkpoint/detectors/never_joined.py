@@ -22,9 +22,9 @@ Fix
 import re
 from collections.abc import Iterator
 
+from forkpoint.detectors.blame import is_connecting
 from forkpoint.detectors.cite import cite_event, cite_remark, cite_stack
 from forkpoint.detectors.confidence import LIKELY, STRONG, WEAK
-from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.machine_words import find_unanswering
 from forkpoint.detectors.stalls import is_communicating, is_making_group
 from forkpoint.diverge.build import unrecorded_divergence
@@ -65,13 +65,13 @@ def _job_not_joined(
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
     unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
     supported = bool(named) and len(unanswering) == len(named)
-    told = f"{name_ranks(named)} did not join" if named else "not all ranks joined"
+    told = f"{name_ranks(named)} did not join the job" if named else "not all ranks joined the job"
     return Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
         suspects=named,
         confidence=STRONG if supported else LIKELY if named else WEAK,
-        summary=f"the job never came together: {told}, and no collective was done",
+        summary=f"{told}, and no collective was done",
         action=Action.INVESTIGATE,
         evidence=(
             *(cite_event(e) for e in events[:4]),
@@ -111,8 +111,8 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
         cause=Cause.NEVER_JOINED,
         suspects=(),
         confidence=LIKELY,
-        summary=f"a process group never came together: {waited} waited in vain for a member while every rank was making a "
-        "group; ranks make other groups, or in another order, or one came too late",
+        summary=f"a process group could not be created: {waited} waited in vain for a member while every rank was creating a "
+        "group; ranks create different groups, or in different orders, or one came too late",
         action=Action.INVESTIGATE,
         evidence=(*(cite_event(e) for e in told[:4]), *(cite_stack(s) for s in stacks if s.rank not in heard)),
         probes=(Probe("print rank and members right before each new_group, on every rank"),),

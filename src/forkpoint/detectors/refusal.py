@@ -75,15 +75,19 @@ class Refusal:
 
     @property
     def told(self) -> str:
-        sizes = f"a message of {self.event.detail('sent')} bytes where it waited for {self.event.detail('expected')}"
+        sizes = f"a message of {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
         return f"rank {self.stack.rank} got {sizes}, and gloo ended it"
 
     @property
     def told_places(self) -> str:
         """Where both sides stood."""
         usual = next((c for c in self.divergence.cohorts if c.sizes), None)
-        called = f" in {usual.op} {[list(s) for s in usual.sizes[:3]]} from {user_place(usual.stack)}" if usual else ""
-        return f"rank {self.stack.rank} is in {user_place(self.stack.stack)}, the others{called}"
+        own = f"rank {self.stack.rank} was at {user_place(self.stack.stack)}"
+        if usual is None:
+            return own
+        place = user_place(usual.stack)
+        called = f"{usual.op} {[list(s) for s in usual.sizes[:3]]}{f' from {place}' if place else ''}"
+        return f"{own}, the others in {called}"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -149,7 +153,7 @@ class RefusedAtPlace:
 
     @property
     def told(self) -> str:
-        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it waited for {self.event.detail('expected')}"
+        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

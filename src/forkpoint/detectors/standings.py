@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from forkpoint.detectors.blame import blames_peers
 from forkpoint.detectors.cite import cite_event, cite_stack
-from forkpoint.detectors.departures import blames_peers
 from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
