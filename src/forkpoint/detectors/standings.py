@@ -10,7 +10,7 @@ from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
 from forkpoint.model.verdict import Evidence
 
-Place = tuple[tuple[str, int], ...]
+UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
 
 
@@ -23,7 +23,7 @@ class Standing:
     """The line of the user's innermost frame, where a traceback printed it."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> UserLines:
         return tuple((frame.filename, frame.line) for frame in user_frames(self.stack))
 
 
