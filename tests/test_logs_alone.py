@@ -81,7 +81,7 @@ def test_numbers_without_a_group_are_no_ratio_by_chance(diagnose) -> None:
 
 
 def test_a_host_that_ran_on_alone_says_nothing_of_the_others(diagnose) -> None:
-    assert "hosts ran alike" not in diagnose(timeout(0, 5730), status(0, 5730, 6464, 5729)).summary
+    assert "hosts did the same" not in diagnose(timeout(0, 5730), status(0, 5730, 6464, 5729)).summary
 
 
 def test_timeouts_of_two_groups_keep_their_counters_when_printed_first(diagnose) -> None:
@@ -125,7 +125,7 @@ def test_a_rank_that_never_ends_its_teardown_is_said(diagnose) -> None:
         "process group, flushing operations.",
     )
 
-    assert "rank 0 began destroy_process_group and did not end it" in verdict.summary
+    assert "rank 0 began destroy_process_group and did not finish it" in verdict.summary
 
 
 def test_sizes_of_two_groups_that_share_a_number_are_no_mismatch(diagnose) -> None:
@@ -149,7 +149,7 @@ def test_missing_ranks_of_many_are_silent_not_guilty(tmp_path: Path) -> None:
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.suspects == ()
-    assert "ranks 17,42 said nothing of it" in verdict.summary
+    assert "ranks 17,42 did not mention it" in verdict.summary
 
 
 def test_a_rank_behind_is_not_named_while_others_are_unheard(tmp_path: Path) -> None:
@@ -195,4 +195,4 @@ def test_logs_that_say_how_many_ranks_there_are_let_the_last_one_be_missed(tmp_p
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 
     assert verdict.coverage.ranks == 4
-    assert "ranks 1-3 said nothing of it" in verdict.summary
+    assert "ranks 1-3 did not mention it" in verdict.summary

@@ -189,7 +189,7 @@ def test_a_rank_that_the_kernel_killed_for_memory_is_told_so(tmp_path) -> None:
     verdict = job.diagnose()
 
     assert answer(verdict) == (Cause.RANK_LOST, (3,), Action.INVESTIGATE)
-    assert "killed by the kernel of node-1 for memory" in verdict.summary
+    assert "killed by the out-of-memory killer of node-1" in verdict.summary
 
 
 @pytest.mark.parametrize(("pid", "host"), [(9999, "node-1"), (4003, "node-2")])

@@ -81,7 +81,7 @@ def test_a_rank_that_refused_in_the_same_line_with_a_size_of_its_own_brought_oth
     verdict = forkpoint.diagnose(evidence_of(hanging_job(), line=10, expected=160))
 
     assert answer(verdict) == (Cause.METADATA_MISMATCH, (REFUSING,))
-    assert "320 bytes where it waited for 160" in verdict.summary
+    assert "320 bytes where it expected 160" in verdict.summary
 
 
 def test_a_size_that_the_line_has_in_other_rounds_leaves_open_whether_the_rank_is_some_calls_off() -> None:

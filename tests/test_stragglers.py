@@ -3,8 +3,8 @@
 import forkpoint
 from cases import CASES
 from forkpoint.align import align
-from forkpoint.clocks import find_clocks
 from forkpoint.model.capture import Capture
+from forkpoint.model.incident import Incident
 from forkpoint.model.trace import RECENT
 from forkpoint.model.verdict import Cause
 from forkpoint.report.html import encode
@@ -16,7 +16,7 @@ from small_jobs import SmallJob
 
 def arrivals(capture: Capture) -> tuple[Arrivals, ...]:
     timeline = align(capture)
-    return find_arrivals(timeline, find_clocks(capture, timeline))
+    return find_arrivals(Incident.of(capture, timeline, ()))
 
 
 def test_a_rank_that_is_always_last_is_found_with_its_call_site() -> None:

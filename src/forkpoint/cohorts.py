@@ -55,7 +55,7 @@ def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) ->
         return _Behaviour(Role.SILENT, where="its dump ends before" if rank in timeline.traces else "no dump")
     if gap is Gap.EVICTED:
         held = (
-            "its dump leaves out what is done" if timeline.traces[rank].is_partial else "no longer in its ring buffer"
+            "its dump leaves out finished ops" if timeline.traces[rank].is_partial else "no longer in its ring buffer"
         )
         return _Behaviour(Role.SILENT, where=held)
     if gap is Gap.NOT_REACHED:
@@ -116,7 +116,7 @@ def _channel_behaviour(rank: int, track: Track | None, number: int, timeline: Ti
         return replace(found, signature=replace(found.signature, op=op)) if found.signature else found
     stands = timeline.positions.get(rank, ())
     if track is None and timeline.traces[rank].is_partial and not stands:
-        return _Behaviour(Role.SILENT, where="its dump leaves out what is done")
+        return _Behaviour(Role.SILENT, where="its dump leaves out finished ops")
     if stands:
         return _Behaviour(
             Role.ELSEWHERE, where=f"in {stands[0].op.signatures[0].op} seq {stands[0].op.seq}", stack=stands[0].op.stack

@@ -1,6 +1,6 @@
-"""How much of the job the evidence shows, in words."""
+"""How much of the job the evidence shows."""
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Coverage
@@ -30,6 +30,7 @@ def summarise_coverage(incident: Incident) -> Coverage:
     )
 
 
+@fact
 def recorder_was_off(incident: Incident) -> bool:
     """No dump has entries, nor the counters that only a recorder which is on keeps, and ranks had called something."""
     return dumps_are_empty(incident) and has_called(incident)
@@ -49,6 +50,7 @@ def has_called(incident: Incident) -> bool:
     )
 
 
+@fact
 def without_dumps(incident: Incident) -> tuple[int, ...]:
     """Ranks of which no dump was given. One that was set aside was given."""
     given = {one.rank for one in incident.capture.set_aside} | incident.timeline.traces.keys()
@@ -58,7 +60,7 @@ def without_dumps(incident: Incident) -> tuple[int, ...]:
 def _unstated(incident: Incident) -> list[str]:
     if incident.timeline.world_known:
         return []
-    return [f"how many ranks the job had is not stated: at least {len(incident.timeline.world)}"]
+    return [f"the size of the job is not stated: at least {len(incident.timeline.world)} ranks"]
 
 
 def _missing(incident: Incident) -> list[str]:
@@ -78,8 +80,8 @@ def _blind(incident: Incident) -> list[str]:
     hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
     vague = tuple(r for r in hidden if traces[r].is_partial)
     early = tuple(r for r in hidden if not traces[r].is_partial)
-    said = [(early, "was taken before its peers'"), (vague, "leaves out what is done")]
-    return [f"the dump of {name_ranks(ranks)} {why}: where it stood is not known" for ranks, why in said if ranks]
+    said = [(early, "was taken before its peers'"), (vague, "leaves out finished ops")]
+    return [f"the dump of {name_ranks(ranks)} {why}: its position is unknown" for ranks, why in said if ranks]
 
 
 def _stackless(incident: Incident) -> list[str]:
@@ -99,7 +101,7 @@ def _empty(incident: Incident) -> list[str]:
         if recorder_was_off(incident)
         else "it had called nothing yet, or its recorder was off"
     )
-    said = [(counted, "its counters tell how far it came"), (others, why)]
+    said = [(counted, "its counters show how far it got"), (others, why)]
     return [f"no entries in the dump of {name_ranks(ranks)}: {what}" for ranks, what in said if ranks]
 
 
@@ -121,4 +123,6 @@ def _places(incident: Incident) -> list[str]:
 def _remarks(incident: Incident) -> list[str]:
     remarks = incident.capture.remarks
     told = [f"{r.host or r.file}: {r.says}" for r in remarks[:MAX_REMARKS]]
-    return [*told, f"and {len(remarks) - MAX_REMARKS} more remarks of machines"] if len(remarks) > MAX_REMARKS else told
+    return (
+        [*told, f"and {len(remarks) - MAX_REMARKS} more messages of machines"] if len(remarks) > MAX_REMARKS else told
+    )

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import Counters, LogEvent, LogKind, Work
 
 _RATIOS = ((4, 3), (3, 2), (2, 1), (3, 1), (4, 1))
@@ -44,6 +44,7 @@ class LogView:
     """Timeouts that cannot be compared: of another group, or of one that the line does not name."""
 
 
+@fact
 def read_progress(incident: Incident) -> tuple[RankProgress, ...]:
     """Per rank and group the last it said, a timeout before a mere counter."""
     found: dict[tuple[int, str | None], RankProgress] = {}
@@ -96,6 +97,7 @@ def near_ratio(one: int, other: int) -> tuple[int, int] | None:
     return near[0] if near else None
 
 
+@fact
 def view_logs(incident: Incident) -> LogView | None:
     """None: no log speaks of a timeout."""
     progress = read_progress(incident)

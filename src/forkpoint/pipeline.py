@@ -9,7 +9,7 @@ from forkpoint.bare_sites import find_bare_sites
 from forkpoint.cohorts import find_partings
 from forkpoint.detectors import detect
 from forkpoint.diverge import find_divergences
-from forkpoint.judge import judge
+from forkpoint.judge.verdict import judge
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict

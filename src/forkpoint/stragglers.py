@@ -1,4 +1,4 @@
-"""Timeline, Clocks -> who arrives last, how often, by group and call site.
+"""Who arrives last, how often, by group and call site.
 
 Only times of one clock compare: all members of a group where their clocks are known to agree, in slots to which the last
 came later than they may be off; where that is too few, the ranks of each host among themselves.
@@ -18,9 +18,10 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from forkpoint.clocks import Clocks
+from forkpoint.clocks import Clocks, find_clocks
 from forkpoint.model.frames import user_place
-from forkpoint.model.timeline import GroupTimeline, Timeline
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Tables, Track
 from forkpoint.model.world import ProcessGroup
 
@@ -69,8 +70,10 @@ class Arrivals:
         return most if often and most.usual_ns >= _LEAST_NS else None
 
 
-def find_arrivals(timeline: Timeline, clocks: Clocks) -> tuple[Arrivals, ...]:
+@fact
+def find_arrivals(incident: Incident) -> tuple[Arrivals, ...]:
     """Those with a straggler first, then those that met most often."""
+    timeline, clocks = incident.timeline, find_clocks(incident)
     found = [one for group in timeline.groups for one in _of_group(group, timeline.tables, clocks)]
     return tuple(sorted(found, key=lambda a: (a.straggler is None, -a.met, a.group, a.host or "", a.site or "")))
 

@@ -1,7 +1,7 @@
 """What the user saw: from logs, and from ops that never finished."""
 
 from forkpoint.model.divergence import Divergence, PartingKind
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
 from forkpoint.model.op_names import SYNCHRONISING
@@ -10,6 +10,7 @@ from forkpoint.model.verdict import Symptom
 _NO_ERRORS = (LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD)
 
 
+@fact
 def find_symptom(incident: Incident) -> Symptom | None:
     """None: the evidence does not show it (dumps alone do not say what was printed)."""
     kinds = {e.kind for e in incident.capture.events}
@@ -28,6 +29,12 @@ def find_symptom(incident: Incident) -> Symptom | None:
     return Symptom.NONE if incident.timeline.traces else None
 
 
+def only_values_tell(incident: Incident) -> bool:
+    """Values were recorded, and the job did not fail or hang in a way that they do not explain."""
+    failed = any(e.is_failure for e in incident.capture.events)
+    return bool(incident.capture.values) and not (failed or incident.divergence or is_pending(incident))
+
+
 def is_pending(incident: Incident) -> bool:
     return bool(incident.timeline.stands)
 
@@ -43,10 +50,12 @@ def _must_hang(incident: Incident) -> bool:
     return incident.outlived_timeout or _stood_still(incident) or deadlock or not has_ops(incident)
 
 
+@fact
 def has_ops(incident: Incident) -> bool:
     return any(t.entries for t in incident.timeline.traces.values())
 
 
+@fact
 def hang_is_shown(incident: Incident) -> bool:
     """Something says that pending ops hang and were not just caught in flight.
 
@@ -60,11 +69,13 @@ def hang_is_shown(incident: Incident) -> bool:
     return by_nccl and not incident.capture.logs
 
 
+@fact
 def _stood_still(incident: Incident) -> bool:
     """Someone looked more than once while the job ran."""
     return any(e.kind is LogKind.STOOD_STILL for e in incident.capture.events)
 
 
+@fact
 def stands_still(incident: Incident) -> bool:
     """Every main thread waits for another thread, or was seen twice at the same place, or a watch saw nothing move."""
     held = {s.rank for s in incident.capture.stacks if s.thread or s.seen > 1}

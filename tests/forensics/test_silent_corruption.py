@@ -55,7 +55,7 @@ def test_one_of_four_replicas_is_outvoted_and_to_be_looked_at(tmp_path: Path) ->
     assert answer(verdict) == (Cause.SILENT_CORRUPTION, (2,), Action.INVESTIGATE)
     assert verdict.symptom is Symptom.NO_HANG
     assert verdict.confidence == 0.85
-    assert "Rank 2 held other values than its replicas at step 30 (parameter head.weight)" in verdict.summary
+    assert "Rank 2 held other values than the other replicas at step 30 (parameter head.weight)" in verdict.summary
     assert [(e.rank, e.where) for e in verdict.evidence] == [(2, "line 4"), (0, "line 4"), (0, "line 3")]
     assert "step 20 or earlier" in verdict.fixes[0].title
     assert "recheck" in verdict.probes[0].title

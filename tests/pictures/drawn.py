@@ -12,7 +12,7 @@ from forkpoint.align import align
 from forkpoint.cohorts import find_partings
 from forkpoint.detectors import detect
 from forkpoint.diverge import find_divergences
-from forkpoint.judge import judge
+from forkpoint.judge.verdict import judge
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import GroupPicture, Picture

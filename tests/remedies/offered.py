@@ -12,7 +12,7 @@ from forkpoint.cohorts import find_partings
 from forkpoint.detectors import detect
 from forkpoint.diverge import find_divergences
 from forkpoint.ingest import read
-from forkpoint.judge import judge
+from forkpoint.judge.verdict import judge
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies import remedies

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from forkpoint.clocks.skew import COMPARABLE, join_clocks
 from forkpoint.ingest.stamps import Stamp, read_stamp
 from forkpoint.model.capture import Capture, Remark
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.timeline import Timeline
 from forkpoint.model.trace import RankTrace
@@ -100,7 +101,9 @@ class Clocks:
         return zones.pop() if len(zones) == 1 else None
 
 
-def find_clocks(capture: Capture, timeline: Timeline) -> Clocks:
+@fact
+def find_clocks(incident: Incident) -> Clocks:
+    capture, timeline = incident.capture, incident.timeline
     placed = {place.rank: short_host(place.host) for place in capture.places}
     ranks = {*timeline.world, *timeline.traces, *placed}
     owners = {rank: placed.get(rank, f"{_UNPLACED}{rank}") for rank in ranks}

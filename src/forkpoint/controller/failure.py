@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from forkpoint.controller.answers import Death, Raised, Testimony
 from forkpoint.controller.compare import Split
-from forkpoint.detectors.departures import is_victim_text
+from forkpoint.detectors.blame import is_victim_text
 from forkpoint.model.ranks import name_ranks
 
 

@@ -1,5 +1,7 @@
 """Evidence for findings: facts a reader can open, taken from the incident."""
 
+from collections.abc import Collection
+
 from forkpoint.cohorts import frontier_op
 from forkpoint.ingest.machine.places import place_of_bus
 from forkpoint.model.capture import LiveStack, Remark
@@ -48,6 +50,11 @@ def cite_remarks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, 
 def cite_remark(remark: Remark, rank: int | None) -> Evidence:
     says = f"{remark.host}: {remark.says}" if remark.host else remark.says
     return Evidence(remark.file, rank, f"line {remark.line}", says)
+
+
+def verb(ranks: Collection[int], one: str, many: str) -> str:
+    """The form that agrees with `name_ranks(ranks)`."""
+    return one if len(ranks) == 1 else many
 
 
 def live_stack(rank: int, incident: Incident) -> LiveStack | None:

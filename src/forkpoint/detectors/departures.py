@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from forkpoint.clocks import find_clocks
+from forkpoint.detectors.blame import CLOSED, SAID_OF_PEERS, blames_peers, cuda_errors, is_victim_text, whole_text
 from forkpoint.detectors.cite import events_of, has_log, live_stack
 from forkpoint.detectors.exits import Exit, find_exits, find_finished
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults, find_memory_kills
@@ -17,29 +18,12 @@ from forkpoint.detectors.stalls import is_communicating
 from forkpoint.model.capture import Remark
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.frames import in_side_thread, user_frames
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 
 _UNJOINED = "terminate called without an active exception"
-# Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
-_VICTIM = re.compile(
-    r"DistBackendError|DistNetworkError|DistStoreError|nccl(?!UnhandledCuda)\w*Error|NCCL error|communicator was aborted"
-    r"|Connection (?:closed|reset|refused)"
-    r"|across all ranks|between collectives|inconsistent"
-    r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
-)
-_CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRemoteError|[Pp]eer.{0,80} closed")
-_SAID = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
-_OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
-_BECAUSE_OF_PEERS = frozenset({
-    *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
-    *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.CALLS_DIFFER),
-    *(LogKind.BARRIER_MISSED,),
-})  # fmt: skip
-_IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
-"""Also printed where a second try then succeeds: they count where an exception says that none did."""
 _OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
 
@@ -77,6 +61,7 @@ class Departed:
     """The empty file in which it would have answered."""
 
 
+@fact
 def find_departed(incident: Incident) -> tuple[Departed, ...]:
     """Ranks that left first. Those that complained of others before, or that their launcher stopped, are not among them."""
     sources = _Sources(incident)
@@ -88,38 +73,6 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
     """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
     unknown = divergence.unknown if divergence else incident.timeline.world
     return tuple(r for r in unknown if r not in incident.timeline.traces)
-
-
-def cut_off(incident: Incident) -> set[int]:
-    """Ranks whose own words say that a peer closed its connection."""
-    return {e.rank for e in find_closings(incident) if e.rank is not None}
-
-
-def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
-    return tuple(e for e in incident.capture.events if e.kind in _SAID and _CLOSED.search(_whole_text(e)))
-
-
-def is_connecting(incident: Incident) -> bool:
-    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
-    told = [
-        e for e in incident.capture.events if e.kind is LogKind.NCCL_INIT and e.file not in incident.capture.cut_logs
-    ]
-    phases = {(e.rank, e.detail("phase")) for e in told}
-    began, ended = ({rank for rank, phase in phases if phase == wanted} for wanted in ("Init START", "Init COMPLETE"))
-    return bool(began - ended)
-
-
-def cuda_errors(rank: int, incident: Incident) -> list[LogEvent]:
-    """Calls to its GPU that failed, memory that was merely used up aside."""
-    return [e for e in events_of(rank, incident, LogKind.CUDA_ERROR, LogKind.EXCEPTION) if _OF_CUDA.search(e.text)]
-
-
-def is_victim_text(text: str) -> bool:
-    return bool(_VICTIM.search(text))
-
-
-def _whole_text(event: LogEvent) -> str:
-    return " ".join((event.text, event.detail("reason") or "", event.detail("last_error") or ""))
 
 
 class _Sources:
@@ -206,7 +159,7 @@ class _Sources:
 
     def _was_late(self, event: LogEvent, rank: int) -> bool:
         """Others had given up before, by a clock that dates both."""
-        clocks = find_clocks(self._incident.capture, self._incident.timeline) if event.time else None
+        clocks = find_clocks(self._incident) if event.time else None
         ended = clocks.of_event(event) if clocks else None
         if clocks is None or ended is None:
             return False
@@ -238,8 +191,8 @@ class _Sources:
         made it speak, even if it was stuck, and an end in order would have been logged (at INFO level).
         """
         kinds = {e.kind for e in self._incident.capture.events}
-        said = [_whole_text(e) for e in self._incident.capture.events if e.kind in _SAID]
-        if any(_CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said):
+        said = [whole_text(e) for e in self._incident.capture.events if e.kind in SAID_OF_PEERS]
+        if any(CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said):
             return True
         tells_all = bool(events_of(rank, self._incident, LogKind.SETTINGS))
         leaves = bool(events_of(rank, self._incident, LogKind.LEAVING))
@@ -271,17 +224,6 @@ def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
             raised = event if event.kind in _OWN_ERRORS else None
     lived_on = raised is not None and any(e.line > raised.line and e.kind in _LIVED_ON for e in events)
     return None if lived_on else raised
-
-
-def blames_peers(event: LogEvent) -> bool:
-    """What the line tells follows from a peer: it went away, did not come, or brought something else."""
-    if event.kind in _BECAUSE_OF_PEERS:
-        return not (event.kind is LogKind.ASYNC_ERROR and "ncclUnhandledCudaError" in _whole_text(event))
-    if event.kind in _IF_RAISED:
-        return event.exception is not None
-    if event.kind is LogKind.EXCEPTION and event.exception is None:
-        return False  # a traceback that is cut tells nothing
-    return (event.exception is not None or event.kind is LogKind.CRASHED) and is_victim_text(event.text)
 
 
 def _unanswered(rank: int, incident: Incident) -> str | None:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.verdict import Evidence
 
 _STAMP = re.compile(
@@ -44,6 +44,7 @@ _Told = dict[int, list[_Said]]
 """By rank, in order: lines that differ in numbers alone."""
 
 
+@fact
 def find_dissent(incident: Incident) -> Dissent | None:
     """Of the newest lines in which exactly one rank differs from all others. None where two ranks do so."""
     files = own_logs(incident)
@@ -63,6 +64,7 @@ def find_dissent(incident: Incident) -> Dissent | None:
     return Dissent(rank, own, usual, cited)
 
 
+@fact
 def own_logs(incident: Incident) -> dict[int, str]:
     """The log of each rank that has one of its own; of several the last."""
     owners: dict[str, set[int | None]] = defaultdict(set)

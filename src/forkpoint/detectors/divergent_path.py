@@ -24,15 +24,17 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.detectors.blame import cut_off
 from forkpoint.detectors.cite import (
     cite_divergence,
     cite_event,
     cite_stack,
     describe_slot,
     live_stack,
+    verb,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.departures import Departed, Departure, cut_off, find_departed, missing_from
+from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.detectors.fingerprints import find_call_mismatch
 from forkpoint.detectors.group_names import find_group_mismatch
 from forkpoint.detectors.handling import Handling, find_handling
@@ -50,7 +52,7 @@ from forkpoint.detectors.same_call import (
 )
 from forkpoint.detectors.stalls import is_communicating
 from forkpoint.detectors.steps import find_step_parting
-from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.divergence import Cohort, Divergence, PartingKind
 from forkpoint.model.frames import user_frames, user_place
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
@@ -83,9 +85,7 @@ def find(incident: Incident) -> Iterator[Finding]:
             fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
         )
     elif (parted := _parted_for_sure(incident)) is not None:
-        told = (
-            f"{name_ranks(parted.odd)} left the path of the others at {parted.place}: all ranks wait in communication"
-        )
+        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
         finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
         shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
         yield replace(finding, evidence=tuple(parted.standings[rank].evidence for rank in shown))
@@ -121,8 +121,8 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
     """Ranks that wait in an `except` or `finally` while the others are still where the exception was raised."""
     first = handling[0]
     told = (
-        f"rank {first.rank} raised {first.raised.text}{_from(user_place(first.raised.stack))}, and while it handled that "
-        f"it went on to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
+        f"rank {first.rank} raised {first.raised.text}{_at(user_place(first.raised.stack))} and, while handling it, went on "
+        f"to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
     )
     named = replace(divergence, odd=tuple(h.rank for h in handling))
     finding = _finding(named, named.odd, told, DECIDED, incident)
@@ -139,8 +139,10 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
     """Ranks brought different sizes, and one of them alone says that it left something out."""
     assert notice.rank is not None  # it is somebody's
     refused = refused_sizes(incident)
-    told = f"rank {notice.rank} alone says: {notice.text}; then {name_ranks([e.rank for e in refused[:1] if e.rank is not None])}"
-    summary = f"{told} got data of another size than it waited for"
+    receiver = "a rank" if refused[0].rank is None else f"rank {refused[0].rank}"
+    summary = (
+        f"only rank {notice.rank} logged: {notice.text}; then {receiver} got data of another size than it expected"
+    )
     finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
     return replace(finding, evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence))
 
@@ -165,22 +167,43 @@ def _tell(divergence: Divergence, incident: Incident) -> str:
     odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
     slot = describe_slot(divergence)
     if divergence.shift:
-        return f"{_tell_shift(divergence, odd)} at {slot}; results are silently wrong from there on: calls pair with others"
-    calls = [
-        f"{name_ranks(c.ranks)} {c.op} {_sizes(c.sizes)}{_from(user_place(c.stack))}" for c in issuing(divergence)[:3]
-    ]
+        return f"{_tell_shift(divergence, odd)} at {slot}; from there on calls pair with the wrong ones"
     if divergence.how is PartingKind.METADATA:
-        return f"at {slot} ranks are on different paths: {'; '.join(calls)}"
+        return _tell_calls(divergence)
     if divergence.how is PartingKind.CYCLE and not divergence.odd:
-        return f"ranks wait for each other at {slot} and elsewhere: one side skipped a call or made one more, not in another order"
+        return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
     if divergence.how is PartingKind.CYCLE:
-        return f"{odd} left the usual order: it did not issue {slot}, where others wait for it, and waits for them elsewhere"
+        waits = verb(divergence.odd, "waits", "wait")
+        return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
     if _one_too_many(divergence):
-        return f"{odd} issued a collective at {slot} that the others do not: {'; '.join(calls)}"
+        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(_calls(divergence)[:3])}"
     stack = live_stack(divergence.odd[0], incident)
+    place = user_place(stack.stack) if stack else None
+    where = f" ({place})" if place else ""
+    return f"{odd} {verb(divergence.odd, 'is', 'are')} in another call{where} while the others wait at {slot}"
+
+
+def _tell_calls(divergence: Divergence) -> str:
+    """The odd ranks first, where it is known who they are and they did one thing."""
+    slot, cohorts = describe_slot(divergence), issuing(divergence)
+    own = next((c for c in cohorts if c.ranks == divergence.odd), None)
+    if own is None:
+        return f"ranks took different paths: at {slot} {', but '.join(_calls(divergence)[:3])}"
+    others = [f"{name_ranks(c.ranks)} called {_call(c)}" for c in cohorts if c is not own]
+    it = verb(own.ranks, "it", "they")
     return (
-        f"{odd} is in another call ({user_place(stack.stack) if stack else 'unknown'}) while the others wait at {slot}"
+        f"{name_ranks(own.ranks)} took another path: at {slot} {it} called {_call(own)}, while {'; '.join(others[:2])}"
     )
+
+
+def _calls(divergence: Divergence) -> list[str]:
+    return [f"{name_ranks(c.ranks)} called {_call(c)}" for c in issuing(divergence)]
+
+
+def _call(cohort: Cohort) -> str:
+    sizes = f" {[list(s) for s in cohort.sizes[:3]]}" if cohort.sizes else ""
+    place = user_place(cohort.stack)
+    return f"{cohort.op}{sizes}{f' from {place}' if place else ''}"
 
 
 def _tell_shift(divergence: Divergence, odd: str) -> str:
@@ -188,15 +211,11 @@ def _tell_shift(divergence: Divergence, odd: str) -> str:
     assert shift is not None  # the caller has looked
     what = "message" if divergence.channel else "call"
     count = abs(shift.by)
-    return f"{odd} {'skipped' if shift.by > 0 else 'issued'} {count} {what}{'s' if count > 1 else ''}{'' if shift.by > 0 else ' more'}"
+    return f"{odd} {'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
 
 
-def _sizes(sizes: tuple[tuple[int, ...], ...]) -> str:
-    return str([list(s) for s in sizes[:3]])
-
-
-def _from(place: str | None) -> str:
-    return f" from {place}" if place else ""
+def _at(place: str | None) -> str:
+    return f" at {place}" if place else ""
 
 
 def _confidence(divergence: Divergence) -> float:
@@ -219,7 +238,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
         gone += left  # an end in order is only odd where all the others are seen to wait, or to have lost a connection
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
-    where = f"; the others wait for it at {describe_slot(divergence)}" if divergence else ""
+    where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
     summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
     events = tuple(cite_event(d.event) for d in gone if d.event)
@@ -228,7 +247,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
 
 def _tell_departure(departed: Departed) -> str:
     if departed.how is Departure.RAISED and departed.event:
-        return f"rank {departed.rank} raised {departed.event.text}{_from(user_place(departed.event.stack))} and left"
+        return f"rank {departed.rank} raised {departed.event.text}{_at(user_place(departed.event.stack))} and left"
     return f"rank {departed.rank} ended its program"
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 
 _SIGNALS = {"-9": "SIGKILL", "-15": "SIGTERM", "-6": "SIGABRT", "-11": "SIGSEGV", "-7": "SIGBUS", "-2": "SIGINT"}
@@ -47,6 +47,7 @@ class Exit:
         return self.is_first and self.signal is not None and self.signal not in _FROM_ITSELF
 
 
+@fact
 def find_exits(incident: Incident) -> dict[int, Exit]:
     """By rank. Of several words on one rank that which calls it the first failure."""
     found: dict[int, Exit] = {}
@@ -56,6 +57,7 @@ def find_exits(incident: Incident) -> dict[int, Exit]:
     return found
 
 
+@fact
 def find_finished(incident: Incident) -> frozenset[int]:
     """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
     rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]

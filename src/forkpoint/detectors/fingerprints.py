@@ -3,12 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from forkpoint.diverge.build import unrecorded_divergence
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.frames import user_frames
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
-from forkpoint.model.world import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class CallMismatch:
         cohorts = tuple(
             Cohort(side, Role.WAITING, self.calls[side[0]].op.lower(), stack=stacks.get(side[0])) for side in sides
         )
-        group = ProcessGroup("0", "default_pg", world, declared=False)
-        return Divergence(PartingKind.METADATA, group, None, None, None, None, cohorts, self.odd, sides)
+        return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
 
 
+@fact
 def find_call_mismatch(incident: Incident) -> CallMismatch | None:
     """None also where the numbers in the words are not those of the job: then they are ranks within another group."""
     events = [e for e in incident.capture.events if e.kind is LogKind.CALLS_DIFFER and e.rank is not None]

@@ -23,6 +23,7 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.detectors.blame import cuda_errors
 from forkpoint.detectors.cite import (
     cite_divergence,
     cite_event,
@@ -34,7 +35,6 @@ from forkpoint.detectors.cite import (
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG, WEAK
-from forkpoint.detectors.departures import cuda_errors
 from forkpoint.detectors.lateness import late_ranks
 from forkpoint.detectors.machine_words import GpuFault, find_gpu_faults
 from forkpoint.detectors.network import network_events
@@ -70,11 +70,13 @@ def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]
     faults = _faults(divergence.odd, incident)
     never = f"{name_ranks(divergence.odd)} never issued {describe_slot(divergence)}"
     if all(s is not None and waits_for_gpu(s.stack) for s in stacks):
-        finding = _finding(divergence, divergence.odd, f"{never}: the host waits for its own GPU", STRONG, incident)
+        finding = _finding(
+            divergence, divergence.odd, f"{never}: the host is waiting for its own GPU", STRONG, incident
+        )
         finding = replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
         yield _with_faults(finding, faults, failed=True)
     elif len(faults) == len(divergence.odd) and all(cuda_errors(r, incident) for r in divergence.odd):
-        finding = _finding(divergence, divergence.odd, f"{never}: its calls to the GPU fail", STRONG, incident)
+        finding = _finding(divergence, divergence.odd, f"{never}: calls to the GPU fail there", STRONG, incident)
         failed = [cite_event(cuda_errors(r, incident)[0]) for r in divergence.odd[:4]]
         finding = replace(finding, evidence=(*failed, *finding.evidence))
         yield _with_faults(finding, faults, failed=True)
@@ -91,15 +93,15 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     hidden = may_differ_unseen(divergence, incident) or not holds_past(divergence, incident)
     if not held and (timed or not heard or hidden or refused_sizes(incident)):
         return  # running everywhere; no logs to tell of the network; arguments that may differ and are not recorded
-    alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
+    alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     if held:
-        summary = f"{alike}; {name_ranks(held)} never started it: earlier work holds the GPU"
+        summary = f"{alike}; {name_ranks(held)} never started it: earlier work occupies the GPU"
         yield _with_faults(_finding(divergence, held, summary, STRONG, incident), _faults(held, incident), failed=True)
         return
     faults = [fault for fault in _faults(divergence.sides[0], incident) if fault.timely]
     named = tuple(fault.rank for fault in faults)
     if named and 2 * len(named) < len(divergence.sides[0]):
-        finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a fault there", LIKELY, incident)
+        finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a GPU fault", LIKELY, incident)
         yield _with_faults(finding, faults, failed=all(cuda_errors(r, incident) for r in named))
         return
     summary = f"{alike}; start times were not recorded, so no rank can be named"

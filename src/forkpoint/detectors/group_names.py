@@ -26,7 +26,7 @@ class GroupMismatch:
         for rank, size in sorted(self.sizes.items()):
             sides.setdefault(size, []).append(rank)
         members = ", ".join(f"{size} members on {name_ranks(ranks)}" for size, ranks in sides.items())
-        return f"group {self.name} has {members}: ranks have not called new_group alike"
+        return f"group {self.name} has {members}: ranks did not make the same new_group calls"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

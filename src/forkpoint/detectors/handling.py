@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forkpoint.detectors.departures import is_victim_text
+from forkpoint.detectors.blame import is_victim_text
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident

@@ -20,6 +20,7 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forkpoint.detectors.blame import cut_off, is_connecting
 from forkpoint.detectors.cite import (
     cite_divergence,
     cite_event,
@@ -31,7 +32,7 @@ from forkpoint.detectors.cite import (
     live_stack,
 )
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
-from forkpoint.detectors.departures import cut_off, is_connecting, missing_from
+from forkpoint.detectors.departures import missing_from
 from forkpoint.detectors.stalls import (
     is_at_work,
     is_communicating,
@@ -173,7 +174,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     finding = _finding(ranks, [], incident)
     yield replace(
         finding,
-        summary=f"{name_ranks(ranks)} did not come to a barrier and did not fail either: {waited}",
+        summary=f"{name_ranks(ranks)} did not reach a barrier and did not fail either; {waited}",
         evidence=(*(cite_event(e) for e in told[:2]), *alive[:2]),
     )
 
@@ -183,16 +184,16 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
     gil = _gil_proof(behind, incident) if divergence else []
     proof = (*(cite_stack(s) for s in stacks), *gil)
     slot = describe_slot(divergence) if divergence else "the call in which the others wait"
-    doing = f": it is {describe_stack(stacks[0].stack)}" if stacks else ""
-    verb = "has" if len(behind) == 1 else "have"
+    who = "it" if len(behind) == 1 else f"rank {stacks[0].rank}" if stacks else ""
+    doing = f": {who} is {describe_stack(stacks[0].stack)}" if stacks else ""
     dumped = all(r in incident.timeline.traces for r in behind)
-    done = "done every op so far and never issued" if divergence and dumped else "not come to"
+    done = "finished every earlier op but never issued" if divergence and dumped else "did not reach"
     return Finding(
         detector=NAME,
         cause=Cause.HOST_STALL,
         suspects=behind,
         confidence=_confidence(incident, proven=bool(proof) and dumped),
-        summary=f"{name_ranks(behind)} {verb} {done} {slot}{doing}",
+        summary=f"{name_ranks(behind)} {done} {slot}{doing}",
         action=_action(stacks, held=bool(gil)),
         evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
         divergence=divergence,

@@ -1,6 +1,6 @@
 """Where ops failed of which nothing is left pending: gloo takes a failed op off its list like a done one."""
 
-from forkpoint.cohorts import cohorts_at
+from forkpoint.diverge.build import build_divergence
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 
@@ -16,5 +16,4 @@ def find_last_slot(kind: PartingKind, gone: tuple[int, ...], incident: Incident)
         return None
     (seq,) = seqs
     others = tuple(group.traces)
-    cohorts = cohorts_at(group, seq, incident.timeline)
-    return Divergence(kind, group.group, None, seq, seq, seq, cohorts, (), (others,), unknown=gone)
+    return build_divergence(kind, group, seq, incident.timeline, sides=(others,), hang=seq, unknown=gone)

@@ -16,7 +16,7 @@ from forkpoint.ingest.machine.remarks import RAS
 from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.model.capture import Remark
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import FAILURES
 from forkpoint.model.verdict import Action
 from forkpoint.model.world import Place
@@ -60,12 +60,13 @@ class GpuFault:
         return Action.INVESTIGATE
 
 
+@fact
 def find_gpu_faults(incident: Incident) -> dict[int, GpuFault]:
     """By rank; of several the first that is known to be of this incident."""
     remarks = [r for r in incident.capture.remarks if r.xid is not None and r.bus_id]
     if not remarks:
         return {}
-    clocks = find_clocks(incident.capture, incident.timeline)
+    clocks = find_clocks(incident)
     spans = _spans(clocks, incident)
     found: dict[int, GpuFault] = {}
     for remark in sorted(remarks, key=lambda r: (r.file, r.line)):
@@ -80,6 +81,7 @@ def find_gpu_faults(incident: Incident) -> dict[int, GpuFault]:
     return found
 
 
+@fact
 def find_memory_kills(incident: Incident) -> dict[int, Remark]:
     """Ranks whose process the kernel of their host killed for memory. In a container the numbers may not be the host's."""
     kills = [r for r in incident.capture.remarks if r.kind == KernelKind.OOM_KILL and r.host]

@@ -24,7 +24,7 @@ Fix
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
+from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot, verb
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.dissent import Dissent, find_dissent
 from forkpoint.detectors.fingerprints import find_call_mismatch
@@ -43,7 +43,9 @@ NAME = "metadata-mismatch"
 def find(incident: Incident) -> Iterator[Finding]:
     refusal = find_refusal(incident)
     if refusal is not None and refusal.how in (Refused.ARGUMENTS, Refused.SPLITS):
-        finding = _finding(refusal.divergence, f"does not fit together: {refusal.told}", refusal.confidence, incident)
+        finding = _finding(
+            refusal.divergence, f"was called with sizes that do not match: {refusal.told}", refusal.confidence, incident
+        )
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
     if divergence is None or _says_nothing(divergence):
@@ -55,16 +57,19 @@ def find(incident: Incident) -> Iterator[Finding]:
     if _misfits(divergence, incident):
         called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
         completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
-        yield _finding(divergence, f"does not fit together: {called}{completed}", STRONG, incident)
+        yield _finding(
+            divergence, f"was called with arguments that do not match: {called}{completed}", STRONG, incident
+        )
     elif (dissent := _dissent_on_root(divergence, incident)) is not None:
         named = replace(divergence, odd=(dissent.rank,))
-        what = "was cut otherwise on one rank" if _is_all_to_all(divergence) else "had more than one root"
+        what = "was split differently on one rank" if _is_all_to_all(divergence) else "had more than one root"
         says = f'or a call before it {what}: rank {dissent.rank} printed "{dissent.line}", the others "{dissent.usual}"'
         finding = _finding(named, says, LIKELY, incident)
         yield replace(finding, evidence=(*dissent.evidence, *finding.evidence))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
-        senders = name_ranks(sorted(e.rank for e in told if e.rank is not None))
-        says = f"has more than one root: {senders} wait to send, and no member is left that waits to receive"
+        senders = sorted(e.rank for e in told if e.rank is not None)
+        wait = verb(senders, "waits", "wait")
+        says = f"has more than one root: {name_ranks(senders)} {wait} to send, and no member is left to receive"
         finding = _finding(divergence, says, LIKELY, incident)
         yield replace(
             finding,
@@ -100,10 +105,12 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     mismatch = find_call_mismatch(incident)
     if mismatch is not None and not mismatch.is_other_path:
         told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:4])
-        finding = _finding(mismatch.divergence, f"does not fit together: {told}", LIKELY, incident)
+        finding = _finding(
+            mismatch.divergence, f"was called with arguments that do not match: {told}", LIKELY, incident
+        )
         yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
     elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
-        says = f"does not fit together: {places.told}, and all ranks that say where they were are at this call"
+        says = f"was called with sizes that do not match: {places.told}, and every rank that says where it was is at this call"
         finding = _finding(places.divergence, says, LIKELY, incident)
         yield replace(finding, evidence=places.evidence)
 
@@ -116,7 +123,7 @@ def _finding(divergence: Divergence, says: str, confidence: float, incident: Inc
         cause=Cause.METADATA_MISMATCH,
         suspects=tuple(sorted(divergence.odd)),
         confidence=confidence,
-        summary=f"{op}{_at(divergence)}{f' ({place})' if place else ''} {says}",
+        summary=f"the {op}{_at(divergence)}{f' ({place})' if place else ''} {says}",
         action=Action.FIX_CODE,
         evidence=cite_divergence(divergence, incident),
         divergence=divergence,
@@ -145,4 +152,4 @@ def _misfits(divergence: Divergence, incident: Incident) -> bool:
 
 def _arguments(cohort: Cohort) -> str:
     dtypes = "/".join(dict.fromkeys(cohort.dtypes))
-    return f"{[list(s) for s in cohort.sizes[:4]]} {dtypes}" if cohort.sizes else f"{dtypes} of sizes no longer held"
+    return f"{[list(s) for s in cohort.sizes[:4]]} {dtypes}" if cohort.sizes else f"{dtypes} of unknown size"

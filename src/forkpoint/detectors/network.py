@@ -1,11 +1,12 @@
 """Network errors in logs that came before the timeout: afterwards connections break because ranks are taken down."""
 
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 
 _AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
 
 
+@fact
 def network_events(incident: Incident) -> tuple[LogEvent, ...]:
     """Per log, those above its first word of a timeout or dump. Lines of one log are in order; clocks are not used.
 

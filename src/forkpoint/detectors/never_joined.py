@@ -22,18 +22,18 @@ Fix
 import re
 from collections.abc import Iterator
 
+from forkpoint.detectors.blame import is_connecting
 from forkpoint.detectors.cite import cite_event, cite_remark, cite_stack
 from forkpoint.detectors.confidence import LIKELY, STRONG, WEAK
-from forkpoint.detectors.departures import is_connecting
 from forkpoint.detectors.machine_words import find_unanswering
 from forkpoint.detectors.stalls import is_communicating, is_making_group
+from forkpoint.diverge.build import unrecorded_divergence
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
-from forkpoint.model.world import ProcessGroup
 
 NAME = "never-joined"
 STORE_HOST = 0
@@ -65,13 +65,13 @@ def _job_not_joined(
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
     unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
     supported = bool(named) and len(unanswering) == len(named)
-    told = f"{name_ranks(named)} did not join" if named else "not all ranks joined"
+    told = f"{name_ranks(named)} did not join the job" if named else "not all ranks joined the job"
     return Finding(
         detector=NAME,
         cause=Cause.NEVER_JOINED,
         suspects=named,
         confidence=STRONG if supported else LIKELY if named else WEAK,
-        summary=f"the job never came together: {told}, and no collective was done",
+        summary=f"{told}, and no collective was done",
         action=Action.INVESTIGATE,
         evidence=(
             *(cite_event(e) for e in events[:4]),
@@ -111,8 +111,8 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
         cause=Cause.NEVER_JOINED,
         suspects=(),
         confidence=LIKELY,
-        summary=f"a process group never came together: {waited} waited in vain for a member while every rank was making a "
-        "group; ranks make other groups, or in another order, or one came too late",
+        summary=f"a process group could not be created: {waited} waited in vain for a member while every rank was creating a "
+        "group; ranks create different groups, or in different orders, or one came too late",
         action=Action.INVESTIGATE,
         evidence=(*(cite_event(e) for e in told[:4]), *(cite_stack(s) for s in stacks if s.rank not in heard)),
         probes=(Probe("print rank and members right before each new_group, on every rank"),),
@@ -125,8 +125,7 @@ def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
     world = incident.timeline.world
     joined = tuple(r for r in world if r not in missing)
     cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
-    group = ProcessGroup("0", "default_pg", world, declared=False)
-    return Divergence(PartingKind.ABSENCE, group, None, 1, 1, 1, cohorts, missing, (joined, missing))
+    return unrecorded_divergence(PartingKind.ABSENCE, cohorts, missing, ranks=world, seq=1)
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:

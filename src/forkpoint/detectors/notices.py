@@ -1,11 +1,8 @@
 """Lines with which a program itself says that it left something out: a batch, a step, the rest of an epoch."""
 
-import re
-
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind
 
-_NUMBER = re.compile(r"[\d.]+")
 _LEAST = 2
 """Other ranks that must be heard, for the silence of all of them to mean something."""
 

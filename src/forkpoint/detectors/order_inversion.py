@@ -32,14 +32,13 @@ from forkpoint.model.timeline import Position
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
 NAME = "order-inversion"
+_SHOWN = 4
 
 
 def find(incident: Incident) -> Iterator[Finding]:
     refusal = find_refusal(incident)
     if refusal is not None and refusal.how is Refused.THREADS:
-        summary = (
-            f"two threads issue calls in {refusal.divergence.group}, and nothing puts them in order: {refusal.told}"
-        )
+        summary = f"two threads issue calls in {refusal.divergence.group} and nothing orders them: {refusal.told}"
         finding = _finding(refusal.divergence, incident, summary, refusal.confidence)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     divergence = incident.divergence
@@ -47,14 +46,15 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
-        summary = f"{sides} issue the same operations in another order from {describe_slot(divergence)} on"
+        summary = f"{sides} issue the same operations in different orders from {describe_slot(divergence)} on"
         yield _finding(divergence, incident, summary, DECIDED)
     elif divergence.how is PartingKind.METADATA and is_of_two_threads(divergence, incident):
         summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} differs"
         yield _finding(divergence, incident, summary, LIKELY)
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
-        ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:4])
-        summary = f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}"
+        ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
+        more = " -> ..." if len(divergence.cycle) > _SHOWN else ""
+        summary = f"ranks wait for each other in a ring: {ring}{more} -> rank {divergence.cycle[0]}"
         yield _finding(divergence, incident, summary, LIKELY)
 
 
@@ -96,8 +96,8 @@ def _finding(divergence: Divergence, incident: Incident, summary: str, confidenc
 
 def _cite_ring(divergence: Divergence, incident: Incident) -> tuple[Evidence, ...]:
     cited: list[Evidence] = []
-    for rank in divergence.cycle[:4]:
+    for rank in divergence.cycle[:_SHOWN]:
         stands = _first(rank, incident)
         file = incident.timeline.traces[rank].file
-        cited.append(Evidence(file, rank, f"entry {stands.op.record_id}", f"rank {rank} stands in {_place(stands)}"))
+        cited.append(Evidence(file, rank, f"entry {stands.op.record_id}", f"rank {rank} waits in {_place(stands)}"))
     return tuple(cited)

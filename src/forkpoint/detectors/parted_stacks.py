@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from forkpoint.detectors.stalls import is_waiting_for_ranks
 from forkpoint.detectors.standings import Standing, find_standings
+from forkpoint.diverge.build import unrecorded_divergence
 from forkpoint.ingest.live_stacks.shapes import find_last_call
 from forkpoint.ingest.live_stacks.threads import ends_in_program
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.frames import bare_name, is_python, short_name
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.op import Frame
-from forkpoint.model.world import ProcessGroup
 
 _BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -52,15 +52,14 @@ class PartedStacks:
     def divergence(self) -> Divergence:
         world = tuple(sorted(self.standings))
         usual = tuple(rank for rank in world if rank not in self.odd)
-        sides = (usual, self.odd)
         cohorts = tuple(
             Cohort(side, Role.WAITING, _called(self.standings[side[0]]), stack=self.standings[side[0]].stack)
-            for side in sides
+            for side in (usual, self.odd)
         )
-        group = ProcessGroup("0", "default_pg", world, declared=False)
-        return Divergence(PartingKind.METADATA, group, None, None, None, None, cohorts, self.odd, sides)
+        return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
 
 
+@fact
 def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     """None unless every rank of the job is seen, all wait for others, and most of them took the same turn."""
     standings = find_standings(incident)

@@ -43,7 +43,7 @@ class OutOfLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class FirstOutOfLine:
     """The first step at which any rank was out of line."""
 
     step: int
@@ -70,7 +70,7 @@ class Departure:
         return not self.absent and len(self.out) > len(self.in_line)
 
 
-def find_departure(values: Values) -> Departure | None:
+def find_first_out_of_line(values: Values) -> FirstOutOfLine | None:
     marked = {log.rank: _mark(log) for log in values.forensics if log.steps}
     firsts = [rows[0].values.step for rows in marked.values() if rows]
     if not firsts:
@@ -79,7 +79,7 @@ def find_departure(values: Values) -> Departure | None:
     out = tuple(rows[0] for _, rows in sorted(marked.items()) if rows and rows[0].values.step == step)
     recorded = {log.rank for log in values.forensics if any(s.step == step for s in log.steps)}
     ranks = range(values.world) if values.world is not None else sorted(recorded)
-    return Departure(
+    return FirstOutOfLine(
         step=step,
         out=out,
         in_line=tuple(sorted(recorded - {o.rank for o in out})),
@@ -89,24 +89,24 @@ def find_departure(values: Values) -> Departure | None:
     )
 
 
-def cite_departure(departure: Departure, values: Values) -> tuple[Evidence, ...]:
+def cite_out_of_line(found: FirstOutOfLine, values: Values) -> tuple[Evidence, ...]:
     """The ranks that are out of line, and one that is not."""
-    at = f"step {departure.step}"
-    cited = [Evidence(o.log.file, o.rank, f"line {o.values.line}", f"{at}: {o.says}") for o in departure.out[:3]]
-    witness = next((log for log in values.forensics if log.rank in departure.in_line), None)
+    at = f"step {found.step}"
+    cited = [Evidence(o.log.file, o.rank, f"line {o.values.line}", f"{at}: {o.says}") for o in found.out[:3]]
+    witness = next((log for log in values.forensics if log.rank in found.in_line), None)
     if witness is not None:
-        record = next(s for s in witness.steps if s.step == departure.step)
+        record = next(s for s in witness.steps if s.step == found.step)
         says = f"{at}: in line with its own steps before"
         cited.append(Evidence(witness.file, witness.rank, f"line {record.line}", says))
     return tuple(cited)
 
 
-def describe_departure(departure: Departure) -> str:
-    first = departure.out[0]
-    who = f"{name_ranks(o.rank for o in departure.out)} {'was' if len(departure.out) == 1 else 'were'}"
+def describe_out_of_line(found: FirstOutOfLine) -> str:
+    first = found.out[0]
+    who = f"{name_ranks(o.rank for o in found.out)} {'was' if len(found.out) == 1 else 'were'}"
     tensor = first.values.first_nonfinite
     where = f", first in {tensor}" if tensor else ""
-    return f"before reduction {who} out of line at step {departure.step}: {first.says}{where}"
+    return f"before reduction {who} out of line at step {found.step}: {first.says}{where}"
 
 
 def _mark(log: ForensicsLog) -> list[OutOfLine]:

@@ -24,7 +24,7 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remark, describe_slot
+from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remark, describe_slot, verb
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.detectors.last_slot import find_last_slot
@@ -36,6 +36,7 @@ from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 
 NAME = "rank-lost"
+_SHOWN = 3
 _SILENT = "its log ends without mentioning the failure"
 _KILLS = frozenset({"SIGKILL", "SIGTERM"})
 """Sent by somebody else: a process does not end itself so."""
@@ -54,14 +55,14 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     ranks = tuple(d.rank for d in lost)
     divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
-    where = f" while others wait at {describe_slot(divergence)}" if divergence else ""
-    told = _tell(lost[0])
+    others = "others wait" if incident.divergence else "the others were last"
+    where = f"; {others} at {describe_slot(divergence)}" if divergence else ""
     yield Finding(
         detector=NAME,
         cause=Cause.RANK_LOST,
         suspects=ranks,
         confidence=min(_confidence(d, incident) for d in lost),
-        summary=f"{name_ranks(ranks)} {told}{where}" if where else f"{name_ranks(ranks)} {told.rstrip(',')}",
+        summary=f"{_tell(lost)}{where}",
         action=_action(lost),
         evidence=(
             *(e for d in lost[:4] for e in _cite(d, incident)),
@@ -79,18 +80,38 @@ def _share_an_agent(lost: list[Departed]) -> bool:
     return len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
 
 
-def _tell(lost: Departed) -> str:
+def _tell(lost: list[Departed]) -> str:
+    """Ranks that ended in the same way together."""
+    ended: dict[str, list[int]] = {}
+    for one in lost:
+        ended.setdefault(_how(one), []).append(one.rank)
+    told = [f"{name_ranks(ranks)} {how.format(was=verb(ranks, 'was', 'were'))}" for how, ranks in ended.items()]
+    more = [f"{len(told) - _SHOWN} more ranks were lost otherwise"] if len(told) > _SHOWN else []
+    return "; ".join((*told[:_SHOWN], *more))
+
+
+def _how(lost: Departed) -> str:
+    """With `{was}` where the verb goes."""
     if lost.fault:
-        return f"was lost: {lost.fault.told}, and {_own_end(lost)}"
-    if lost.kill:
-        return f"was killed by the kernel of {lost.kill.host} for memory"
-    if lost.asked:
-        return "is gone or stopped: it left no dump and did not answer, as the others did, when asked for its stack,"
-    if lost.exit and lost.event and lost.event is lost.exit.event:
+        how = f"{lost.fault.told}, and {_own_end(lost)}"
+    elif lost.kill:
+        return f"{{was}} killed by the out-of-memory killer of {_literal(lost.kill.host)}"
+    elif lost.asked:
+        return "left no dump and, unlike the others, did not answer when asked for a stack: gone or stopped"
+    elif lost.exit and lost.event and lost.event is lost.exit.event:
         if lost.event.pattern == "agent-stopped":
-            return f"were taken away: the agent of their node was told to stop ({lost.exit.signal})"
-        return f"was ended by {lost.exit.signal}, the first failure that its launcher saw,"
-    return f"was lost ({lost.event.text})" if lost.event else f"left no dump, and {_SILENT}"
+            return f"{{was}} taken away: the agent of the node was told to stop ({lost.exit.signal})"
+        return f"{{was}} ended by {lost.exit.signal}, the first failure that the launcher saw"
+    elif lost.event:
+        how = lost.event.text
+    else:
+        return "left no dump, and the log ends without mentioning the failure"
+    return f"{{was}} lost: {_literal(how)}"
+
+
+def _literal(text: str | None) -> str:
+    """So that `format` leaves braces of the evidence alone."""
+    return (text or "its host").replace("{", "{{").replace("}", "}}")
 
 
 def _own_end(lost: Departed) -> str:

@@ -8,31 +8,30 @@ faulthandler, which prints all stacks when a process is aborted.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
 
 import numpy as np
 
 from forkpoint.align.slots import sequence
-from forkpoint.cohorts import cohorts_at
 from forkpoint.detectors.cite import cite_event, cite_stack
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.gloo_messages import may_send, message_lengths
 from forkpoint.detectors.stalls import is_waiting_for_ranks
 from forkpoint.detectors.standings import Standing, find_standings
+from forkpoint.diverge.build import build_divergence, unrecorded_divergence
 from forkpoint.diverge.vote import odd_ranks
 from forkpoint.ingest.live_stacks.shapes import find_last_call
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.frames import bare_name, in_side_thread, place_of, user_frames, user_place
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Signature, Stack
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.tokens import SIZES_FREE
 from forkpoint.model.verdict import Evidence
-from forkpoint.model.world import ProcessGroup
 
 _BY_GLOO = "gloo-sizes-differ"
 _COLLECTIVES = frozenset({
@@ -76,15 +75,19 @@ class Refusal:
 
     @property
     def told(self) -> str:
-        sizes = f"a message of {self.event.detail('sent')} bytes where it waited for {self.event.detail('expected')}"
+        sizes = f"a message of {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
         return f"rank {self.stack.rank} got {sizes}, and gloo ended it"
 
     @property
     def told_places(self) -> str:
         """Where both sides stood."""
         usual = next((c for c in self.divergence.cohorts if c.sizes), None)
-        called = f" in {usual.op} {[list(s) for s in usual.sizes[:3]]} from {user_place(usual.stack)}" if usual else ""
-        return f"rank {self.stack.rank} is in {user_place(self.stack.stack)}, the others{called}"
+        own = f"rank {self.stack.rank} was at {user_place(self.stack.stack)}"
+        if usual is None:
+            return own
+        place = user_place(usual.stack)
+        called = f"{usual.op} {[list(s) for s in usual.sizes[:3]]}{f' from {place}' if place else ''}"
+        return f"{own}, the others in {called}"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -115,11 +118,13 @@ class _Reading:
     confidence: float
 
 
+@fact
 def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
     """Words of libraries that got data of another size than they waited for: it is the code, and no machine."""
     return tuple(e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
 
 
+@fact
 def find_refusal(incident: Incident) -> Refusal | None:
     """None also where more than one rank refused, where another dump is missing, or where the others do not agree."""
     found = _refused_and_stood(incident)
@@ -148,7 +153,7 @@ class RefusedAtPlace:
 
     @property
     def told(self) -> str:
-        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it waited for {self.event.detail('expected')}"
+        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -158,9 +163,8 @@ class RefusedAtPlace:
     def divergence(self) -> Divergence:
         ranks = tuple(one.rank for one in self.standings)
         op = next(bare_name(f) for f in find_last_call(self.standings[0].stack) if place_of(f).endswith(_C10D))
-        group = ProcessGroup("0", "default_pg", ranks, declared=False)
         cohort = Cohort(ranks, Role.WAITING, op, stack=self.standings[0].stack)
-        return Divergence(PartingKind.METADATA, group, None, None, None, None, (cohort,), (), (ranks,))
+        return unrecorded_divergence(PartingKind.METADATA, (cohort,))
 
 
 def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
@@ -253,22 +257,14 @@ def _refusal(
     rank, timeline = stack.rank, incident.timeline
     others = tuple(r for r in group.group.ranks if r != rank)
     threads = reading.how is Refused.THREADS
-    cohorts = cohorts_at(group, seq, timeline)
-    op = next((c.op for c in cohorts if c.op), None)
+    sides = (others, (rank,))
+    odd = () if threads or reading.how is Refused.SPLITS else odd_ranks(sides, timeline.unseen)
+    found = build_divergence(PartingKind.METADATA, group, seq, timeline, sides=sides, hang=seq, odd=odd)
+    op = next((c.op for c in found.cohorts if c.op), None)
     # Which of its threads was in the slot is not known where there are two.
     own = Cohort((rank,), Role.WAITING, op, stack=None if threads else stack.stack)
-    divergence = Divergence(
-        how=PartingKind.METADATA,
-        group=group.group,
-        channel=None,
-        seq=seq,
-        first_visible_seq=seq,
-        hang_seq=seq,
-        cohorts=tuple(own if c.ranks == (rank,) else c for c in cohorts),
-        odd=() if threads or reading.how is Refused.SPLITS else odd_ranks((others, (rank,)), timeline.unseen),
-        sides=(others, (rank,)),
-    )
-    return Refusal(event, stack, reading.how, reading.confidence, divergence)
+    cohorts = tuple(own if c.ranks == (rank,) else c for c in found.cohorts)
+    return Refusal(event, stack, reading.how, reading.confidence, replace(found, cohorts=cohorts))
 
 
 def _calls(group: GroupTimeline, incident: Incident) -> tuple[_Call, ...]:

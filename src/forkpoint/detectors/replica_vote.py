@@ -40,11 +40,11 @@ def find_vote(values: Values) -> Vote | None:
     by_value = {(m.what, m.ranks): m for m in reversed(first)}
     disputed = len({m.told for m in first}) > len(by_value) or _denied(step, first, values)
     mismatches = tuple(by_value[key] for key in sorted(by_value))
-    odd = () if disputed else tuple(sorted({rank for m in mismatches for rank in odd_ranks(m)}))
+    odd = () if disputed else tuple(sorted({rank for m in mismatches for rank in _odd_replicas(m)}))
     return Vote(step, mismatches, odd, _kind(mismatches), _last_equal(step, mismatches, values), disputed)
 
 
-def odd_ranks(mismatch: Mismatch) -> tuple[int, ...]:
+def _odd_replicas(mismatch: Mismatch) -> tuple[int, ...]:
     usual, count = Counter(mismatch.checksums).most_common(1)[0]
     if len(mismatch.ranks) < _FEWEST or 2 * count <= len(mismatch.ranks):
         return ()

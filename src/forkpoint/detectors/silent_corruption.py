@@ -29,7 +29,12 @@ from collections.abc import Iterator
 from forkpoint.detectors.cite import cite_remark
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.machine_words import Origin, find_gpu_faults
-from forkpoint.detectors.pre_reduction import Departure, cite_departure, describe_departure, find_departure
+from forkpoint.detectors.pre_reduction import (
+    FirstOutOfLine,
+    cite_out_of_line,
+    describe_out_of_line,
+    find_first_out_of_line,
+)
 from forkpoint.detectors.printed_hashes import find_odd_hash
 from forkpoint.detectors.replica_vote import Vote, cite_vote, find_vote
 from forkpoint.model.incident import Incident
@@ -51,11 +56,11 @@ def find(incident: Incident) -> Iterator[Finding]:
     if not values:
         yield from _of_printed(incident)
         return
-    vote, departure = find_vote(values), find_departure(values)
+    vote, first = find_vote(values), find_first_out_of_line(values)
     if vote is not None:
-        yield _of_vote(vote, departure, incident)
-    elif departure is not None and departure.named is not None:
-        yield _of_gradients(departure, departure.named, incident)
+        yield _of_vote(vote, first, incident)
+    elif first is not None and first.named is not None:
+        yield _of_gradients(first, first.named, incident)
 
 
 def _of_printed(incident: Incident) -> Iterator[Finding]:
@@ -68,24 +73,24 @@ def _of_printed(incident: Incident) -> Iterator[Finding]:
         yield _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
 
 
-def _of_vote(vote: Vote, departure: Departure | None, incident: Incident) -> Finding:
+def _of_vote(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> Finding:
     cited = cite_vote(vote, incident.capture.values)
     if vote.kind is DesyncKind.SOFTWARE:
         return _finding(f"{_describe(vote)}; {_why(vote)}", vote.odd, STRONG, Action.FIX_CODE, cited, _software(vote))
     second: list[Signal] = []
     if vote.kind is DesyncKind.HARDWARE and len(vote.odd) == 1:
-        second = [*_signals_of_device(vote.odd[0], incident), *_signal_before(vote, departure, incident)]
+        second = [*_signals_of_device(vote.odd[0], incident), *_signal_before(vote, first, incident)]
     sure = STRONG if vote.kind is DesyncKind.HARDWARE and not vote.disputed else LIKELY
     good = f"from step {vote.equal_until[1]} or earlier" if vote.equal_until else f"from before step {vote.step}"
     told = _describe(vote) if second else f"{_describe(vote)}; {_why(vote)}"
     return _of_device(told, (good, vote.odd), sure, cited, second)
 
 
-def _of_gradients(departure: Departure, rank: int, incident: Incident) -> Finding:
-    told = f"{describe_departure(departure)}; {departure.data_is_innocent}, so it is not the data"
-    cited = cite_departure(departure, incident.capture.values)
+def _of_gradients(first: FirstOutOfLine, rank: int, incident: Incident) -> Finding:
+    told = f"{describe_out_of_line(first)}; {first.data_is_innocent}, so it is not the data"
+    cited = cite_out_of_line(first, incident.capture.values)
     return _of_device(
-        told, (f"from before step {departure.step}", (rank,)), LIKELY, cited, _signals_of_device(rank, incident)
+        told, (f"from before step {first.step}", (rank,)), LIKELY, cited, _signals_of_device(rank, incident)
     )
 
 
@@ -113,23 +118,21 @@ def _signals_of_device(rank: int, incident: Incident) -> list[Signal]:
     return found
 
 
-def _signal_before(vote: Vote, departure: Departure | None, incident: Incident) -> list[Signal]:
+def _signal_before(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> list[Signal]:
     """The rank was out of line before its values differed, and so not because they did."""
     equal = vote.equal_until[1] if vote.equal_until else None
-    if departure is None or equal is None or departure.named not in vote.odd or departure.step > equal:
+    if first is None or equal is None or first.named not in vote.odd or first.step > equal:
         return []
-    says = f"{describe_departure(departure)}, and replicas were still equal at step {equal}"
-    return [(says, cite_departure(departure, incident.capture.values))]
+    says = f"{describe_out_of_line(first)}, and replicas were still equal at step {equal}"
+    return [(says, cite_out_of_line(first, incident.capture.values))]
 
 
 def _describe(vote: Vote) -> str:
     tensors = ", ".join(m.what for m in vote.mismatches[:_SHOWN])
     more = f" and {len(vote.mismatches) - _SHOWN} more" if len(vote.mismatches) > _SHOWN else ""
-    since = f"; all was equal at step {vote.equal_until[1]}" if vote.equal_until else ""
+    since = f"; everything was equal at step {vote.equal_until[1]}" if vote.equal_until else ""
     if vote.odd:
-        return (
-            f"{name_ranks(vote.odd)} held other values than its replicas at step {vote.step} ({tensors}{more}){since}"
-        )
+        return f"{name_ranks(vote.odd)} held other values than the other replicas at step {vote.step} ({tensors}{more}){since}"
     ranks = name_ranks(sorted({r for m in vote.mismatches for r in m.ranks}))
     unnamed = "the files do not agree on it" if vote.disputed else "no majority says which is right"
     return f"replicas on {ranks} differ at step {vote.step} ({tensors}{more}), and {unnamed}{since}"

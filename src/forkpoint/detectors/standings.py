@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
+from forkpoint.detectors.blame import blames_peers
 from forkpoint.detectors.cite import cite_event, cite_stack
-from forkpoint.detectors.departures import blames_peers
 from forkpoint.model.frames import in_side_thread, user_frames
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Stack
 from forkpoint.model.verdict import Evidence
 
-Place = tuple[tuple[str, int], ...]
+UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
 
 
@@ -23,10 +23,11 @@ class Standing:
     """The line of the user's innermost frame, where a traceback printed it."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> UserLines:
         return tuple((frame.filename, frame.line) for frame in user_frames(self.stack))
 
 
+@fact
 def find_standings(incident: Incident) -> dict[int, Standing]:
     """By rank: its live stack (of several the last file's), else the traceback of the call that its peers made fail."""
     found: dict[int, Standing] = {}

@@ -15,7 +15,6 @@ Fix
 
 from collections.abc import Iterator
 
-from forkpoint.clocks import find_clocks
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot
 from forkpoint.detectors.confidence import LIKELY, STRONG
 from forkpoint.detectors.lateness import late_ranks
@@ -44,13 +43,17 @@ def find(incident: Incident) -> Iterator[Finding]:
         cause=Cause.STRAGGLER,
         suspects=ranks,
         confidence=STRONG,
-        summary=f"{name_ranks(ranks)} came to {describe_slot(divergence)} {max(late.values()):.1f} s after the others: later than the timeout",
+        summary=f"{name_ranks(ranks)} reached {describe_slot(divergence)} {_up_to(late)} s after the others, later than the timeout",
         action=Action.RAISE_TIMEOUT,
         evidence=(*cite_divergence(divergence, incident), *_cite_habit(ranks, incident)),
         divergence=divergence,
         probes=(Probe("time the work before this op on the late rank"),),
         fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
     )
+
+
+def _up_to(late: dict[int, float]) -> str:
+    return f"{'up to ' if len(late) > 1 else ''}{max(late.values()):.1f}"
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
@@ -62,7 +65,7 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     ranks, told_by = find_missed(incident)
     came = came_later(ranks, incident)
     if ranks and came and 2 * len(ranks) < len(incident.timeline.world):
-        told = f"{name_ranks(ranks)} came to a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
+        told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
         yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])))
 
 
@@ -84,7 +87,7 @@ def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) 
 
 def _cite_habit(ranks: tuple[int, ...], incident: Incident) -> Iterator[Evidence]:
     """That a late rank was last before too, most of the time."""
-    for arrivals in find_arrivals(incident.timeline, find_clocks(incident.capture, incident.timeline)):
+    for arrivals in find_arrivals(incident):
         late = arrivals.straggler
         if late is not None and late.rank in ranks:
             said = f"rank {late.rank} came last {late.times} of the last {arrivals.met} times that {arrivals.group} met"

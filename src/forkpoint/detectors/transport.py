@@ -20,9 +20,10 @@ Fix
 
 from collections.abc import Iterator
 
+from forkpoint.detectors.blame import cut_off, find_closings
 from forkpoint.detectors.cite import cite_divergence, cite_event, describe_slot, group_of
 from forkpoint.detectors.confidence import LIKELY, STRONG
-from forkpoint.detectors.departures import cut_off, find_closings, missing_from
+from forkpoint.detectors.departures import missing_from
 from forkpoint.detectors.last_slot import find_last_slot
 from forkpoint.detectors.network import network_events
 from forkpoint.detectors.refusal import refused_sizes
@@ -44,13 +45,13 @@ def find(incident: Incident) -> Iterator[Finding]:
     if divergence is None or divergence.how is not PartingKind.STUCK or missing_from(divergence, incident):
         return
     if cut and set(divergence.sides[0]) == set(incident.timeline.world):
-        seen = "every rank says that a peer closed its connection there, and none ended before"
+        seen = "every rank reports that a peer closed its connection there, and none ended before that"
         yield _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
         return
     events = network_events(incident)
     if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
         return
-    alike = f"all members issued {describe_slot(divergence)} alike and it does not finish"
+    alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     seen = "the logs have a network error before the timeout" if events else "it was running on every member"
     yield _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
 

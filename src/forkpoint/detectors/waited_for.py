@@ -7,7 +7,7 @@ from forkpoint.detectors.cite import cite_event, events_of
 from forkpoint.detectors.dissent import own_logs
 from forkpoint.detectors.exits import find_exits
 from forkpoint.ingest.stamps import read_stamp
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Evidence
 
@@ -60,6 +60,7 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
     return WorkedOn(rank, later, timeout_ms, cited, retries)
 
 
+@fact
 def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
     """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
     told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)

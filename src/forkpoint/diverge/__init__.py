@@ -6,7 +6,8 @@ A rank that waits in one group for a rank that is held in another is a victim: b
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from forkpoint.cohorts import channel_cohorts, cohorts_at
+from forkpoint.cohorts import cohorts_at
+from forkpoint.diverge.build import build_divergence, first_pending
 from forkpoint.diverge.cycles import (
     from_other_sites,
     is_one_thread,
@@ -24,7 +25,7 @@ from forkpoint.diverge.vote import odd_at_absence, odd_ranks
 from forkpoint.diverge.waits import Wait, Waiting, Waits, find_waits
 from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.frames import in_two_threads
-from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Timeline
+from forkpoint.model.timeline import Gap, GroupTimeline, Position, Timeline
 from forkpoint.model.trace import Track
 
 
@@ -44,34 +45,21 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
 def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
     if parting.channel is not None:
         channel = timeline.of_channel(parting.group, parting.channel)
-        return Divergence(
-            how=parting.kind,
-            group=parting.group,
-            channel=parting.channel,
-            seq=parting.seq,
-            first_visible_seq=parting.seq,
-            hang_seq=_channel_hang(channel),
-            cohorts=channel_cohorts(channel, parting.seq, timeline),
-            odd=(),
-            sides=parting.sides,
-        )
+        hang = first_pending(channel)
+        return build_divergence(parting.kind, channel, parting.seq, timeline, sides=parting.sides, hang=hang)
     group = timeline.of_group(parting.group)
     unknown = _unknown(group, parting.seq)
-    cohorts = cohorts_at(group, parting.seq, timeline)
-    raced = in_two_threads(c.stack for c in cohorts if c.op)
-    odd = () if raced else odd_ranks(parting.sides, len(unknown) + _unseen(group, timeline))
-    shift = _shift(parting.sides, odd, parting.seq, group, timeline)
-    return Divergence(
-        how=parting.kind,
-        group=parting.group,
-        channel=None,
-        seq=shift.since if shift else parting.seq,
-        first_visible_seq=parting.seq,
-        hang_seq=_group_hang(group),
-        cohorts=cohorts,
-        odd=odd,
+    issued_from = (c.stack for c in cohorts_at(group, parting.seq, timeline) if c.op)
+    odd = () if in_two_threads(issued_from) else odd_ranks(parting.sides, len(unknown) + _unseen(group, timeline))
+    return build_divergence(
+        parting.kind,
+        group,
+        parting.seq,
+        timeline,
         sides=parting.sides,
-        shift=shift,
+        hang=first_pending(group),
+        odd=odd,
+        shift=_shift(parting.sides, odd, parting.seq, group, timeline),
         unknown=unknown,
     )
 
@@ -102,16 +90,14 @@ def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
     channel = shift.channel
     odd = () if shift.rank is None else (shift.rank,)
     return [
-        Divergence(
-            how=PartingKind.MESSAGE,
-            group=channel.group,
-            channel=(channel.source, channel.destination),
-            seq=shift.number,
-            first_visible_seq=shift.number,
-            hang_seq=_channel_hang(channel),
-            cohorts=channel_cohorts(channel, shift.number or 0, timeline),
-            odd=odd,
+        build_divergence(
+            PartingKind.MESSAGE,
+            channel,
+            shift.number,
+            timeline,
             sides=((channel.source,), (channel.destination,)),
+            hang=first_pending(channel),
+            odd=odd,
             shift=Shift(odd, shift.by if shift.rank == channel.source else -shift.by, shift.number or 0),
         )
     ]
@@ -128,19 +114,18 @@ def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Diverg
     leaving, ends_of_channel = found[0], found[0].channel
     group = next(group for rank, group in ends if rank == leaving.rank)
     channel = timeline.of_channel(group, ends_of_channel)
-    number = _channel_hang(channel)
-    known = number if channel.counted or not leaving.by else None
-    return Divergence(
-        how=PartingKind.MESSAGE,
-        group=group,
-        channel=ends_of_channel,
-        seq=known,
-        first_visible_seq=known,
-        hang_seq=number,
-        cohorts=channel_cohorts(channel, number or 0, timeline),
-        odd=(leaving.rank,),
+    number = first_pending(channel)
+    numbered = channel.counted or not leaving.by
+    return build_divergence(
+        PartingKind.MESSAGE,
+        channel,
+        number,
+        timeline,
         sides=((channel.source,), (channel.destination,)),
-        shift=Shift((leaving.rank,), leaving.by, known or 0) if leaving.by else None,
+        hang=number,
+        odd=(leaving.rank,),
+        shift=Shift((leaving.rank,), leaving.by, (number or 0) if numbered else 0) if leaving.by else None,
+        numbered=numbered,
     )
 
 
@@ -232,16 +217,14 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
     unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
-    return Divergence(
-        how=kind,
-        group=group.group,
-        channel=None,
-        seq=shift.since if shift else seq,
-        first_visible_seq=seq,
-        hang_seq=seq,
-        cohorts=cohorts_at(group, seq, timeline),
-        odd=odd,
+    return build_divergence(
+        kind,
+        group,
+        seq,
+        timeline,
         sides=(present, free) if free else (present,),
+        hang=seq,
+        odd=odd,
         shift=shift,
         unknown=(*wait.held.unknown, *hidden),
     )
@@ -250,18 +233,10 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
 def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: Timeline) -> Divergence:
     position = wait.position
     assert position.channel is not None  # the caller has looked
-    number = position.op.seq
-    return Divergence(
-        how=kind,
-        group=position.group,
-        channel=position.channel,
-        seq=number,
-        first_visible_seq=number,
-        hang_seq=number,
-        cohorts=channel_cohorts(timeline.of_channel(position.group, position.channel), number, timeline),
-        odd=free,
-        sides=((wait.rank,), wait.held.on),
-        unknown=wait.held.unknown,
+    channel, number = timeline.of_channel(position.group, position.channel), position.op.seq
+    sides = ((wait.rank,), wait.held.on)
+    return build_divergence(
+        kind, channel, number, timeline, sides=sides, hang=number, odd=free, unknown=wait.held.unknown
     )
 
 
@@ -273,17 +248,6 @@ def _unseen(group: GroupTimeline, timeline: Timeline) -> int:
 def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
     hidden = (r for r in group.group.ranks if group.gap(r, seq) in (Gap.NO_DUMP, Gap.EVICTED))
     return (*hidden, *group.maybe)
-
-
-def _group_hang(group: GroupTimeline) -> int | None:
-    """The first slot of the group in which a rank still waits."""
-    tracks = [group.track(rank) for _, rank in group.kinds]
-    return min((t.active_seq for t in tracks if t and t.active_seq is not None), default=None)
-
-
-def _channel_hang(channel: Channel) -> int | None:
-    active = [t.active_seq for t in (channel.sent, channel.received) if t and t.active_seq is not None]
-    return min(active, default=None)
 
 
 def _when(divergence: Divergence, timeline: Timeline) -> tuple[int, int, str]:

@@ -1,13 +1,17 @@
-"""What detectors look at."""
+"""What detectors look at: the evidence, the timeline, where ranks part, and the facts worked out from them."""
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Self, TypeVar, cast
 
 from forkpoint.model.capture import Capture
 from forkpoint.model.divergence import Divergence
 from forkpoint.model.log import LogEvent
 from forkpoint.model.op import Op, OpState
 from forkpoint.model.timeline import Timeline
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,8 @@ class Incident:
     """Ranks that have a log, or lines in a common one."""
     outlived_timeout: bool
     """An op reads `completed` only because the dump asked, later than its timeout after it was issued."""
+    facts: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
+    """Answers of functions marked with `fact`, by the function's name."""
 
     @classmethod
     def of(cls, capture: Capture, timeline: Timeline, divergences: tuple[Divergence, ...]) -> Self:
@@ -36,6 +42,19 @@ class Incident:
     @property
     def divergence(self) -> Divergence | None:
         return self.divergences[0] if self.divergences else None
+
+
+def fact(find: Callable[[Incident], T]) -> Callable[[Incident], T]:
+    """Decorator: work this out once per incident and keep it there. For what several detectors ask."""
+    name = f"{find.__module__}.{find.__qualname__}"
+
+    @wraps(find)
+    def find_once(incident: Incident) -> T:
+        if name not in incident.facts:
+            incident.facts[name] = find(incident)
+        return cast("T", incident.facts[name])
+
+    return find_once
 
 
 def _is_overdue(op: Op) -> bool:

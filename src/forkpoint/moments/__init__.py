@@ -21,7 +21,7 @@ MAX_MOMENTS = 200
 
 def find_moments(incident: Incident) -> tuple[Moment, ...]:
     """In order clock by clock: that of most dumps first, then the others by name, then what nothing dates."""
-    clocks = find_clocks(incident.capture, incident.timeline)
+    clocks = find_clocks(incident)
     hosts = {place.rank: place.host for place in incident.capture.places}
     by_clock: dict[str, dict[tuple[str, ...], Same]] = defaultdict(lambda: defaultdict(Same))
     for find in (find_recorded, find_said, find_remarked):

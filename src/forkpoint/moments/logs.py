@@ -29,8 +29,8 @@ _TOLD = FAILURES | {
 }
 _SAYS = {
     LogKind.DUMPED: "began to write the dump",
-    LogKind.LEAVING: "began to take process groups down",
-    LogKind.LEFT: "took the process group down",
+    LogKind.LEAVING: "began to destroy its process groups",
+    LogKind.LEFT: "destroyed its process group",
     LogKind.GIL_HELD: "could not get the GIL",
 }
 """Where every line of a kind says the same, it is said once for all ranks."""
@@ -96,7 +96,7 @@ def _tell(event: LogEvent) -> tuple[str, str]:
         return "", _SAYS[event.kind]
     if event.kind is LogKind.DUMP_SIGNAL:
         first = "First PG on this rank" in event.text
-        return str(first), "asked all ranks for dumps" if first else "got the call for dumps"
+        return str(first), "asked all ranks for dumps" if first else "was asked for a dump"
     work = event.work
     if work is not None and event.kind is LogKind.WATCHDOG_TIMEOUT:
         ran = f" after {work.ran_ms / 1000:.1f} s" if work.ran_ms is not None else ""

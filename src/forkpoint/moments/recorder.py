@@ -59,8 +59,8 @@ def _last_done(group: GroupTimeline, incident: Incident, clocks: Clocks) -> Iter
     if len(seqs) < len(group.traces):
         return
     seq = min(seqs, default=0)
-    who = "all" if len(seqs) == len(group.group.ranks) else "all that dumped"
-    told = _Told("completed", str(seq), f"completed {group.group} seq {seq}, the last {who} did", _COMPLETED)
+    who = "all" if len(seqs) == len(group.group.ranks) else "all with dumps"
+    told = _Told("completed", str(seq), f"completed {group.group} seq {seq}, the last by {who}", _COMPLETED)
     for rank, op in _each_last_done(group):
         if op.seq == seq and op.completed_ns:
             yield _sighting(rank, op, op.completed_ns, told, incident, clocks)
@@ -86,7 +86,7 @@ def _tell(op: Op, cohort: Cohort, number: int, divergence: Divergence) -> _Told:
     sizes = " ".join(str(list(size)) for size in op.signatures[0].input_sizes[:_MAX_SIZES])
     call = f"{op.signatures[0].op} {sizes}".strip()
     if cohort.op is None:
-        return _Told("last issued", f"{number} {op.seq}", f"issued {call} seq {op.seq}, and not the next", _LAST_ISSUED)
+        return _Told("last issued", f"{number} {op.seq}", f"issued {call} seq {op.seq}, but not the next", _LAST_ISSUED)
     seq = divergence.first_visible_seq
     slot = describe_slot(divergence) if seq == divergence.seq else f"{divergence.group} seq {seq}"
     return _Told("issued", f"{number}", f"issued {call}, {slot}", _ISSUED)

@@ -1,6 +1,5 @@
 """Who arrives last, for a table of the page."""
 
-from forkpoint.clocks import find_clocks
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import LastArrivals
 from forkpoint.stragglers import FEWEST, find_arrivals
@@ -12,8 +11,7 @@ _NS_PER_MS = 1_000_000
 
 def draw_arrivals(incident: Incident) -> tuple[LastArrivals, ...]:
     """Places where a group met often enough to tell something; those with a straggler first."""
-    clocks = find_clocks(incident.capture, incident.timeline)
-    told = [one for one in find_arrivals(incident.timeline, clocks) if one.met >= FEWEST]
+    told = [one for one in find_arrivals(incident) if one.met >= FEWEST]
     return tuple(
         LastArrivals(
             group=one.group.name,

@@ -235,7 +235,11 @@ def decisions(function: Function, analysis: Analysis) -> Iterator[Decision]:
 
 
 def _decision(
-    function: Function, node: BranchOrLoop | ast.ExceptHandler | ast.expr, test: ast.expr | None, what: str, value: Value
+    function: Function,
+    node: BranchOrLoop | ast.ExceptHandler | ast.expr,
+    test: ast.expr | None,
+    what: str,
+    value: Value,
 ) -> Decision:
     written = function.module.source(test) if test is not None else "any exception"
     return Decision(function, node, what, written, _lines(node, test), value.reasons, value.equal)

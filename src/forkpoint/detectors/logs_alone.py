@@ -1,52 +1,49 @@
-"""The strongest honest statement where only logs speak: who timed out where, who had not come, who said nothing."""
+"""What logs say where nothing was recorded: who timed out where, who had not arrived, who did not mention it."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from forkpoint.coverage import without_dumps
-from forkpoint.judge.failures_in_logs import state_failures, told_failures, wanted_after_failures
+from forkpoint.detectors.cite import cite_event
+from forkpoint.detectors.failures_in_logs import state_failures, told_failures, wanted_after_failures
+from forkpoint.detectors.wanted import fetch_written, inconclusive
 from forkpoint.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent, LogKind, Work
 from forkpoint.model.ranks import name_ranks
+from forkpoint.model.verdict import Finding
 
 LATE = 2
 """A watchdog that fires after twice the timeout or more was held up itself: it looks every tenth of a second."""
 _DEFAULTS_MS = (600_000, 1_800_000)
 """Of NCCL groups since torch 2.2, and before it."""
 _CITED = 8
-_FETCHED = 4
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """What logs alone carry."""
-
-    summary: str
-    suspects: tuple[int, ...]
-    events: tuple[LogEvent, ...]
-    wanted: tuple[str, ...]
-
-
-def speak_from_logs(incident: Incident) -> Statement | None:
-    """None: no log tells of a timeout or of another failure."""
+def find(incident: Incident) -> Iterator[Finding]:
+    """The strongest honest statement: timeouts of ranks, else timeouts of nobody in particular, else other failures."""
+    if incident.divergence is not None:
+        return
     view = view_logs(incident)
-    if view is not None:
-        told = (*view.behind, *view.other, *view.ahead, *view.waiting, *view.elsewhere)[:_CITED]
-        wanted = wanted_after_logs(incident, view.waiting[0].work)
-        return Statement(state_logs(view, incident), odd_in_logs(view, incident), tuple(p.event for p in told), wanted)
     unnamed = unnamed_timeouts(incident)
-    if unnamed:
-        wanted = wanted_after_logs(incident, unnamed[0].work)
-        return Statement(state_unnamed(unnamed), (), unnamed[:_CITED], wanted)
     failures = told_failures(incident)
-    if failures and not incident.timeline.traces:
-        return Statement(state_failures(incident), (), failures[:_CITED], wanted_after_failures(incident))
-    return None
+    if view is not None:
+        told = (*view.behind, *view.other, *view.ahead, *view.waiting, *view.elsewhere)
+        wanted = _wanted(incident, view.waiting[0].work)
+        yield _finding(_state(view, incident), [p.event for p in told], wanted, _odd(view, incident))
+    elif unnamed:
+        yield _finding(_state_unnamed(unnamed), unnamed, _wanted(incident, unnamed[0].work))
+    elif failures and not incident.timeline.traces:
+        yield _finding(state_failures(incident), failures, wanted_after_failures(incident))
 
 
-def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
+def _finding(
+    summary: str, events: Sequence[LogEvent], wanted: tuple[str, ...], suspects: tuple[int, ...] = ()
+) -> Finding:
+    return inconclusive(summary, tuple(cite_event(e) for e in events[:_CITED]), wanted, suspects=suspects)
+
+
+def _odd(view: LogView, incident: Incident) -> tuple[int, ...]:
     """Ranks that had not enqueued the op, brought another one or were past it, if they are few and all are heard."""
     few = sorted({p.rank for p in view.behind or view.other or view.ahead})
     waiting = {p.rank for p in view.waiting}
@@ -54,16 +51,7 @@ def odd_in_logs(view: LogView, incident: Incident) -> tuple[int, ...]:
     return tuple(few) if len(waiting) > len(few) + len(unheard) + incident.timeline.unseen else ()
 
 
-def fetch_written(incident: Incident) -> tuple[str, ...]:
-    """The dumps that logs say were written, of ranks of which none was given: a step, or nothing."""
-    absent = without_dumps(incident)
-    told = {e.rank: path for e in incident.capture.events if e.kind is LogKind.DUMPED and (path := e.detail("path"))}
-    written = [f"{path.rstrip('.')} (rank {rank})" for rank, path in sorted(told.items()) if rank in absent]
-    more = f" and {len(written) - _FETCHED} more" if len(written) > _FETCHED else ""
-    return (f"fetch {', '.join(written[:_FETCHED])}{more}: logs say that the dumps lie there",) if written else ()
-
-
-def state_logs(view: LogView, incident: Incident) -> str:
+def _state(view: LogView, incident: Incident) -> str:
     said = [
         _state_waiting(view),
         *_state_behind(view),
@@ -76,11 +64,11 @@ def state_logs(view: LogView, incident: Incident) -> str:
     ]
     silent = _silent(view, incident)
     if silent:
-        said.append(f"{name_ranks(silent)} said nothing of it, which is no guilt")
+        said.append(f"{name_ranks(silent)} did not mention it; silence proves nothing")
     return "; ".join(said)
 
 
-def state_unnamed(events: tuple[LogEvent, ...]) -> str:
+def _state_unnamed(events: tuple[LogEvent, ...]) -> str:
     """Old releases print a rank's number within the group, and not which group."""
     told = [
         f"{f'number {e.group.group_rank} of its group' if e.group else 'a rank'} in {_name_op(e.work)}"
@@ -96,7 +84,7 @@ def state_unnamed(events: tuple[LogEvent, ...]) -> str:
     return "; ".join(said)
 
 
-def wanted_after_logs(incident: Incident, work: Work | None) -> tuple[str, ...]:
+def _wanted(incident: Incident, work: Work | None) -> tuple[str, ...]:
     """What the logs themselves ask for first."""
     wanted = [*fetch_written(incident)]
     if not wanted and any(e.kind is LogKind.RECORDER_OFF for e in incident.capture.events):
@@ -135,7 +123,8 @@ def _state_waiting(view: LogView) -> str:
 
 def _state_behind(view: LogView) -> list[str]:
     told = [f"rank {p.rank} had enqueued only {p.counters.enqueued}" for p in view.behind[:3] if p.counters]
-    return [f"{', '.join(told)}: it never issued that op"] if told else []
+    never = "it" if len(told) == 1 else "they"
+    return [f"{', '.join(told)}: {never} never issued that op"] if told else []
 
 
 def _state_others(view: LogView) -> list[str]:
@@ -166,7 +155,7 @@ def _state_uncompared(seqs: list[int]) -> list[str]:
     ratio = near_ratio(high, low)
     if ratio is None:
         return [said]
-    return [f"{said}: {high} to {low} is nearly {ratio[0]} to {ratio[1]}, rather two groups than a lag"]
+    return [f"{said}: {high} to {low} is nearly {ratio[0]} to {ratio[1]}, probably two groups, not a lagging rank"]
 
 
 def _other_sizes(view: LogView) -> list[RankProgress]:
@@ -211,8 +200,8 @@ def _state_hosts(view: LogView) -> list[str]:
     if view.seq is None or len(counted) < 2 or len(enqueued) != 1 or min(enqueued) <= view.seq:
         return []
     last = min(enqueued)
-    ran = f"all that say had enqueued up to {last}, {last - view.seq} calls on"
-    return [f"{ran}: their hosts ran alike, so it broke on the GPU's side or a call earlier"]
+    ran = f"all ranks that say how far they were had enqueued up to {last}, {last - view.seq} calls further"
+    return [f"{ran}: their hosts did the same, so the GPU side or an earlier call is to blame"]
 
 
 def _state_kind(view: LogView) -> list[str]:
@@ -223,8 +212,8 @@ def _state_kind(view: LogView) -> list[str]:
         said.append("it is the first op of its group, so this is a start-up problem")
     elif work.numel_in == 1:
         said.append(
-            "one element is a barrier or a flag: before the network look for a rank that still saves, loads, evaluates or "
-            "generates, or that had no batch left"
+            "one element means a barrier or a flag: before you suspect the network, look for a rank that still saves, loads, "
+            "evaluates or generates, or that had no batch left"
         )
     return [*said, *_state_late(work)]
 
@@ -248,7 +237,7 @@ def _state_timeouts(view: LogView) -> list[str]:
     if len(set(known.values())) < 2:
         return []
     told = ", ".join(f"{name} {_seconds(ms)} s" for name, ms in list(known.items())[:4])
-    return [f"groups have timeouts of their own: {told}"]
+    return [f"each group has its own timeout: {told}"]
 
 
 def _state_spread(view: LogView) -> list[str]:

@@ -1,7 +1,8 @@
-"""Logs that tell of a failure but of no timeout: what was said, by whom, and whether anything ended."""
+"""Logs that report a failure but no timeout: what they say, whose they are, and whether a process ended."""
 
 import re
 
+from forkpoint.detectors.cite import verb
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind
 from forkpoint.model.ranks import name_ranks
@@ -56,13 +57,13 @@ def _words(event: LogEvent) -> str:
 def _who(event: LogEvent, incident: Incident) -> str:
     alike = {e.rank for e in incident.capture.events if e.kind is event.kind and e.pattern == event.pattern}
     ranks = sorted(rank for rank in alike if rank is not None)
-    return name_ranks(ranks) if ranks else event.speaker.host or "a line of no rank"
+    return name_ranks(ranks) if ranks else event.speaker.host or "a line without a rank"
 
 
 def _state_leaving(incident: Incident) -> list[str]:
     left = {e.rank for e in incident.capture.events if e.kind is LogKind.LEFT}
     stuck = sorted({e.rank for e in incident.capture.events if e.kind is LogKind.LEAVING and e.rank is not None} - left)
-    return [f"{name_ranks(stuck)} began destroy_process_group and did not end it"] if stuck else []
+    return [f"{name_ranks(stuck)} began destroy_process_group and did not finish it"] if stuck else []
 
 
 def _state_running(incident: Incident) -> list[str]:
@@ -72,6 +73,6 @@ def _state_running(incident: Incident) -> list[str]:
         return []
     failed = {e.rank for e in incident.capture.events if e.kind in FAILURES}
     others = sorted(incident.heard - failed)
-    rest = f"{name_ranks(others)} say nothing of it; " if others else ""
-    ends = "a launcher ends the rest only after one has exited with a code that is not zero"
-    return [f"{rest}no line says that a process ended: {ends}, so the job may still count as running"]
+    rest = f"{name_ranks(others)} {verb(others, 'does', 'do')} not mention it; " if others else ""
+    ends = "a launcher stops the rest only after one exits with a nonzero code"
+    return [f"{rest}no line says that a process ended: {ends}, so the job may still be running"]

@@ -1,0 +1,93 @@
+"""Stage 6: Incident, Findings -> Verdict. Weighs what detectors found; it looks for nothing itself."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from forkpoint.coverage import summarise_coverage
+from forkpoint.detectors.cite import cite_remarks
+from forkpoint.kb.entry import Clue, ClueField, KnownProblem
+from forkpoint.kb.load import known
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent
+from forkpoint.model.verdict import Cause, Finding, Symptom, Verdict
+from forkpoint.moments import find_moments
+from forkpoint.symptom import find_symptom
+
+_NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
+
+
+def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
+    """The verdict stands on the strongest finding. There is always one: where no cause can be claimed, what can be said."""
+    strongest, *others = sorted(findings, key=_weigh)
+    cited = dict.fromkeys((*strongest.evidence, *cite_remarks(strongest.suspects, incident)))
+    best = replace(strongest, evidence=tuple(cited))
+    return Verdict(
+        symptom=_symptom(best, incident),
+        cause=best.cause,
+        confidence=best.confidence,
+        action=best.action,
+        suspects=best.suspects,
+        summary=_sentence(best.summary),
+        divergence=None if best.cause is Cause.HEALTHY else best.divergence or incident.divergence,
+        coverage=summarise_coverage(incident),
+        findings=(best, *others) if best.evidence or best.cause not in _NO_CAUSE else (),
+        next=(*_known_hints(incident), *best.next),
+        moments=find_moments(incident),
+    )
+
+
+def _weigh(finding: Finding) -> tuple[bool, float, str]:
+    """What ended or hung the job goes before values that were wrong while it ran."""
+    return finding.cause is Cause.SILENT_CORRUPTION, -finding.confidence, finding.detector
+
+
+def _symptom(best: Finding, incident: Incident) -> Symptom | None:
+    """A job that computes wrong values and shows nothing else runs on."""
+    seen = find_symptom(incident)
+    return Symptom.NO_HANG if best.cause is Cause.SILENT_CORRUPTION and seen in (None, Symptom.NONE) else seen
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _known_hints(incident: Incident) -> tuple[str, ...]:
+    """KnownProblem problems with logs like these: something to try next, never a cause. None where the ranks' own records show
+    how they parted.
+    """
+    events = incident.capture.events
+    if not events or incident.divergence is not None:
+        return ()
+    found = [one.entry for one in known() if _looks_like(one, events)]
+    return tuple(f"maybe known (no proof): {entry.do[0]} (forkpoint explain {entry.query})" for entry in found)
+
+
+def _looks_like(problem: KnownProblem, events: Iterable[LogEvent]) -> bool:
+    shown = all(any(_fits(clue, event) for event in events) for clue in problem.shows)
+    return shown and not any(_fits(clue, event) for clue in problem.unless for event in events)
+
+
+def _fits(clue: Clue, event: LogEvent) -> bool:
+    return all(
+        any(_is_said(place, word, said) for said in _says(place, event) for word in words)
+        for place, words in clue.words
+    )
+
+
+def _is_said(place: ClueField, word: str, said: str) -> bool:
+    """Of a frame the word may be a part; everything else is the whole."""
+    return word in said if place is ClueField.FRAME else word == said
+
+
+def _says(place: ClueField, event: LogEvent) -> Iterator[str]:
+    if place is ClueField.KIND:
+        yield event.kind
+    elif place is ClueField.PATTERN:
+        yield event.pattern
+    elif place is ClueField.FRAME:
+        yield from (f"{frame.filename} {frame.name}" for frame in event.stack)
+    elif event.work is not None:
+        value = {ClueField.OP: event.work.op, ClueField.SEQ: event.work.seq, ClueField.NUMEL: event.work.numel_in}[
+            place
+        ]
+        yield str(value)
