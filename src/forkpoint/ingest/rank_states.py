@@ -10,7 +10,7 @@ It says what dumps cannot: whose process ended, who belongs to a group (gloo's d
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from forkpoint.errors import UnreadableInput
@@ -20,9 +20,6 @@ from forkpoint.ingest.value_lines import MAX_RANKS, items, pairs, whole, wholes
 from forkpoint.model.capture import StepCount
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks_file import SCHEMA
-from forkpoint.model.trace import ReadGroup, ReadTrace
-from forkpoint.packed.traces import PackedTraces, pack_traces
-from forkpoint.packed.unpack import unpack
 
 _ENDED: Final = {
     "gone": (LogKind.KILLED, "its process is gone"),
@@ -63,28 +60,6 @@ def read_rank_states(text: str, name: str) -> RankStates:
         world=tuple(range(size)) if size and size <= MAX_RANKS else None,
         steps=tuple(step for item in _items(top, "steps") if (step := _step(item, name))),
     )
-
-
-def with_members(traces: PackedTraces, states: RankStates) -> PackedTraces:
-    """The traces with what their dumps did not say: who belongs to their groups."""
-    return pack_traces((_declare(unpack(trace), states) for trace in traces), traces.tables)
-
-
-def _declare(trace: ReadTrace, states: RankStates) -> ReadTrace:
-    groups = tuple(_declare_group(group, trace.rank, states) for group in trace.groups)
-    declared = {id(before): after for before, after in zip(trace.groups, groups, strict=True)}
-    channels = tuple(replace(channel, group=declared[id(channel.group)]) for channel in trace.channels)
-    return replace(trace, world=trace.world or states.world, groups=groups, channels=channels)
-
-
-def _declare_group(group: ReadGroup, rank: int, states: RankStates) -> ReadGroup:
-    return group if group.members else replace(group, members=_members(group.name, rank, states))
-
-
-def _members(name: str, rank: int, states: RankStates) -> tuple[int, ...] | None:
-    """The same name may mean other ranks elsewhere; None where it is not plain."""
-    found = {ranks for known, ranks in states.groups if known == name and rank in ranks}
-    return found.pop() if len(found) == 1 else None
 
 
 def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from forkpoint.model.entries import Tables
 from forkpoint.model.log import Ending, LogEvent
 from forkpoint.model.op import Stack
-from forkpoint.model.trace import Tables
+from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
 from forkpoint.model.world import Place
-
-if TYPE_CHECKING:
-    from forkpoint.packed.traces import PackedTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    traces: "PackedTraces"
+    traces: Traces
     tables: Tables
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()
