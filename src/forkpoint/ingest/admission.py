@@ -1,13 +1,13 @@
-"""Which of the dumps are of the run that is judged. A file is set aside only on proof, and the report lists it with that.
+"""Which of the dumps belong to the run that is judged. A file is set aside only on proof, which the report states.
 
-Proofs that two dumps are of different runs:
+Proofs that two dumps come from different runs:
 
-- they state different worlds, or come from different recorders (NCCL's and gloo's number their calls apart);
+- they state different worlds, or come from different recorders (NCCL's and gloo's number their calls separately);
 - their folders are named after different attempts (`attempt_0`, `attempt_1`, as torchrun names them);
 - their entries lie further apart in time than the longest timeout of an op: no rank runs on for so long without its peers;
 - sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
 - they were started from different programs and agree in no call;
-- they are of one rank and hold different calls in the same slot.
+- they belong to one rank and hold different calls in the same slot.
 """
 
 import re
@@ -25,20 +25,20 @@ from forkpoint.model.traces import Traces
 _NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _UNKNOWN_TIMEOUT_MS = 1_800_000
-"""Of dumps that do not tell it: torch's longest default (30 minutes, before torch 2.2)."""
+"""For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
 _CLOCKS_APART_NS = 10 * _NS
-"""By how much two hosts' clocks may differ without anybody noticing; what is to prove an order must be longer."""
+"""Clocks of two hosts may differ by this much unnoticed; a time difference proves an order only if it is longer."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a person asks to be read, against what admission would do."""
+    """What the user asks to read, overriding admission."""
 
     use: frozenset[str] = frozenset()
-    """Files that are judged whatever speaks against them."""
+    """Files that are judged in any case."""
     everything: bool = False
-    """Nothing is set aside but second dumps of one rank."""
+    """Only second dumps of one rank are set aside."""
     attempt: int | None = None
     """The run to judge, in the order of time, from 0."""
 
@@ -47,7 +47,7 @@ ADMIT_BY_PROOF = Choice()
 
 
 def attempt_of(path: str) -> tuple[int, ...]:
-    """Which attempts of a job the folders of a path are named after: torchrun's restarts below `forkpoint run`'s retries."""
+    """The attempts in the directory names of a path: torchrun's restarts below `forkpoint run`'s retries."""
     return tuple(int(number) for number in _ATTEMPT.findall(path))
 
 
@@ -165,8 +165,8 @@ def _other_world(trace: RankTrace, size: int) -> str:
 
 
 def _find_runs(traces: Traces) -> list[Ints]:
-    """Dumps that nothing proves to be of different runs, run after run in the order of time. Those without entries, which
-    have no times, are in none.
+    """Runs in the order of time: dumps that nothing proves to come from different runs. Dumps without entries have no times,
+    and are in none.
     """
     first, last = traces.heads["first_ns"], traces.heads["last_ns"]
     timed = np.flatnonzero(first)
@@ -203,7 +203,7 @@ def _timeouts(trace: RankTrace) -> Iterator[int]:
 
 
 def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
-    """A member has issued what another finished with all. Who issues it after that, on its own clock, counts anew."""
+    """When one member has finished an op with all, every member has issued it. A rank that issues it later began again."""
     parts: list[list[int]] = []
     finished: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for at in run.tolist():
@@ -226,7 +226,7 @@ def _begins_anew(trace: RankTrace, finished: dict[tuple[int, int], list[tuple[in
 
 
 def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
-    """The first that left dumps of many ranks: what failed later failed after it. A stray file is no attempt."""
+    """The first run that left dumps of many ranks: later failures came after it. A stray file is not an attempt."""
     if attempt is not None:
         return runs[min(attempt, len(runs) - 1)]
     sizes = [len(np.unique(traces.ranks[run])) for run in runs]

@@ -1,10 +1,10 @@
-"""What observers of a live job knew of its ranks when they took the evidence (`ranks.json`, written by guard and watch).
+"""What observers of a live job knew about its ranks when they took the evidence (`ranks.json`, from guard and watch).
 
     {"schema": "forkpoint.ranks/1", "world_size": 4, "still_s": 12.5, "stalled": true,
      "ranks": [{"rank": 2, "state": "gone", "says": "seen by rank 1"}, ...],
      "groups": [{"name": "1", "desc": "dp", "ranks": [0, 2]}], "steps": [{"group": "0", "step": 7, "rank": 2, "calls": 41}]}
 
-It says what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not tell), and that nothing moved.
+It states what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not say), that nothing moved.
 """
 
 import io
@@ -45,7 +45,7 @@ def read_rank_states(text: str, name: str) -> RankStates:
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{name}: begins like the states of ranks, but is no JSON; was it cut?") from error
+        raise UnreadableInput(f"{name}: looks like ranks.json, but is not valid JSON; was it cut?") from error
     top = pairs(raw, MAX_RANKS)
     size = whole(top.get("world_size"))
     return RankStates(

@@ -17,7 +17,7 @@ from forkpoint.model.records import GROUP, OP, GroupHead, parts_of
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.tokens import Ints
 from forkpoint.model.trace import GroupTrace
-from forkpoint.model.traces import Traces, TracesByRank, place_of
+from forkpoint.model.traces import Traces, TracesByRank, rank_index
 
 NO_KIND = -1
 NOT_HELD = -1
@@ -248,7 +248,7 @@ class GroupTraces(Mapping[int, GroupTrace]):
         return self._rows[self._begin : self._end]
 
     def row(self, rank: object) -> int | None:
-        at = place_of(rank, self._ranks, self._begin, self._end)
+        at = rank_index(rank, self._ranks, self._begin, self._end)
         return None if at is None else self._rows[at]
 
     def is_from_start(self, rank: int) -> bool:

@@ -11,8 +11,22 @@ from enum import IntEnum
 
 import numpy as np
 
-from forkpoint.model import entries
-from forkpoint.model.entries import Block, RecentCalls, Tables, TrackShape
+from forkpoint.model.entries import (
+    Block,
+    RecentCalls,
+    Tables,
+    TrackShape,
+    pack_block,
+    pack_keys,
+    pack_signature,
+    pack_stack,
+    read_block,
+    read_keys,
+    read_recent,
+    read_shape,
+    read_signature,
+    read_stack,
+)
 from forkpoint.model.layout import Reader, as_range, digest, pack_ints
 from forkpoint.model.op import Signature, Stack
 from forkpoint.model.tokens import CPP_STACK, match_token, message_token, mix, stack_token
@@ -78,23 +92,23 @@ class SharedTables:
 
     def call(self, token: int, signatures: Sequence[Signature]) -> None:
         """An example of what a token stands for."""
-        self.add(EntryKind.CALL, token, entries.pack_keys([self.signature_key(s) for s in signatures]))
+        self.add(EntryKind.CALL, token, pack_keys([self.signature_key(s) for s in signatures]))
 
     def signature_key(self, signature: Signature) -> int:
-        return self._keep(EntryKind.SIGNATURE, entries.pack_signature(signature))
+        return self._keep(EntryKind.SIGNATURE, pack_signature(signature))
 
     def stack(self, stack: Stack) -> int:
         token = self._stack.get(stack)
         if token is None:
             token = self._stack[stack] = stack_token(stack)
             if token != CPP_STACK:
-                self.add(EntryKind.STACK, token, entries.pack_stack(stack))
+                self.add(EntryKind.STACK, token, pack_stack(stack))
         return token
 
     def block(self, block: Block) -> int:
         key = block_key(block)
         if key not in self._entries[EntryKind.BLOCK]:
-            self.add(EntryKind.BLOCK, key, entries.pack_block(block))
+            self.add(EntryKind.BLOCK, key, pack_block(block))
         return key
 
     def text_key(self, text: str) -> int:
@@ -175,7 +189,7 @@ class SharedTables:
     def signature(self, key: int) -> Signature:
         signature = self._signatures.get(key)
         if signature is None:
-            signature = self._signatures[key] = entries.read_signature(self._entries[EntryKind.SIGNATURE][key])
+            signature = self._signatures[key] = read_signature(self._entries[EntryKind.SIGNATURE][key])
         return signature
 
     def shape(self, key: int) -> TrackShape:
@@ -186,24 +200,24 @@ class SharedTables:
 
     def recent(self, key: int) -> RecentCalls:
         if self._recent is None or self._recent[0] != key:  # all of them together would be large
-            self._recent = (key, entries.read_recent(self._entries[EntryKind.RECENT][key]))
+            self._recent = (key, read_recent(self._entries[EntryKind.RECENT][key]))
         return self._recent[1]
 
     def build(self) -> Tables:
         calls = self._entries[EntryKind.CALL].items()
-        blocks = {key: entries.read_block(data) for key, data in self._entries[EntryKind.BLOCK].items()}
+        blocks = {key: read_block(data) for key, data in self._entries[EntryKind.BLOCK].items()}
         from_cpp = (CPP_STACK,) if any((block.stack == CPP_STACK).any() for block in blocks.values()) else ()
         return Tables(
-            signatures={token: tuple(map(self.signature, entries.read_keys(keys))) for token, keys in calls},
+            signatures={token: tuple(map(self.signature, read_keys(keys))) for token, keys in calls},
             stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[EntryKind.STACK])},
             blocks=blocks,
         )
 
     def _read_shape(self, packed: bytes) -> TrackShape:
-        return entries.read_shape(packed, self.signature, self.stack_behind)
+        return read_shape(packed, self.signature, self.stack_behind)
 
     def stack_behind(self, token: int) -> Stack:
         stack = self._stacks.get(token)
         if stack is None:
-            stack = self._stacks[token] = entries.read_stack(self._entries[EntryKind.STACK][token])
+            stack = self._stacks[token] = read_stack(self._entries[EntryKind.STACK][token])
         return stack

@@ -15,7 +15,7 @@ from forkpoint.model.op import Op
 from forkpoint.model.rows import NOT_HELD, GroupTraces, Rows
 from forkpoint.model.tokens import Ints
 from forkpoint.model.trace import Track
-from forkpoint.model.traces import Traces, TracesByRank, place_of
+from forkpoint.model.traces import Traces, TracesByRank, rank_index
 from forkpoint.model.world import ProcessGroup
 
 _NO_ROW = -1
@@ -239,7 +239,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         )
 
     def __getitem__(self, rank: int) -> tuple[Stand, ...]:
-        at = place_of(rank, self._ranks)
+        at = rank_index(rank, self._ranks)
         if at is None:
             raise KeyError(rank)
         row = int(self._first[at]) - len(self._rows.groups)
@@ -275,7 +275,7 @@ class Stands(Mapping[int, tuple[Stand, ...]]):
         return Stand(group, ends, int(self._channels.of_row[row]), self._seqs[kind], self._batches[kind], *own)
 
     def __contains__(self, rank: object) -> bool:
-        return place_of(rank, self._ranks) is not None
+        return rank_index(rank, self._ranks) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ranks)

@@ -7,7 +7,7 @@ import numpy as np
 
 from forkpoint.model.entries import BLOCK, Block, RecentCalls, Tables, TrackShape, no_recent_calls
 from forkpoint.model.layout import NOTHING, U64, Reader
-from forkpoint.model.op import Op, OpState
+from forkpoint.model.op import Op
 from forkpoint.model.records import (
     COUNTED,
     FROM_START,
@@ -94,12 +94,8 @@ class Track:
         return None if self.shape.first_active is None else self._op(self.shape.first_active)
 
     @property
-    def active_state(self) -> OpState | None:
-        """Of `first_active`, without the rest of it."""
-        return op.state if (op := self.shape.active_op) else None
-
-    @property
     def active_seq(self) -> int | None:
+        """Of `first_active`, without the rest of it."""
         return op.seq if (op := self.shape.active_op) else None
 
     @property

@@ -119,7 +119,7 @@ class Traces(Sequence[RankTrace]):
         return bytes(data)
 
 
-def place_of(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
+def rank_index(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
     """The index of a rank in sorted ranks, or in those from `begin` to `end`; None where it is not there."""
     end = len(ranks) if end is None else end
     at = bisect_left(ranks, rank, begin, end) if isinstance(rank, int) else end
@@ -135,13 +135,13 @@ class TracesByRank(Mapping[int, RankTrace]):
         self._ranks = array("q", self.in_order.ranks.tobytes())
 
     def __getitem__(self, rank: int) -> RankTrace:
-        at = place_of(rank, self._ranks)
+        at = rank_index(rank, self._ranks)
         if at is None:
             raise KeyError(rank)
         return self.in_order[at]
 
     def __contains__(self, rank: object) -> bool:
-        return place_of(rank, self._ranks) is not None
+        return rank_index(rank, self._ranks) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ranks)
