@@ -7,9 +7,9 @@ from typing import Any
 from forkpoint.ingest.flight_recorder import decode
 from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture, LiveStack, LogEvent
-from forkpoint.model.trace import ReadTrace
-from forkpoint.packed.tables import SharedTables
-from forkpoint.packed.traces import pack_traces
+from forkpoint.model.records import Record
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.traces import Traces
 from ingest.encode import encode
 
 T0 = 1_794_705_486_000_000_000
@@ -66,11 +66,12 @@ class SmallJob:
         """Dumps of these ranks (all), each with its newest `buffer` entries."""
         tables = SharedTables()
         kept = tuple(range(self.world)) if ranks is None else tuple(ranks)
-        traces = pack_traces((self.trace(rank, tables, (buffer or {}).get(rank)) for rank in kept), tables)
+        traces = Traces.of((self.record(rank, tables, (buffer or {}).get(rank)) for rank in kept), tables)
         return Capture(traces, tables.build(), events, stacks, logs=logs)
 
-    def trace(self, rank: int, tables: SharedTables, buffer: int | None = None) -> ReadTrace:
-        return summarise(decode(self.dump(rank, buffer), f"rank_{rank}"), rank, f"rank_{rank}", tables)
+    def record(self, rank: int, tables: SharedTables, buffer: int | None = None) -> Record:
+        columns = decode(self.dump(rank, buffer), f"rank_{rank}")
+        return Record(rank, f"rank_{rank}", summarise(columns, rank, tables))
 
     def dump(self, rank: int, buffer: int | None = None) -> bytes:
         mine = [(name, *rest) for name, rest in self.groups.items() if rank in rest[1]]

@@ -4,9 +4,10 @@ from forkpoint.align import align
 from forkpoint.ingest.flight_recorder import decode
 from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture
+from forkpoint.model.records import Record
+from forkpoint.model.tables import SharedTables
 from forkpoint.model.timeline import Gap
-from forkpoint.packed.tables import SharedTables
-from forkpoint.packed.traces import pack_traces
+from forkpoint.model.traces import Traces
 from small_jobs import SmallJob
 
 
@@ -38,9 +39,9 @@ def test_groups_of_one_name_with_different_members_are_two_groups() -> None:
     tables = SharedTables()
     for job in (left, right):
         job.op(group="1")
-    traces = (left.trace(0, tables), left.trace(1, tables), right.trace(2, tables), right.trace(3, tables))
+    records = (left.record(0, tables), left.record(1, tables), right.record(2, tables), right.record(3, tables))
 
-    timeline = align(Capture(pack_traces(traces, tables), tables.build()))
+    timeline = align(Capture(Traces.of(records, tables), tables.build()))
 
     assert [g.group.ranks for g in timeline.groups if g.group.name == "1"] == [(0, 1), (2, 3)]
 
@@ -50,9 +51,9 @@ def test_a_cut_dump_says_nothing_about_what_came_after_the_cut() -> None:
     for _ in range(6):
         job.op()
     data, tables = job.dump(1), SharedTables()
-    cut = summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, "cut", tables)
+    cut = Record(1, "cut", summarise(decode(data[: len(data) * 2 // 3], "cut"), 1, tables))
 
-    timeline = align(Capture(pack_traces((job.trace(0, tables), cut), tables), tables.build()))
+    timeline = align(Capture(Traces.of((job.record(0, tables), cut), tables), tables.build()))
 
     assert timeline.blind == {1}
     assert timeline.groups[0].gap(1, 6) is Gap.NO_DUMP

@@ -17,7 +17,7 @@ const MAX_DIGITS: usize = 18;
 const GROUP_REST: usize = 32;
 const STATELESS: &[u8] = b"holds only some of its entries, without the state of messages";
 
-/// Writes the record of the rank that wrote `dump`, as `forkpoint.packed.records` does.
+/// Writes the record of the rank that wrote `dump`, laid out as in `forkpoint.model.records`.
 pub fn put_record(out: &mut Vec<u8>, dump: &Dump, facts: &Facts, tables: &mut Tables, rank: i64) {
     // With holes this is a choice of the entries: it has no past, and messages have lost the markers of their state.
     let is_stateless = facts.has_holes && facts.has_messages;

@@ -11,7 +11,6 @@ from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Status
 from forkpoint.agent.claims import Issued, Missing
 from forkpoint.agent.claims.slots import same_op
-from forkpoint.align.held import HeldGroups
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track
@@ -206,7 +205,6 @@ def test_a_rank_without_a_dump_is_neither_missing_nor_there() -> None:
     case = recorded("0001")
     timeline = case.incident.timeline
     (group,) = timeline.groups
-    assert isinstance(group.traces, HeldGroups)
     without = replace(group, traces=group.traces.among([r for r in group.traces if r != 2]))
     blind = Incident.of(case.incident.capture, replace(timeline, groups=(without,)), case.incident.divergences)
     less = replace(case, incident=blind)

@@ -55,7 +55,7 @@ def test_entries_left_out_are_told_beside_the_cut():
     data = encode(dump([entry(0), entry(1, pg_id="?"), entry(2)]))
 
     assert decode(data[:-2], "f").header.cut == (
-        f"cut at byte {len(data) - 2}; 2 entries before it are used; 1 entry not understood (pg_id is no integer)"
+        f"cut at byte {len(data) - 2}; 2 entries before it are used; 1 entry not understood (pg_id is not an integer)"
     )
 
 

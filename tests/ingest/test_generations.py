@@ -2,7 +2,9 @@
 
 from forkpoint.ingest.flight_recorder import decode
 from forkpoint.ingest.flight_recorder.summary import summarise
-from forkpoint.packed.tables import SharedTables
+from forkpoint.model.records import Record
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.traces import Traces
 from ingest.encode import encode
 from small_jobs import SmallJob
 
@@ -37,7 +39,9 @@ def test_with_the_default_group_every_other_group_went_too() -> None:
 
 
 def test_a_group_that_only_the_first_world_used_leaves_no_trace() -> None:
-    trace = summarise(decode(dump({"0": 1, "1": 2}, {"0": 2}), "dump"), 0, "dump", SharedTables())
+    tables = SharedTables()
+    record = Record(0, "dump", summarise(decode(dump({"0": 1, "1": 2}, {"0": 2}), "dump"), 0, tables))
+    (trace,) = Traces.of([record], tables)
 
     assert [(group.name, group.collectives.count) for group in trace.groups if group.collectives] == [("0", 2)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.opcodes import MAX_DEPTH
+from forkpoint.traces.pickles import MAX_DEPTH
 from ingest.compare import both_ways
 from ingest.encode import encode
 from ingest.samples import dump, entry
@@ -185,14 +185,14 @@ def test_a_list_that_holds_itself_is_no_list_of_sizes():
     columns = decode(data, "f")
 
     assert columns.record_id.tolist() == [0]
-    assert columns.header.cut == "2 entries not understood (input_sizes is no list of lists of integers)"
+    assert columns.header.cut == "2 entries not understood (input_sizes is not a list of lists of integers)"
 
 
 def test_an_entry_list_that_holds_itself_is_left_out():
     entries: list[object] = [entry(0)]
     entries.append(entries)
 
-    assert decode(pickle.dumps(dump(entries), 2), "f").header.cut == "1 entry not understood (it is no dict)"
+    assert decode(pickle.dumps(dump(entries), 2), "f").header.cut == "1 entry not understood (it is not a dict)"
 
 
 @pytest.mark.parametrize("field", ["input_sizes", "output_dtypes", "frames"])

@@ -61,7 +61,7 @@ def test_a_file_that_was_cut_is_said_and_the_rest_is_read(tmp_path: Path) -> Non
     (tmp_path / "ranks.json").write_text(states(ranks=[{"rank": 1, "state": "gone"}])[:-5])
     (tmp_path / "log_rank_0.txt").write_text("[rank0]: ValueError: x\n")
     capture = read([str(tmp_path)])
-    assert any("no JSON" in problem.text for problem in capture.problems)
+    assert any("not valid JSON" in problem.text for problem in capture.problems)
 
 
 @given(

@@ -285,5 +285,5 @@ def test_a_dump_of_which_no_entry_makes_sense_is_refused():
 
 @pytest.mark.parametrize("value", [{}, {"weights": [1.0]}, "text", 5, None, (1, 2)])
 def test_other_pickles_are_no_dumps(value: object):
-    with pytest.raises(UnreadableInput, match="x: no flight recorder dump"):
+    with pytest.raises(UnreadableInput, match="x: not a flight recorder dump"):
         decode(pickle.dumps(value, 4), "x")

@@ -8,8 +8,7 @@ from forkpoint.ingest.flight_recorder.columns import DumpColumns
 from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
 from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.ingest.naming import hints_of
-from forkpoint.packed.records import pack
-from forkpoint.packed.tables import Kind, SharedTables
+from forkpoint.model.tables import EntryKind, SharedTables
 
 
 def python_columns(data: bytes) -> DumpColumns | None:
@@ -46,7 +45,7 @@ class Pair:
         record = self.packer.summarise(rank)
         self.native.add_stream(self.packer.new_tables())
         self._assert_same_hints(claimable, columns)
-        assert record == pack(summarise(columns, rank, "file", self.python), self.python)
+        assert record == summarise(columns, rank, self.python)
         return True
 
     def _assert_same_hints(self, claimable: Claimable, columns: DumpColumns) -> None:
@@ -58,6 +57,6 @@ class Pair:
 
     def assert_same_tables(self) -> None:
         """Of every kind but one: the compiled reader tells of all groups that a dump declares, to claim a rank."""
-        for kind in set(Kind) - {Kind.MEMBERS}:
+        for kind in set(EntryKind) - {EntryKind.MEMBERS}:
             assert self.native.entries(kind) == self.python.entries(kind)
-        assert self.native.entries(Kind.MEMBERS).items() >= self.python.entries(Kind.MEMBERS).items()
+        assert self.native.entries(EntryKind.MEMBERS).items() >= self.python.entries(EntryKind.MEMBERS).items()

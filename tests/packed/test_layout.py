@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.packed.layout import MAX_ITEMS, U32, Reader, pack_ints, pack_tokens, skip_ints
+from forkpoint.model.layout import MAX_ITEMS, U32, Reader, pack_ints, pack_tokens, skip_ints
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TOKENS = st.integers(0, 2**64 - 1)

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from forkpoint.packed import store
-from forkpoint.packed.records import HEAD
-from forkpoint.packed.store import RecordStore
-from forkpoint.packed.trace import PackedRecord
+from forkpoint.model import records as store
+from forkpoint.model.records import HEAD, Record, RecordStore
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +16,9 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "IN_MEMORY", 1000)
 
 
-def records() -> Iterator[PackedRecord]:
+def records() -> Iterator[Record]:
     for rank in range(40, 0, -1):
-        yield PackedRecord(rank, f"/dumps/nccl_trace_rank_{rank}", bytes([rank]) * (HEAD.size + 7 * rank))
+        yield Record(rank, f"/dumps/nccl_trace_rank_{rank}", bytes([rank]) * (HEAD.size + 7 * rank))
 
 
 def filled() -> RecordStore:
@@ -30,8 +28,8 @@ def filled() -> RecordStore:
     return kept
 
 
-def told(kept: RecordStore) -> list[PackedRecord]:
-    return [PackedRecord(record.rank, record.file, record.data) for record in kept]
+def told(kept: RecordStore) -> list[Record]:
+    return [*kept]
 
 
 def test_records_beyond_what_memory_may_hold_are_read_back_from_a_file(tmp_path: Path) -> None:
@@ -39,7 +37,7 @@ def test_records_beyond_what_memory_may_hold_are_read_back_from_a_file(tmp_path:
 
     assert told(kept) == list(records())
     assert kept[1].rank == 39
-    assert all(record.head == record.data[: HEAD.size] for record in kept)
+    assert kept.heads == [record.data[: HEAD.size] for record in kept]
     assert len(kept._in_memory) <= 1000  # pyright: ignore[reportPrivateUsage] - where they lie cannot be seen from outside
 
 
@@ -47,9 +45,9 @@ def test_a_file_that_grows_between_two_looks_changes_nothing_before_it() -> None
     kept = filled()
     first = told(kept)
 
-    kept.append(PackedRecord(99, "late", b"x" * 2000))
+    kept.append(Record(99, "late", b"x" * 2000))
 
-    assert told(kept) == [*first, PackedRecord(99, "late", b"x" * 2000)]
+    assert told(kept) == [*first, Record(99, "late", b"x" * 2000)]
 
 
 def test_where_no_file_can_be_made_records_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,6 +67,6 @@ def test_where_the_disk_is_full_records_stay_in_memory(monkeypatch: pytest.Monke
 
 def test_a_name_that_is_no_text_comes_back_as_it_was() -> None:
     kept = RecordStore()
-    kept.append(PackedRecord(3, "dump_\udcff", b"\0" * HEAD.size))
+    kept.append(Record(3, "dump_\udcff", b"\0" * HEAD.size))
 
     assert kept[0].file == "dump_\udcff"

@@ -14,7 +14,7 @@ from cases import CASES, Case, load_cases
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest.files import SUMMARY, find_files
 from forkpoint.ingest.summary_file import merge, summarise
-from forkpoint.packed.layout import U32
+from forkpoint.model.layout import U32
 
 ALL = load_cases()
 BY_NUMBER = pytest.mark.parametrize("case", ALL, ids=[c.number for c in ALL])

@@ -11,8 +11,8 @@ import pytest
 import forkpoint
 from cases import Case, load_cases
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.flight_recorder.opcodes import Machine
 from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.traces.pickles import Machine
 
 ALL = load_cases()
 Dump = dict[str, Any]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkpoint.ingest.flight_recorder.opcodes import Machine
+from forkpoint.traces.pickles import Machine
 
 Dump = dict[str, Any]
 Entry = dict[str, Any]

@@ -5,19 +5,17 @@ Never by record_id (each rank counts for itself), never relative to the first op
 
 import numpy as np
 
-from forkpoint.align.channels import align_channels
 from forkpoint.align.groups import align_groups
-from forkpoint.align.positions import Positions
-from forkpoint.align.stands import AlignedStands
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogKind
 from forkpoint.model.op import OpState
-from forkpoint.model.timeline import UNBOUNDED, Channels, GroupTimeline, Timeline
+from forkpoint.model.records import PARTIAL
+from forkpoint.model.rows import Rows, read_rows
+from forkpoint.model.timeline import UNBOUNDED, Channels, GroupTimeline, Positions, Stands, Timeline
 from forkpoint.model.tokens import numel
-from forkpoint.packed.records import PARTIAL
-from forkpoint.packed.rows import Rows, read_rows
-from forkpoint.packed.trace import PackedTrace
-from forkpoint.packed.traces import PackedTraces, TracesByRank
+from forkpoint.model.trace import RankTrace
+from forkpoint.model.traces import Traces, TracesByRank
+from forkpoint.model.world import ProcessGroup
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job there is: a log that claims more is not believed."""
@@ -29,7 +27,7 @@ def align(capture: Capture) -> Timeline:
     rows = read_rows(traces.in_order)
     cut = frozenset(traces.in_order.ranks[traces.in_order.heads["cut"] != 0].tolist())
     groups = align_groups(rows, traces, world, cut)
-    channels = align_channels(rows, traces.in_order, world)
+    channels = Channels(rows, traces.in_order, _channel_groups(rows, world))
     blind = cut.union(*(group.blind_after for group in groups), _dumped_before(channels), _cannot_tell(traces, groups))
     return Timeline(
         world=world,
@@ -38,11 +36,17 @@ def align(capture: Capture) -> Timeline:
         groups=tuple(sorted(groups, key=lambda timeline: timeline.group)),
         channels=channels,
         positions=Positions(traces, blind, rows, groups, channels),
-        stands=AlignedStands(rows, traces.in_order, groups, channels, blind),
+        stands=Stands(rows, traces.in_order, groups, channels, blind),
         blind=blind,
         entering=_entering(rows, traces.in_order),
         tables=capture.tables,
     )
+
+
+def _channel_groups(rows: Rows, world: tuple[int, ...]) -> dict[int, ProcessGroup]:
+    """The groups that have messages, by their index in the rows."""
+    used = [(number, rows.names[number]) for number in np.unique(rows.channels.group).tolist()]
+    return {n: ProcessGroup(g.name, g.desc, g.members or world, declared=g.members is not None) for n, g in used}
 
 
 def _dumped_before(channels: Channels) -> frozenset[int]:
@@ -65,21 +69,21 @@ def _cannot_tell(traces: TracesByRank, groups: tuple[GroupTimeline, ...]) -> fro
     return frozenset(r for r in partial if not (_shows_pending(traces[r]) or _is_idle(traces[r], with_messages)))
 
 
-def _shows_pending(trace: PackedTrace) -> bool:
+def _shows_pending(trace: RankTrace) -> bool:
     tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
     return any(track.active_seq is not None for track in tracks if track)
 
 
-def _is_idle(trace: PackedTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
+def _is_idle(trace: RankTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
     """Its counters say that all it enqueued is done, in every group; those of messages tell of the last one only."""
     counted = [g for g in trace.groups if g.last_enqueued is not None]
     pending = any(g.last_enqueued != g.last_completed for g in counted)
     return bool(counted) and not pending and not any((g.name, g.members) in with_messages for g in counted)
 
 
-def _entering(rows: Rows, traces: PackedTraces) -> frozenset[int]:
-    pending = [shape.first_active is not None and shape.ops[shape.first_active].state for shape in rows.kinds]
-    kinds = [kind for kind, state in enumerate(pending) if state in (OpState.ENTERING, OpState.ABORTED)]
+def _entering(rows: Rows, traces: Traces) -> frozenset[int]:
+    pending = [(kind, op.state) for kind, shape in enumerate(rows.kinds) if (op := shape.active_op)]
+    kinds = [kind for kind, state in pending if state in (OpState.ENTERING, OpState.ABORTED)]
     found = [table.trace[np.isin(table.kind, kinds)] for table in (rows.groups, rows.channels)]
     return frozenset(traces.ranks[np.concatenate(found)].tolist())
 

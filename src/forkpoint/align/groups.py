@@ -5,13 +5,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forkpoint.align.held import NOT_HELD, GroupRows, HeldGroups
+from forkpoint.model.entries import TrackShape
 from forkpoint.model.op_names import SYNCHRONISING
+from forkpoint.model.rows import (
+    NO_KIND,
+    NO_VOLUMES,
+    NOT_HELD,
+    UNEVEN,
+    GroupName,
+    GroupRows,
+    GroupTraces,
+    GroupTracks,
+    Rows,
+)
 from forkpoint.model.timeline import GroupTimeline
+from forkpoint.model.traces import TracesByRank
 from forkpoint.model.world import ProcessGroup
-from forkpoint.packed.entries import TrackShape
-from forkpoint.packed.rows import NO_KIND, NO_VOLUMES, UNEVEN, GroupName, GroupTracks, Rows
-from forkpoint.packed.traces import TracesByRank
 
 _NOBODY: Mapping[int, int] = {}
 
@@ -28,7 +37,7 @@ class _Job:
     """Per kind of track."""
     last_seq: list[int]
 
-    def kinds(self, held: HeldGroups) -> list[int]:
+    def kinds(self, held: GroupTraces) -> list[int]:
         """Of each rank's track; NO_KIND without ops."""
         rows = held.rows
         if isinstance(rows, range):
@@ -51,12 +60,12 @@ def align_groups(
         last_seq=[shape.last_seq for shape in rows.kinds],
     )
     return tuple(
-        _timeline(table.held(number), name, job, has_messages=number in with_messages)
+        _timeline(table.holders(number, name), name, job, has_messages=number in with_messages)
         for number, name in enumerate(rows.names)
     )
 
 
-def _timeline(held: HeldGroups, name: GroupName, job: _Job, *, has_messages: bool) -> GroupTimeline:
+def _timeline(held: GroupTraces, name: GroupName, job: _Job, *, has_messages: bool) -> GroupTimeline:
     members = name.members or _seen_members(name, held, job.world)
     group = ProcessGroup(name.name, name.desc, members, declared=name.members is not None)
     shown = held.among([rank for rank in sorted(members) if rank in job.traces])
@@ -72,7 +81,7 @@ def _timeline(held: HeldGroups, name: GroupName, job: _Job, *, has_messages: boo
     )
 
 
-def _is_uneven(shown: HeldGroups, job: _Job) -> bool:
+def _is_uneven(shown: GroupTraces, job: _Job) -> bool:
     if NOT_HELD in shown.rows:
         return False
     volumes = job.tracks.volumes[np.asarray(shown.rows)]
@@ -84,14 +93,14 @@ def _seen_members(name: GroupName, held: Iterable[int], world: tuple[int, ...]) 
     return world if name.desc == "default_pg" or name.name == "0" else tuple(sorted(held))
 
 
-def _one_of_each(shown: HeldGroups, kinds: list[int]) -> tuple[tuple[int, int], ...]:
+def _one_of_each(shown: GroupTraces, kinds: list[int]) -> tuple[tuple[int, int], ...]:
     found: dict[int, int] = {}
     for rank, kind in zip(shown, kinds, strict=True):
         found.setdefault(kind, rank)
     return tuple((kind, rank) for kind, rank in found.items() if kind != NO_KIND)
 
 
-def _may_belong(group: ProcessGroup, held: HeldGroups, job: _Job) -> tuple[int, ...]:
+def _may_belong(group: ProcessGroup, held: GroupTraces, job: _Job) -> tuple[int, ...]:
     """Every member has issued what one of them has done with all: a dump from the start that holds none of it is of no
     member. What other ranks are, nothing says.
     """
@@ -106,7 +115,7 @@ def _tells_all(rank: int, job: _Job) -> bool:
     return trace is not None and rank not in job.cut and trace.from_start and not trace.is_partial
 
 
-def _blind_after(shown: HeldGroups, kinds: list[int], job: _Job) -> Mapping[int, int]:
+def _blind_after(shown: GroupTraces, kinds: list[int], job: _Job) -> Mapping[int, int]:
     """Ranks that may have gone on after their dump's last op: it was cut, or it was taken before its peers' dumps."""
     distinct = set(kinds)
     known_by_peers = max((job.surely_issued[kind] for kind in distinct if kind != NO_KIND), default=0)

@@ -12,7 +12,7 @@ Column = Literal["match", "stack", "epoch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class SlotSequence:
     """A whole track laid out by position: index 0 is `first`. Positions it does not hold have match 0."""
 
     first: int
@@ -29,7 +29,7 @@ class Sequence:
         return self.match * np.uint64(0x9E3779B97F4A7C15) ^ self.stack
 
 
-def sequence(track: Track, tables: Tables) -> Sequence:
+def sequence(track: Track, tables: Tables) -> SlotSequence:
     blocks = [tables.blocks[key] for key in track.blocks]
     seqs = np.concatenate([b.seqs for b in blocks])
     # A ring buffer holds neighbours. Where a broken file's numbers jump, what lies before the jump is left out.
@@ -40,7 +40,7 @@ def sequence(track: Track, tables: Tables) -> Sequence:
     match[at] = np.concatenate([b.match for b in blocks])[kept]
     stack[at] = np.concatenate([b.stack for b in blocks])[kept]
     epoch[at] = np.concatenate([b.epoch for b in blocks])[kept]
-    return Sequence(first, match, stack, epoch)
+    return SlotSequence(first, match, stack, epoch)
 
 
 def token_at(track: Track, seq: int, tables: Tables, column: Column = "match") -> int | None:

@@ -12,8 +12,8 @@ from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.summary_file import add_summary
 from forkpoint.ingest.text import clean
 from forkpoint.model.capture import Capture
+from forkpoint.model.records import Record
 from forkpoint.model.verdict import Verdict
-from forkpoint.packed.trace import Record
 
 AT_MOST = 8
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from forkpoint.align.slots import Sequence, sequence
+from forkpoint.align.slots import SlotSequence, sequence
 from forkpoint.detectors.cite import group_of
 from forkpoint.model.divergence import Cohort, Divergence
 from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
@@ -94,12 +94,12 @@ def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
     return any(first in rest for i, first in enumerate(firsts) for j, rest in enumerate(later) if i != j)
 
 
-def _held(rank: int, group: GroupTimeline, incident: Incident) -> Sequence | None:
+def _held(rank: int, group: GroupTimeline, incident: Incident) -> SlotSequence | None:
     track = group.track(rank)
     return sequence(track, incident.timeline.tables) if track else None
 
 
-def _changed_arguments(held: Sequence, seq: int) -> bool:
+def _changed_arguments(held: SlotSequence, seq: int) -> bool:
     """Before `seq` its call site issued one kind of op only, and several times."""
     at = seq - held.first
     earlier = held.match[:at][held.stack[:at] == held.stack[at]]

@@ -1,13 +1,13 @@
-"""Which of the dumps are of the run that is judged. A file is set aside only on proof, and the report lists it with that.
+"""Which of the dumps belong to the run that is judged. A file is set aside only on proof, which the report states.
 
-Proofs that two dumps are of different runs:
+Proofs that two dumps come from different runs:
 
-- they state different worlds, or come from different recorders (NCCL's and gloo's number their calls apart);
+- they state different worlds, or come from different recorders (NCCL's and gloo's number their calls separately);
 - their folders are named after different attempts (`attempt_0`, `attempt_1`, as torchrun names them);
 - their entries lie further apart in time than the longest timeout of an op: no rank runs on for so long without its peers;
 - sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
 - they were started from different programs and agree in no call;
-- they are of one rank and hold different calls in the same slot.
+- they belong to one rank and hold different calls in the same slot.
 """
 
 import re
@@ -18,28 +18,27 @@ import numpy as np
 
 from forkpoint.model.capture import SetAside
 from forkpoint.model.op_names import SYNCHRONISING
-from forkpoint.model.trace import Ints, Tables, Tokens
-from forkpoint.packed.records import GUESSED_WORLD
-from forkpoint.packed.trace import PackedTrace
-from forkpoint.packed.traces import PackedTraces
+from forkpoint.model.records import GUESSED_WORLD
+from forkpoint.model.trace import Ints, RankTrace, Tables, Tokens
+from forkpoint.model.traces import Traces
 
 _NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _UNKNOWN_TIMEOUT_MS = 1_800_000
-"""Of dumps that do not tell it: torch's longest default (30 minutes, before torch 2.2)."""
+"""For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
 _CLOCKS_APART_NS = 10 * _NS
-"""By how much two hosts' clocks may differ without anybody noticing; what is to prove an order must be longer."""
+"""Clocks of two hosts may differ by this much unnoticed; a time difference proves an order only if it is longer."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a person asks to be read, against what admission would do."""
+    """What the user asks to read, overriding admission."""
 
     use: frozenset[str] = frozenset()
-    """Files that are judged whatever speaks against them."""
+    """Files that are judged in any case."""
     everything: bool = False
-    """Nothing is set aside but second dumps of one rank."""
+    """Only second dumps of one rank are set aside."""
     attempt: int | None = None
     """The run to judge, in the order of time, from 0."""
 
@@ -48,13 +47,11 @@ ADMIT_BY_PROOF = Choice()
 
 
 def attempt_of(path: str) -> tuple[int, ...]:
-    """Which attempts of a job the folders of a path are named after: torchrun's restarts below `forkpoint run`'s retries."""
+    """The attempts in the directory names of a path: torchrun's restarts below `forkpoint run`'s retries."""
     return tuple(int(number) for number in _ATTEMPT.findall(path))
 
 
-def admit(
-    traces: PackedTraces, tables: Tables, choice: Choice = ADMIT_BY_PROOF
-) -> tuple[PackedTraces, tuple[SetAside, ...]]:
+def admit(traces: Traces, tables: Tables, choice: Choice = ADMIT_BY_PROOF) -> tuple[Traces, tuple[SetAside, ...]]:
     """The traces of the run that is judged, one per rank, and what was set aside and why."""
     admission = _Admission(_by_rank_and_file(traces), tables, choice)
     admission.keep_one_recorder()
@@ -66,7 +63,7 @@ def admit(
     return admission.kept, tuple(admission.set_aside)
 
 
-def _by_rank_and_file(traces: PackedTraces) -> PackedTraces:
+def _by_rank_and_file(traces: Traces) -> Traces:
     """Files are compared only where one rank has several: there may be 100,000 names."""
     kept = traces.take(np.argsort(traces.ranks, kind="stable"))
     order = np.arange(len(kept))
@@ -76,14 +73,14 @@ def _by_rank_and_file(traces: PackedTraces) -> PackedTraces:
     return kept.take(order)
 
 
-def _copies(traces: PackedTraces) -> list[Ints]:
+def _copies(traces: Traces) -> list[Ints]:
     """Indexes of the dumps of each rank that has several."""
     _, first, counts = np.unique(traces.ranks, return_index=True, return_counts=True)
     return [np.arange(at, at + count) for at, count in zip(first.tolist(), counts.tolist(), strict=True) if count > 1]
 
 
 class _Admission:
-    def __init__(self, traces: PackedTraces, tables: Tables, choice: Choice) -> None:
+    def __init__(self, traces: Traces, tables: Tables, choice: Choice) -> None:
         self.kept = traces
         self.set_aside: list[SetAside] = []
         self._tables = tables
@@ -138,7 +135,7 @@ class _Admission:
         others = [at for at in np.flatnonzero(known & (column != main)).tolist() if self._agrees_with_none(at, peers)]
         self._put([(at, f"started from {self.kept[at].script}, {why}") for at in others])
 
-    def _agrees_with_none(self, at: int, peers: PackedTraces) -> bool:
+    def _agrees_with_none(self, at: int, peers: Traces) -> bool:
         compared = [_compare(self.kept[at], peer, self._tables) for peer in peers if peer.rank != self.kept[at].rank]
         return any(c.differ for c in compared) and not any(c.equal for c in compared)
 
@@ -162,14 +159,14 @@ class _Admission:
         ]
 
 
-def _other_world(trace: PackedTrace, size: int) -> str:
+def _other_world(trace: RankTrace, size: int) -> str:
     other = f"{len(trace.world)} ranks" if trace.world else f"rank {trace.rank}"
     return f"of another job ({other}; this one has {size} ranks)"
 
 
-def _find_runs(traces: PackedTraces) -> list[Ints]:
-    """Dumps that nothing proves to be of different runs, run after run in the order of time. Those without entries, which
-    have no times, are in none.
+def _find_runs(traces: Traces) -> list[Ints]:
+    """Runs in the order of time: dumps that nothing proves to come from different runs. Dumps without entries have no times,
+    and are in none.
     """
     first, last = traces.heads["first_ns"], traces.heads["last_ns"]
     timed = np.flatnonzero(first)
@@ -185,7 +182,7 @@ def _find_runs(traces: PackedTraces) -> list[Ints]:
     return [part for run in apart for part in _split_by_restart(run, traces)]
 
 
-def _are_labelled(traces: PackedTraces) -> bool:
+def _are_labelled(traces: Traces) -> bool:
     return any(_ATTEMPT.search(traces[at].file) for at in (0, len(traces) - 1))
 
 
@@ -194,19 +191,19 @@ def _split_by_time(run: Ints, first: Ints, last: Ints, longest: int) -> list[Int
     return np.split(run, np.flatnonzero(apart) + 1)
 
 
-def _longest_timeout(traces: PackedTraces) -> int:
+def _longest_timeout(traces: Traces) -> int:
     """Milliseconds."""
     told = (_timeouts(trace) for trace in traces)
     return max((ms for one in told for ms in one), default=0) or _UNKNOWN_TIMEOUT_MS
 
 
-def _timeouts(trace: PackedTrace) -> Iterator[int]:
+def _timeouts(trace: RankTrace) -> Iterator[int]:
     tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
     return (track.last.timeout_ms for track in tracks if track)
 
 
-def _split_by_restart(run: Ints, traces: PackedTraces) -> list[Ints]:
-    """A member has issued what another finished with all. Who issues it after that, on its own clock, counts anew."""
+def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
+    """When one member has finished an op with all, every member has issued it. A rank that issues it later began again."""
     parts: list[list[int]] = []
     finished: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for at in run.tolist():
@@ -222,21 +219,21 @@ def _split_by_restart(run: Ints, traces: PackedTraces) -> list[Ints]:
     return [np.array(part) for part in parts]
 
 
-def _begins_anew(trace: PackedTrace, finished: dict[tuple[int, int], list[tuple[int, int]]]) -> bool:
+def _begins_anew(trace: RankTrace, finished: dict[tuple[int, int], list[tuple[int, int]]]) -> bool:
     began = trace.first_ns - _CLOCKS_APART_NS
     firsts = {group.key: group.collectives.first_seq for group in trace.groups if group.collectives}
     return any(seq >= first and ns < began for key, first in firsts.items() for seq, ns in finished.get(key, ()))
 
 
-def _choose_run(runs: list[Ints], traces: PackedTraces, attempt: int | None) -> Ints:
-    """The first that left dumps of many ranks: what failed later failed after it. A stray file is no attempt."""
+def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
+    """The first run that left dumps of many ranks: later failures came after it. A stray file is not an attempt."""
     if attempt is not None:
         return runs[min(attempt, len(runs) - 1)]
     sizes = [len(np.unique(traces.ranks[run])) for run in runs]
     return next(run for run, size in zip(runs, sizes, strict=True) if 2 * size >= max(sizes))
 
 
-def _other_run(at: int, main: Ints, traces: PackedTraces) -> str:
+def _other_run(at: int, main: Ints, traces: Traces) -> str:
     own, judged = attempt_of(traces[at].file), attempt_of(traces[int(main[0])].file)
     if own and own != judged:
         return f"of attempt {own[-1]}, and another is judged (--attempt)"
@@ -261,7 +258,7 @@ class _Compared:
     differ: int
 
 
-def _compare(one: PackedTrace, other: PackedTrace, tables: Tables) -> _Compared:
+def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> _Compared:
     """In what was called."""
     groups = {(g.name, g.desc, g.members): g.collectives for g in other.groups if g.collectives}
     equal = differ = 0

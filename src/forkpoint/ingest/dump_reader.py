@@ -9,8 +9,7 @@ from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
 from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.ingest.naming import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
-from forkpoint.packed.records import pack
-from forkpoint.packed.tables import SharedTables
+from forkpoint.model.tables import SharedTables
 
 Dump = bytes | io.BufferedIOBase
 """As it was read, or where it is to be read."""
@@ -62,4 +61,4 @@ class DumpReader:
         claim = claim_rank(columns, path, self._names)
         if claim.rank is None:
             return claim, b""
-        return claim, pack(summarise(columns, claim.rank, path, self._tables), self._tables)
+        return claim, summarise(columns, claim.rank, self._tables)

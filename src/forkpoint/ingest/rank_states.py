@@ -1,16 +1,16 @@
-"""What observers of a live job knew of its ranks when they took the evidence (`ranks.json`, written by guard and watch).
+"""What observers of a live job knew about its ranks when they took the evidence (`ranks.json`, from guard and watch).
 
     {"schema": "forkpoint.ranks/1", "world_size": 4, "still_s": 12.5, "stalled": true,
      "ranks": [{"rank": 2, "state": "gone", "says": "seen by rank 1"}, ...],
      "groups": [{"name": "1", "desc": "dp", "ranks": [0, 2]}], "steps": [{"group": "0", "step": 7, "rank": 2, "calls": 41}]}
 
-It says what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not tell), and that nothing moved.
+It states what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not say), that nothing moved.
 """
 
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from forkpoint.errors import UnreadableInput
@@ -20,9 +20,6 @@ from forkpoint.ingest.value_lines import MAX_RANKS, items, pairs, whole, wholes
 from forkpoint.model.capture import StepCount
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.ranks_file import SCHEMA
-from forkpoint.model.trace import ReadGroup, ReadTrace
-from forkpoint.packed.traces import PackedTraces, pack_traces
-from forkpoint.packed.unpack import unpack
 
 _ENDED: Final = {
     "gone": (LogKind.KILLED, "its process is gone"),
@@ -48,7 +45,7 @@ def read_rank_states(text: str, name: str) -> RankStates:
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{name}: begins like the states of ranks, but is no JSON; was it cut?") from error
+        raise UnreadableInput(f"{name}: looks like ranks.json, but is not valid JSON; was it cut?") from error
     top = pairs(raw, MAX_RANKS)
     size = whole(top.get("world_size"))
     return RankStates(
@@ -63,28 +60,6 @@ def read_rank_states(text: str, name: str) -> RankStates:
         world=tuple(range(size)) if size and size <= MAX_RANKS else None,
         steps=tuple(step for item in _items(top, "steps") if (step := _step(item, name))),
     )
-
-
-def with_members(traces: PackedTraces, states: RankStates) -> PackedTraces:
-    """The traces with what their dumps did not say: who belongs to their groups."""
-    return pack_traces((_declare(unpack(trace), states) for trace in traces), traces.tables)
-
-
-def _declare(trace: ReadTrace, states: RankStates) -> ReadTrace:
-    groups = tuple(_declare_group(group, trace.rank, states) for group in trace.groups)
-    declared = {id(before): after for before, after in zip(trace.groups, groups, strict=True)}
-    channels = tuple(replace(channel, group=declared[id(channel.group)]) for channel in trace.channels)
-    return replace(trace, world=trace.world or states.world, groups=groups, channels=channels)
-
-
-def _declare_group(group: ReadGroup, rank: int, states: RankStates) -> ReadGroup:
-    return group if group.members else replace(group, members=_members(group.name, rank, states))
-
-
-def _members(name: str, rank: int, states: RankStates) -> tuple[int, ...] | None:
-    """The same name may mean other ranks elsewhere; None where it is not plain."""
-    found = {ranks for known, ranks in states.groups if known == name and rank in ranks}
-    return found.pop() if len(found) == 1 else None
 
 
 def _stall(top: Mapping[str, object], name: str) -> tuple[LogEvent, ...]:

@@ -9,10 +9,9 @@ from forkpoint.ingest.admission import ADMIT_BY_PROOF, Choice, admit
 from forkpoint.ingest.dump_reader import Dump, DumpReader
 from forkpoint.ingest.naming import FileNames
 from forkpoint.model.capture import Capture, Problem
-from forkpoint.packed.store import RecordStore
-from forkpoint.packed.tables import SharedTables
-from forkpoint.packed.trace import PackedRecord, PackedTrace
-from forkpoint.packed.traces import PackedTraces
+from forkpoint.model.records import HEAD, Record, RecordStore
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.traces import Traces
 
 if TYPE_CHECKING:
     from forkpoint.ingest.text_files import TextReading
@@ -38,10 +37,9 @@ class Reading:
             self.problems.append(Problem(path, claim.problem))
         if claim.rank is None:
             return
-        record = PackedRecord(claim.rank, path, packed)
-        self.records.append(record)
-        if cut := PackedTrace(record, self.tables).cut:
-            self.problems.append(Problem(path, cut))
+        self.records.append(Record(claim.rank, path, packed))
+        if cut := HEAD.read(packed).cut:
+            self.problems.append(Problem(path, self.tables.text(cut)))
 
     @property
     def says_anything(self) -> bool:
@@ -57,7 +55,7 @@ class Reading:
         """All of it, put together."""
         self._dumps = None  # it caches a lot per group, and is not needed any more
         tables = self.tables.build()
-        traces, set_aside = admit(PackedTraces(self.records, self.tables), tables, choice)
+        traces, set_aside = admit(Traces(self.records, self.tables), tables, choice)
         capture = Capture(traces=traces, tables=tables, problems=tuple(self.problems), set_aside=set_aside)
         if not self.texts:
             return capture

@@ -26,10 +26,9 @@ from forkpoint.ingest.files import SUMMARY
 from forkpoint.ingest.reading import Reading
 from forkpoint.ingest.text_files import TextReading
 from forkpoint.model.capture import Problem
-from forkpoint.packed.layout import I64, U32, Reader, pack_text
-from forkpoint.packed.store import RecordStore
-from forkpoint.packed.trace import PackedRecord
-from forkpoint.packed.verify import DAMAGE, RecordVerifier, verify_tables
+from forkpoint.model.layout import I64, U32, Reader, pack_text
+from forkpoint.model.records import Record, RecordStore
+from forkpoint.traces.verify import DAMAGE, RecordVerifier, verify_tables
 
 VERSION = 1
 MAX_PIECE = 64 << 20
@@ -109,7 +108,7 @@ def _records(store: RecordStore) -> Iterator[bytes]:
     """By rank, file and content, each once. They are not all taken out of the store together."""
     order = np.argsort(store.ranks, kind="stable").tolist()
     for rank, same in groupby(order, key=store.ranks.__getitem__):
-        for file, data in sorted({(store[at].file, store[at].data) for at in same}):
+        for file, data in sorted({(record.file, record.data) for record in map(store.__getitem__, same)}):
             yield _pack_record(rank, file, data)
 
 
@@ -141,7 +140,7 @@ def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
     except (*DAMAGE, zlib.error, msgspec.MsgspecError) as error:
         raise UnreadableInput(f"{name}: a corrupt summary ({error}); create it again") from None
     for record in found.records:
-        reading.records.append(PackedRecord(record.rank, record.file, record.data))
+        reading.records.append(record)
     reading.texts += found.texts
     reading.empty += found.empty
     reading.problems += found.problems
@@ -189,7 +188,7 @@ def _add_tables(reader: Reader, found: Reading) -> None:
 def _add_records(reader: Reader, found: Reading) -> None:
     while reader.pos < len(reader.data):
         rank, file, size = reader.number(I64), reader.text(), reader.number(U32)
-        found.records.append(PackedRecord(rank, file, reader.bytes(size)))
+        found.records.append(Record(rank, file, reader.bytes(size)))
 
 
 def _add_text(reader: Reader, found: Reading) -> None:

@@ -17,7 +17,7 @@ from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
 from forkpoint.ingest.machine.remarks import kernel_remarks, ras_remarks
 from forkpoint.ingest.naming import FileNames, spelled_rank, without_numbers
 from forkpoint.ingest.placing import believe_places, keep_one_attempt
-from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states, with_members
+from forkpoint.ingest.rank_states import RankStates, looks_like_rank_states, read_rank_states
 from forkpoint.ingest.value_records import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark
 from forkpoint.model.frames import user_frames
@@ -74,7 +74,7 @@ def with_texts(
     ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
     states = [state for text in texts for state in text.states]
     for state in states:
-        traces = with_members(traces, state)
+        traces = traces.declare(state.world, state.groups)
     values, left_out = join_values([part for text in texts for part in text.values], traces)
     return replace(
         capture,

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from forkpoint.model.entries import Tables
 from forkpoint.model.log import Ending, LogEvent
 from forkpoint.model.op import Stack
-from forkpoint.model.trace import Tables
+from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
 from forkpoint.model.world import Place
-
-if TYPE_CHECKING:
-    from forkpoint.packed.traces import PackedTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class LiveStack:
     thread: str | None = None
     """The name of that other thread."""
     seen: int = 1
-    """How often the file shows it so."""
+    """How often the file shows this stack."""
     others: tuple[tuple[str, Stack], ...] = ()
     """Its other threads that run code of the program, by name."""
 
@@ -39,16 +36,16 @@ class Remark:
     line: int
     host: str | None
     bus_id: str | None
-    """The GPU or device it speaks of."""
+    """The GPU or device it is about."""
     says: str
     kind: str = ""
-    """What the kernel told of (`xid`, `oom-kill`, ...); `ras` for NCCL's RAS."""
+    """What the kernel reported (`xid`, `oom-kill`, ...); `ras` for NCCL's RAS."""
     when: str | None = None
     """As printed: a date, or seconds since boot."""
     xid: int | None = None
     """The number that explains it; None where all of it only follows from something else, or there is none."""
     pids: frozenset[int] = frozenset()
-    """Processes it names, as the host numbers them. A container may number them otherwise."""
+    """Processes it names, by the host's numbers. A container may use others."""
     missing: tuple[int, ...] = ()
     """Ranks that did not answer RAS, counted inside a communicator of `size` ranks."""
     size: int | None = None
@@ -84,16 +81,16 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    traces: "PackedTraces"
+    traces: Traces
     tables: Tables
     events: tuple[LogEvent, ...] = ()
     stacks: tuple[LiveStack, ...] = ()
     unanswered: tuple[tuple[str, int], ...] = ()
-    """Files in which a rank was to write its stack when asked, and that are empty where other ranks wrote theirs."""
+    """Files into which a rank was asked to write its stack, and which are empty while other ranks wrote theirs."""
     logs: tuple[tuple[str, int | None], ...] = ()
     """Log files read, with the rank each belongs to."""
     cut_logs: frozenset[str] = frozenset()
-    """Those that end within a line: they were copied while they grew, or cut. What they do not say tells nothing."""
+    """Logs that end within a line: copied while they grew, or cut. What they do not mention proves nothing."""
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])
     """How each log ends, by file."""
     remarks: tuple[Remark, ...] = ()

@@ -1,13 +1,24 @@
 """Every group's and channel's order, aligned over ranks."""
 
-from abc import abstractmethod
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from forkpoint.model.entries import Tables
+from forkpoint.model.layout import NOTHING
 from forkpoint.model.op import Op
-from forkpoint.model.trace import GroupTrace, RankTrace, Tables, Track
+from forkpoint.model.rows import NOT_HELD, GroupTraces, Rows
+from forkpoint.model.tokens import Ints
+from forkpoint.model.trace import Track
+from forkpoint.model.traces import Traces, TracesByRank, rank_index
 from forkpoint.model.world import ProcessGroup
+
+_NO_ROW = -1
 
 
 class Gap(StrEnum):
@@ -19,25 +30,6 @@ class Gap(StrEnum):
     """Issued or not, its dump does not hold it any more: older than its ring buffer, or left out because it was done."""
     NO_DUMP = "no-dump"
     """There is no dump, or the dump ends (cut, taken earlier) before it could show this."""
-
-
-class GroupTraces(Mapping[int, GroupTrace]):
-    """Of one group, by rank; each is made when it is asked for."""
-
-    @abstractmethod
-    def is_from_start(self, rank: int) -> bool:
-        """The rank's ring buffer still holds its very first op, of whichever group."""
-        ...
-
-    @abstractmethod
-    def is_partial(self, rank: int) -> bool:
-        """What is done may be left out of the rank's dump."""
-        ...
-
-    @abstractmethod
-    def completed(self) -> Iterator[tuple[int, int, int]]:
-        """Ranks, the kind of each one's track, and when its last done op was completed (0: not told)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +100,74 @@ class Channel:
 
 
 class Channels(Sequence[Channel]):
-    """Of a job, by group and ends. Each is made when it is asked for: there may be hundreds of thousands."""
+    """The channels of a job, by group and ends, kept as the rows of their two ends. Each is made on demand: there may be
+    hundreds of thousands.
+    """
 
-    @abstractmethod
-    def find(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel: ...
+    def __init__(self, rows: Rows, traces: Traces, groups: dict[int, ProcessGroup]) -> None:
+        self.groups = groups
+        """By the number that rows give them."""
+        self._rows = rows
+        self._traces = traces
+        table, ranks = rows.channels, traces.ranks[rows.channels.trace]
+        place = np.zeros(len(rows.names), np.int64)
+        place[sorted(groups, key=lambda number: groups[number])] = np.arange(len(groups))
+        keys = (place[table.group], table.source, table.destination)
+        order = np.lexsort(keys[::-1])
+        new = np.ones(len(order), np.bool_)
+        new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        first = order[new]
+        self.of_row = np.empty(len(order), np.int64)
+        """Of each row of `Rows.channels`: the index of its channel."""
+        self.of_row[order] = np.cumsum(new) - 1
+        self._group = table.group[first]
+        self._source, self._destination = table.source[first], table.destination[first]
+        self._sent = self._end(ranks == table.source)
+        self._received = self._end(ranks == table.destination)
 
-    @abstractmethod
+    def _end(self, is_end: NDArray[np.bool_]) -> Ints:
+        """Per channel: the row of this end."""
+        rows = np.full(len(self._group), _NO_ROW)
+        rows[self.of_row[is_end]] = np.flatnonzero(is_end)
+        return rows
+
+    def find(self, group: ProcessGroup, ends: tuple[int, int]) -> Channel:
+        found = np.flatnonzero((self._source == ends[0]) & (self._destination == ends[1]))
+        return next(self[index] for index in found.tolist() if self.groups[int(self._group[index])] == group)
+
     def by_kind(self) -> Iterator[tuple[Channel, Sequence[int]]]:
         """Channels whose tracks are of the same kinds at both ends: the first of them, and the indexes of all."""
-        ...
+        kinds = np.append(self._rows.channels.kind, np.int32(_NO_ROW))  # what _NO_ROW takes is the last
+        pairs = np.stack([kinds[self._sent], kinds[self._received]], axis=1)
+        _, which = np.unique(pairs, axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        for alike in np.split(order, np.flatnonzero(np.diff(which.ravel()[order])) + 1):
+            if alike.size:
+                yield self[int(alike[0])], alike.tolist()
+
+    def ends(self, index: int) -> tuple[int, int]:
+        return int(self._source[index]), int(self._destination[index])
+
+    def __len__(self) -> int:
+        return len(self._group)
+
+    @overload
+    def __getitem__(self, index: int) -> Channel: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Channel]: ...
+    def __getitem__(self, index: int | slice) -> Channel | list[Channel]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        at = range(len(self))[index]
+        sent, received = int(self._sent[at]), int(self._received[at])
+        return Channel(self.groups[int(self._group[at])], *self.ends(at), self._track(sent), self._track(received))
+
+    def _track(self, row: int) -> Track | None:
+        if row == _NO_ROW:
+            return None
+        table = self._rows.channels
+        trace = self._traces[int(table.trace[row])]
+        return Track(trace, self._rows.kinds[int(table.kind[row])], int(table.place[row]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +194,145 @@ class Stand:
 
 
 class Stands(Mapping[int, tuple[Stand, ...]]):
-    """Per rank with a whole dump and something pending: the op in which it stands, or all messages of its batch."""
+    """Per rank with a whole dump and something pending: the op in which it stands, or all messages of its batch.
 
-    @abstractmethod
+    Kept as one row per rank: that of its group or channel whose pending op was issued first.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        traces: Traces,
+        groups: tuple[GroupTimeline, ...],
+        channels: Channels,
+        blind: frozenset[int],
+    ) -> None:
+        self._rows = rows
+        self._groups = groups
+        self._channels = channels
+        pending = [shape.active_op for shape in rows.kinds]
+        self._seqs = [op.seq if op else 0 for op in pending]
+        self._batches = [op.batch if op else 0 for op in pending]
+        self._begins = np.searchsorted(rows.channels.trace, np.arange(len(traces) + 1))
+
+        whole = ~np.isin(traces.ranks, list(blind))
+        trace = np.concatenate([rows.groups.trace, rows.channels.trace])
+        active = np.concatenate([rows.groups.active, rows.channels.active])
+        counts = np.concatenate([_of_members(rows, groups), np.ones(len(rows.channels), np.bool_)])
+        counts &= (active != NOTHING) & whole[trace]
+        held = np.flatnonzero(counts)
+        order = held[np.lexsort((active[held], trace[held]))]
+        standing, first = np.unique(trace[order], return_index=True)
+        self._first = order[first]
+        """Rows of groups, then those of channels behind them; one per rank that stands somewhere."""
+        self._ranks = array("q", traces.ranks[standing].tobytes())
+        self._traces = standing
+        self._elsewhere = counts[: len(rows.groups)]
+        self._elsewhere[self._first[self._first < len(rows.groups)]] = False
+
     def held_elsewhere(self, group: GroupTimeline) -> frozenset[int]:
         """Members that have an op of the group pending, but stand in an earlier one of another group or channel."""
-        ...
+        return frozenset(
+            rank
+            for rank, row in zip(group.traces, group.traces.rows, strict=True)
+            if row != NOT_HELD and self._elsewhere[row]
+        )
+
+    def __getitem__(self, rank: int) -> tuple[Stand, ...]:
+        at = rank_index(rank, self._ranks)
+        if at is None:
+            raise KeyError(rank)
+        row = int(self._first[at]) - len(self._rows.groups)
+        if row < 0:
+            return (self._in_group(row + len(self._rows.groups)),)
+        return self._batch(row, int(self._traces[at]))
+
+    def _in_group(self, row: int) -> Stand:
+        table = self._rows.groups
+        kind, group = int(table.kind[row]), self._groups[int(table.group[row])].group
+        own = int(table.active[row]), int(table.active_ns[row])
+        return Stand(group, None, None, self._seqs[kind], self._batches[kind], *own)
+
+    def _batch(self, first: int, trace: int) -> tuple[Stand, ...]:
+        """All messages that the rank issued together with the first."""
+        table = self._rows.channels
+        mine = range(int(self._begins[trace]), int(self._begins[trace + 1]))
+        batch = self._batches[int(table.kind[first])]
+        together = [
+            row
+            for row in mine
+            if table.active[row] != NOTHING
+            and table.group[row] == table.group[first]
+            and self._batches[int(table.kind[row])] == batch
+        ]
+        return tuple(sorted(map(self._on_channel, together), key=lambda stand: stand.record_id))
+
+    def _on_channel(self, row: int) -> Stand:
+        table = self._rows.channels
+        kind, group = int(table.kind[row]), self._channels.groups[int(table.group[row])]
+        ends = int(table.source[row]), int(table.destination[row])
+        own = int(table.active[row]), int(table.active_ns[row])
+        return Stand(group, ends, int(self._channels.of_row[row]), self._seqs[kind], self._batches[kind], *own)
+
+    def __contains__(self, rank: object) -> bool:
+        return rank_index(rank, self._ranks) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ranks)
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+
+def _of_members(rows: Rows, groups: tuple[GroupTimeline, ...]) -> NDArray[np.bool_]:
+    """Rows of ranks that their group knows."""
+    known = np.zeros(len(rows.groups), np.bool_)
+    for group in groups:
+        held: Ints = np.asarray(group.traces.rows)
+        known[held[held != NOT_HELD]] = True
+    return known
+
+
+class Positions(Mapping[int, tuple[Position, ...]]):
+    """Per rank with a whole dump: its first active op in each group and channel, in the order of issue. Worked out on demand."""
+
+    def __init__(
+        self,
+        traces: TracesByRank,
+        blind: frozenset[int],
+        rows: Rows,
+        groups: tuple[GroupTimeline, ...],
+        channels: Channels,
+    ) -> None:
+        self._traces = traces
+        self._blind = blind
+        self._numbers = rows.numbers
+        self._groups = groups
+        self._channels = channels
+
+    def __getitem__(self, rank: int) -> tuple[Position, ...]:
+        if rank in self._blind:
+            raise KeyError(rank)
+        trace = self._traces[rank]
+        found: list[Position] = []
+        for group in trace.groups:
+            timeline, track = self._groups[self._numbers[group.key]], group.collectives
+            if track and rank in timeline.traces and (op := track.first_active):
+                found.append(Position(op, timeline.group, None))
+        for end in trace.channels:
+            if op := end.messages.first_active:
+                group = self._channels.groups[self._numbers[end.group.key]]
+                found.append(Position(op, group, (end.source, end.destination)))
+        return tuple(sorted(found, key=lambda position: position.op.record_id))
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self._traces and rank not in self._blind
+
+    def __iter__(self) -> Iterator[int]:
+        return (rank for rank in self._traces if rank not in self._blind)
+
+    def __len__(self) -> int:
+        return len(self._traces) - len(self._blind & self._traces.keys())
 
 
 UNBOUNDED = 1_000_000_000
@@ -160,11 +344,10 @@ class Timeline:
     unseen: int
     """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has a
     dump, a log or a stack, since the last one may have left nothing; UNBOUNDED otherwise."""
-    traces: Mapping[int, RankTrace]
+    traces: TracesByRank
     groups: tuple[GroupTimeline, ...]
     channels: Channels
-    positions: Mapping[int, tuple[Position, ...]]
-    """Per rank with a whole dump: its first active op in each group and channel, in the order of issue."""
+    positions: Positions
     stands: Stands
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""

@@ -7,10 +7,12 @@ from hashlib import blake2b
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forkpoint.model.op import Signature, Stack
-from forkpoint.model.trace import Ints, Tokens
 
+Ints = NDArray[np.int64]
+Tokens = NDArray[np.uint64]
 NO_STACK = 0
 CPP_STACK = 1
 # Sizes legitimately differ by rank: splits, and buffers that only the root has.

@@ -1,142 +1,154 @@
-"""What one rank's dump holds, small enough to keep for 100,000 ranks.
+"""What one rank's dump holds: views of its record and of the shared tables. Nothing is unpacked before it is asked for."""
 
-Ops are not kept one by one. A rank's ops in a group are cut into blocks of BLOCK absolute sequence numbers; ranks that
-did the same share the same block, stored once in `Tables`. Only the ops at the frontier (last done, first active,
-last) are kept whole. Memory therefore grows with what ranks did *differently*, not with ranks times entries.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forkpoint.model.op import Op, OpState, Signature, Stack
+from forkpoint.model.entries import BLOCK, Block, RecentCalls, Tables, TrackShape, no_recent_calls
+from forkpoint.model.layout import NOTHING, U64, Reader
+from forkpoint.model.op import Op
+from forkpoint.model.records import (
+    COUNTED,
+    FROM_START,
+    GUESSED_WORLD,
+    HAS_STACKS,
+    HEAD,
+    OP,
+    PARTIAL,
+    PAUSE,
+    TIMED,
+    GroupHead,
+    Head,
+    Parts,
+    Record,
+    parts_of,
+)
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.tokens import Ints, Tokens
 
-BLOCK = 128
-"""Sequence numbers per block: small enough to look through at once, large enough that keys cost little."""
+__all__ = [
+    "BLOCK",
+    "RECENT",
+    "RECENT_CALLS",
+    "RECENT_MESSAGES",
+    "Block",
+    "ChannelTrace",
+    "GroupTrace",
+    "Ints",
+    "RankTrace",
+    "Tables",
+    "Tokens",
+    "Track",
+    "Volumes",
+]
+
 RECENT = 32
 """Ops per group whose creation times are kept: enough to see the pace before a hang, whatever the buffer size."""
 RECENT_MESSAGES = 8
 """The same per channel, of which a rank may have many."""
-
 RECENT_CALLS = 256
 """Calls per rank, over all its groups, whose order is kept: several iterations of what it usually does."""
 
-Ints = NDArray[np.int64]
-Tokens = NDArray[np.uint64]
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A run of slots as one rank or more recorded it."""
-
-    seqs: Ints
-    match: Tokens
-    """What members of a group must agree on in a slot: operation, sizes where they must fit, dtype."""
-    stack: Tokens
-    """Where it was called from; 0 = the dump has no stacks, 1 = called from C++."""
-    epoch: Ints
-    """For messages: how many collectives the group had done when it was issued. 0 for collectives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What many ranks share, stored once."""
-
-    signatures: dict[int, tuple[Signature, ...]]
-    """An example of the call behind each match token."""
-    stacks: dict[int, Stack]
-    blocks: dict[int, Block]
-
-
-class Track(Protocol):
+class Track:
     """The ops one rank issued in one order: a group's collectives, or one direction of a channel."""
 
+    __slots__ = ("_at", "_trace", "shape")
+
+    def __init__(self, trace: "RankTrace", shape: TrackShape, at: int) -> None:
+        """`at`: where its own part begins in the record."""
+        self._trace = trace
+        self._at = at
+        self.shape = shape
+
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        return self.shape.count
+
     @property
-    def first_seq(self) -> int: ...
+    def first_seq(self) -> int:
+        return self.shape.first_seq
+
     @property
-    def last_seq(self) -> int: ...
+    def last_seq(self) -> int:
+        return self.shape.last_seq
+
     @property
     def from_start(self) -> bool:
         """The ring buffer still holds the first op; otherwise what came before `first_seq` is unknown."""
-        ...
+        return self.shape.from_start
 
     @property
     def blocks(self) -> tuple[int, ...]:
         """Keys into Tables.blocks, ascending."""
-        ...
+        return self.shape.blocks
 
     @property
-    def last_done(self) -> Op | None: ...
+    def last_done(self) -> Op | None:
+        return None if self.shape.last_done is None else self._op(self.shape.last_done)
+
     @property
     def first_active(self) -> Op | None:
         """The earliest op that is not done and after which none is done."""
-        ...
-
-    @property
-    def active_state(self) -> OpState | None:
-        """Of `first_active`, without the rest of it."""
-        ...
-
-    @property
-    def active_seq(self) -> int | None: ...
-    @property
-    def last(self) -> Op: ...
-    @property
-    def recent_seqs(self) -> Ints: ...
-    @property
-    def recent_created_ns(self) -> Ints: ...
-    def created(self, seq: int) -> int | None:
-        """When an op was created, of those that are recent or kept whole."""
-        ...
-
-    @property
-    def longest_pause_seq(self) -> int: ...
-    @property
-    def longest_pause_ns(self) -> int:
-        """The op before which this rank paused longest, however long ago, and for how long."""
-        ...
-
-
-def find_created(track: Track, seq: int) -> int | None:
-    """Among the recent ops."""
-    at = int(np.searchsorted(track.recent_seqs, seq))
-    found = at < len(track.recent_seqs) and track.recent_seqs[at] == seq
-    return int(track.recent_created_ns[at]) if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTrack:
-    """A track as it was read. `packed/` has the form in which it is kept."""
-
-    count: int
-    first_seq: int
-    last_seq: int
-    from_start: bool
-    blocks: tuple[int, ...]
-    last_done: Op | None
-    first_active: Op | None
-    last: Op
-    recent_seqs: Ints
-    recent_created_ns: Ints
-    longest_pause_seq: int
-    longest_pause_ns: int
-
-    @property
-    def active_state(self) -> OpState | None:
-        return self.first_active.state if self.first_active else None
+        return None if self.shape.first_active is None else self._op(self.shape.first_active)
 
     @property
     def active_seq(self) -> int | None:
-        return self.first_active.seq if self.first_active else None
+        """Of `first_active`, without the rest of it."""
+        return op.seq if (op := self.shape.active_op) else None
+
+    @property
+    def last(self) -> Op:
+        return self._op(self.shape.last)
+
+    @property
+    def recent_seqs(self) -> Ints:
+        return self.shape.recent_seqs
+
+    @property
+    def recent_created_ns(self) -> Ints:
+        return Reader(self._trace.data, self._after_ops + PAUSE.size).ints()
 
     def created(self, seq: int) -> int | None:
-        kept = (op for op in (self.last_done, self.first_active, self.last) if op and op.seq == seq)
-        return next((op.created_ns for op in kept), None) or find_created(self, seq)
+        """When an op was created, if it is recent or kept whole."""
+        for index, op in enumerate(self.shape.ops):
+            if op.seq == seq:
+                return OP.read(self._trace.data, self._at + OP.size * index).created_ns
+        at = int(np.searchsorted(self.recent_seqs, seq))
+        found = at < len(self.recent_seqs) and self.recent_seqs[at] == seq
+        return int(self.recent_created_ns[at]) if found else None
+
+    @property
+    def longest_pause_seq(self) -> int:
+        """The op before which this rank paused longest, however long ago."""
+        return PAUSE.read(self._trace.data, self._after_ops).seq
+
+    @property
+    def longest_pause_ns(self) -> int:
+        return PAUSE.read(self._trace.data, self._after_ops).ns
+
+    @property
+    def _after_ops(self) -> int:
+        return self._at + OP.size * len(self.shape.ops)
+
+    def _op(self, index: int) -> Op:
+        shape, own = self.shape.ops[index], OP.read(self._trace.data, self._at + OP.size * index)
+        return Op(
+            rank=self._trace.rank,
+            record_id=own.record_id,
+            seq=shape.seq,
+            batch=shape.batch,
+            signatures=shape.signatures,
+            state=shape.state,
+            retired=shape.retired,
+            created_ns=own.created_ns,
+            since_previous_ns=_if_any(own.since_previous_ns),
+            completed_ns=own.completed_ns,
+            timeout_ms=shape.timeout_ms,
+            stack=shape.stack,
+            thread=self._trace.thread(own.thread),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,50 +160,56 @@ class Volumes:
     received: Ints
 
 
-class GroupTrace(Protocol):
+class GroupTrace:
     """One group as one rank saw it."""
 
-    @property
-    def key(self) -> tuple[object, object]:
-        """Of its name and its members: equal for one group on all ranks, and cheap to compare."""
-        ...
+    __slots__ = ("_at", "_head", "_trace")
+
+    def __init__(self, trace: "RankTrace", head: GroupHead, at: int) -> None:
+        """`at`: where its own part begins in the record."""
+        self._trace = trace
+        self._head = head
+        self._at = at
 
     @property
-    def name(self) -> str: ...
+    def key(self) -> tuple[int, int]:
+        """Of its name and its members: equal for one group on all ranks, and cheap to compare."""
+        return self._head.name, self._head.members
+
     @property
-    def desc(self) -> str: ...
+    def name(self) -> str:
+        return self._trace.tables.text(self._head.name)
+
+    @property
+    def desc(self) -> str:
+        return self._trace.tables.text(self._head.desc)
+
     @property
     def members(self) -> tuple[int, ...] | None:
         """None: the dump does not say."""
-        ...
+        return self._trace.tables.members(self._head.members) if self._head.members else None
 
     @property
-    def collectives(self) -> Track | None: ...
+    def collectives(self) -> Track | None:
+        key = self._head.shape
+        return Track(self._trace, self._trace.tables.shape(key), self._at) if key else None
+
     @property
-    def volumes(self) -> Volumes | None: ...
+    def volumes(self) -> Volumes | None:
+        if not self._head.volumes:
+            return None
+        reader = Reader(self._trace.data, self._at + self._head.own)
+        return Volumes(reader.ints(), reader.ints(), reader.ints())
+
     @property
-    def last_enqueued(self) -> int | None: ...
+    def last_enqueued(self) -> int | None:
+        """From pg_status. Collectives and P2P share this counter, so it tells something only where there is no P2P."""
+        return _if_any(self._head.last_enqueued)
+
     @property
     def last_completed(self) -> int | None:
-        """From pg_status. Collectives and P2P share these counters, so they say something only where there is no P2P."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGroup:
-    """A group as it was read."""
-
-    name: str
-    desc: str
-    members: tuple[int, ...] | None
-    collectives: ReadTrack | None = None
-    volumes: Volumes | None = None
-    last_enqueued: int | None = None
-    last_completed: int | None = None
-
-    @property
-    def key(self) -> tuple[object, object]:
-        return self.name, self.members
+        """As `last_enqueued`."""
+        return _if_any(self._head.last_completed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,134 +223,158 @@ class ChannelTrace:
     messages: Track
 
 
-class RankTrace(Protocol):
+class RankTrace:
     """What one rank's dump holds."""
 
+    __slots__ = ("_parts", "_record", "_take", "head", "rank", "tables")
+
+    def __init__(self, rank: int, head: Head, take: Callable[[], Record], tables: SharedTables) -> None:
+        """`take`: gets the record, when more of it is needed than the head."""
+        self.rank = rank
+        self.head = head
+        self.tables = tables
+        self._take = take
+        self._record: Record | None = None
+        self._parts: Parts | None = None
+
     @property
-    def rank(self) -> int: ...
+    def record(self) -> Record:
+        if self._record is None:
+            self._record = self._take()
+        return self._record
+
     @property
-    def file(self) -> str: ...
+    def data(self) -> bytes:
+        return self.record.data
+
     @property
-    def schema(self) -> str: ...
+    def file(self) -> str:
+        return self.record.file
+
+    @property
+    def schema(self) -> str:
+        return self.tables.text(self.head.schema)
+
     @property
     def comm_lib(self) -> str:
         """`nccl`, `gloo`, ... as the entries say; "" without entries."""
-        ...
+        return self.tables.text(self.head.comm_lib)
 
     @property
-    def entries(self) -> int: ...
-    @property
-    def cut(self) -> str | None:
-        """Why the entries end early; None for a whole dump."""
-        ...
-
-    @property
-    def world(self) -> tuple[int, ...] | None:
-        """Members of the default group, if the dump states them."""
-        ...
-
-    @property
-    def world_is_guess(self) -> bool:
-        """It is the group made last, which may be another one (gloo)."""
-        ...
-
-    @property
-    def groups(self) -> Sequence[GroupTrace]: ...
-    @property
-    def channels(self) -> Sequence[ChannelTrace]: ...
-    @property
-    def from_start(self) -> bool:
-        """The ring buffer still holds the rank's very first op."""
-        ...
-
-    @property
-    def first_ns(self) -> int: ...
-    @property
-    def last_ns(self) -> int:
-        """The time the entries cover."""
-        ...
+    def entries(self) -> int:
+        return self.head.entries
 
     @property
     def script(self) -> str | None:
         """The file at the outer end of the stacks: what was started. Same on all ranks of a job."""
-        ...
+        return self.tables.text(self.head.script) if self.head.script else None
 
     @property
-    def has_stacks(self) -> bool: ...
+    def cut(self) -> str | None:
+        """Why the entries end early; None for a whole dump."""
+        return self.tables.text(self.head.cut) if self.head.cut else None
+
+    @property
+    def world(self) -> tuple[int, ...] | None:
+        """Members of the default group, if the dump states them."""
+        return self.tables.members(self.head.world) if self.head.world else None
+
+    @property
+    def world_is_guess(self) -> bool:
+        """It is the group made last, which may be another one (gloo)."""
+        return bool(self.head.flags & GUESSED_WORLD)
+
+    @property
+    def first_ns(self) -> int:
+        """The entries cover the time from here to `last_ns`."""
+        return self.head.first_ns
+
+    @property
+    def last_ns(self) -> int:
+        return self.head.last_ns
+
+    @property
+    def from_start(self) -> bool:
+        """The ring buffer still holds the rank's very first op."""
+        return bool(self.head.flags & FROM_START)
+
+    @property
+    def has_stacks(self) -> bool:
+        return bool(self.head.flags & HAS_STACKS)
+
     @property
     def timed(self) -> bool:
         """Start events were recorded, so `scheduled` really means "not started"."""
-        ...
+        return bool(self.head.flags & TIMED)
 
     @property
     def is_partial(self) -> bool:
         """Ops that are done may be left out of it (TORCH_INCLUDE_ONLY_ACTIVE, the debug server), or all of them (the recorder
         was off): what it does not hold may have been issued and done.
         """
-        ...
+        return bool(self.head.flags & PARTIAL)
 
     @property
     def has_counters(self) -> bool:
         """It has `pg_status`, which only a recorder that is on keeps."""
-        ...
+        return bool(self.head.flags & COUNTED)
+
+    @property
+    def groups(self) -> Sequence[GroupTrace]:
+        return [GroupTrace(self, head, at) for at, head in self._found().groups] if self.head.groups else []
+
+    @property
+    def channels(self) -> Sequence[ChannelTrace]:
+        if not self.head.channels:
+            return []
+        groups, shape = self.groups, self.tables.shape
+        return [
+            ChannelTrace(groups[head.group], head.source, head.destination, Track(self, shape(head.shape), at))
+            for at, head in self._found().channels
+        ]
 
     @property
     def recent_records(self) -> Ints:
         """record_id of the last calls over all groups and channels, oldest first: neighbours."""
-        ...
+        return np.arange(self.head.first_recent, self.head.first_recent + self.head.recents, dtype=np.int64)
 
     @property
     def recent_groups(self) -> Ints:
         """Index into `groups` of each of them."""
-        ...
+        return self._recent.groups
 
     @property
     def recent_matches(self) -> Tokens:
         """What each of them was, by itself: comparable between ranks."""
-        ...
+        return self._recent.matches
 
     @property
     def recent_ops(self) -> Tokens:
         """What each of them was, in which group. Comparable within this rank only."""
-        ...
+        return self._recent.ops
 
     @property
     def recent_stacks(self) -> Tokens:
         """Where each was called from."""
-        ...
-
-    @property
-    def recent_calls(self) -> Tokens: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTrace:
-    """A rank's dump as it was read."""
-
-    rank: int
-    file: str
-    schema: str
-    comm_lib: str
-    entries: int
-    cut: str | None
-    world: tuple[int, ...] | None
-    world_is_guess: bool
-    groups: tuple[ReadGroup, ...]
-    channels: tuple[ChannelTrace, ...]
-    from_start: bool
-    first_ns: int
-    last_ns: int
-    script: str | None
-    has_stacks: bool
-    timed: bool
-    is_partial: bool
-    has_counters: bool
-    recent_records: Ints
-    recent_groups: Ints
-    recent_matches: Tokens
-    recent_ops: Tokens
-    recent_stacks: Tokens
+        return self._recent.stacks
 
     @property
     def recent_calls(self) -> Tokens:
-        return self.recent_ops ^ self.recent_stacks
+        """What each was, in which group, and from where."""
+        return self._recent.ops ^ self._recent.stacks
+
+    @property
+    def _recent(self) -> RecentCalls:
+        return self.tables.recent(self.head.recent) if self.head.recent else no_recent_calls()
+
+    def thread(self, index: int) -> str:
+        return self.tables.text(U64.unpack_from(self.data, HEAD.size + U64.size * index)[0])
+
+    def _found(self) -> Parts:
+        if self._parts is None:
+            self._parts = parts_of(self.data)
+        return self._parts
+
+
+def _if_any(number: int) -> int | None:
+    return None if number == NOTHING else number

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Final
 
 FORENSICS_SCHEMA: Final = "forkpoint.forensics/1"
-REPLICAS_SCHEMA: Final = "forkpoint.replicas/1"
 
 
 @dataclass(frozen=True, slots=True)

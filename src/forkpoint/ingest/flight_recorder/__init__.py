@@ -52,4 +52,4 @@ def _decode(data: bytes) -> DumpColumns:
         return read_pickle(data, fast=len(data) >= _WORTH_LAYOUTS)
     if _JSON.match(data):
         return read_json(data)
-    raise UnreadableInput(f"no flight recorder dump: neither a pickle nor JSON; {TAKE_ANOTHER}")
+    raise UnreadableInput(f"not a flight recorder dump: neither a pickle nor JSON; {TAKE_ANOTHER}")

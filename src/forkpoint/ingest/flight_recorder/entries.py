@@ -35,7 +35,7 @@ class EntryReader:
     def add(self, entry: object) -> None:
         try:
             if not isinstance(entry, dict):
-                raise UnreadableInput("it is no dict")  # noqa: TRY301  one place counts them all
+                raise UnreadableInput("it is not a dict")  # noqa: TRY301  one place counts them all
             self._add(entry)
         except UnreadableInput as error:
             self.left_out += 1
@@ -104,7 +104,7 @@ class EntryReader:
         if frames is None:
             return NO_FRAMES
         if not is_list(frames):
-            raise UnreadableInput("frames is no list")
+            raise UnreadableInput("frames is not a list")
         self.table.spend(len(frames))
         identity = tuple(map(id, frames))
         index = self._stacks.get(identity)
@@ -117,7 +117,7 @@ class EntryReader:
 
     def _frame(self, frame: object) -> int:
         if not isinstance(frame, dict):
-            raise UnreadableInput("a frame is no dict")
+            raise UnreadableInput("a frame is not a dict")
         name, filename, line = frame.get("name"), frame.get("filename"), frame.get("line")
         if type(name) is not str or type(filename) is not str or type(line) is not int or line not in _LINES:
             raise UnreadableInput("a frame lacks its name, filename or line")
@@ -148,10 +148,10 @@ class EntryReader:
         sizes: list[list[int]] = []
         for size in self._list(entry, field):
             if not is_list(size):
-                raise UnreadableInput(f"{field} is no list of lists")
+                raise UnreadableInput(f"{field} is not a list of lists")
             self.table.spend(len(size))
             if not are_integers(size):
-                raise UnreadableInput(f"{field} is no list of lists of integers")
+                raise UnreadableInput(f"{field} is not a list of lists of integers")
             sizes.append(list(size))
         return sizes
 
@@ -159,14 +159,14 @@ class EntryReader:
         names: list[str] = []
         for dtype in self._list(entry, field):
             if type(dtype) is not str and type(dtype) is not int:
-                raise UnreadableInput(f"{field} is no list of names")
+                raise UnreadableInput(f"{field} is not a list of names")
             names.append(dtype if isinstance(dtype, str) else dtype_name(dtype))
         return names
 
     def _list(self, entry: Entry, field: str) -> Sequence[object]:
         values = entry.get(field, ())
         if not is_list(values):
-            raise UnreadableInput(f"{field} is no list")
+            raise UnreadableInput(f"{field} is not a list")
         self.table.spend(len(values))
         return values
 
@@ -184,7 +184,7 @@ def _integer(entry: Entry, field: str) -> int:
     if value is None:
         return 0
     if type(value) is not int:
-        raise UnreadableInput(f"{field} is no integer")
+        raise UnreadableInput(f"{field} is not an integer")
     return value
 
 
@@ -203,10 +203,10 @@ def _group(entry: Entry, pg_id: int) -> tuple[str, str]:
     if named is None:
         return str(pg_id), ""
     if not is_list(named) or len(named) != 2:
-        raise UnreadableInput("process_group is no pair")
+        raise UnreadableInput("process_group is not a pair")
     name, desc = named
     if type(name) is not str or type(desc) is not str:
-        raise UnreadableInput("process_group is no pair of texts")
+        raise UnreadableInput("process_group is not a pair of texts")
     return name, desc
 
 

@@ -20,14 +20,11 @@ import numpy as np
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.flight_recorder.columns import NO_FRAMES, Ints
 from forkpoint.ingest.flight_recorder.entries import Entry, EntryReader
-from forkpoint.ingest.flight_recorder.opcodes import Machine
 from forkpoint.ingest.flight_recorder.table import ROW
+from forkpoint.traces.pickles import FLAG, INTEGER, REFERENCE, Machine, reference
 
-_REFERENCE: Final = rb"(?:h.|j.{4})"
-_INTEGER: Final = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
-_FLAG: Final = rb"[\x88\x89]"
-_REFERENCES: Final = rb"\]\(" + _REFERENCE + rb"*+e"
-_SIZES: Final = rb"\]\((?:\]\(" + _INTEGER + rb"*+e)*+e"
+_REFERENCES: Final = rb"\]\(" + REFERENCE + rb"*+e"
+_SIZES: Final = rb"\]\((?:\]\(" + INTEGER + rb"*+e)*+e"
 
 _COUNTERS: Final = {
     "record_id": "record_id",
@@ -40,22 +37,22 @@ _COUNTERS: Final = {
 }
 """Fields that differ in every entry, and their columns."""
 _CALL: Final = {
-    "pg_id": _INTEGER,
-    "process_group": _REFERENCE + _REFERENCE + rb"\x86",
-    "thread_name": _REFERENCE,
-    "thread_id": _REFERENCE,
-    "profiling_name": _REFERENCE,
+    "pg_id": INTEGER,
+    "process_group": REFERENCE + REFERENCE + rb"\x86",
+    "thread_name": REFERENCE,
+    "thread_id": REFERENCE,
+    "profiling_name": REFERENCE,
     "input_sizes": _SIZES,
     "input_dtypes": _REFERENCES,
     "output_sizes": _SIZES,
     "output_dtypes": _REFERENCES,
-    "state": _REFERENCE,
-    "retired": _FLAG,
-    "timeout_ms": _INTEGER,
-    "is_p2p": _FLAG,
+    "state": REFERENCE,
+    "retired": FLAG,
+    "timeout_ms": INTEGER,
+    "is_p2p": FLAG,
 }
 """Fields that repeat."""
-_SKIPPED: Final[dict[type, bytes]] = {int: _INTEGER, bool: _FLAG, float: rb"G.{8}"}
+_SKIPPED: Final[dict[type, bytes]] = {int: INTEGER, bool: FLAG, float: rb"G.{8}"}
 """Fields that no column needs, by the type of their value. Other types are for the machine to judge."""
 _OLD: Final = frozenset({"seq_id", "time_created_us"})
 """Keys of torch 2.2 and 2.3: too few such files are left to be fast for."""
@@ -115,15 +112,15 @@ class _Field:
 def _field(key: str, value: object, place: int | None) -> _Field | None:
     if place is None:
         return None
-    reference = re.escape(bytes((0x68, place)) if place < 256 else b"j" + place.to_bytes(4, "little"))
+    fetch = re.escape(reference(place))
     if key in _COUNTERS:
-        return _Field(_COUNTERS[key], reference, _INTEGER + rb"|N")
+        return _Field(_COUNTERS[key], fetch, INTEGER + rb"|N")
     if key == "frames":
-        return _Field("stack", reference, _REFERENCES)
+        return _Field("stack", fetch, _REFERENCES)
     if key in _CALL:
-        return _Field(_CALL_PART, reference, _CALL[key])
+        return _Field(_CALL_PART, fetch, _CALL[key])
     skipped = _SKIPPED.get(type(value))
-    return _Field("", reference, skipped) if skipped else None
+    return _Field("", fetch, skipped) if skipped else None
 
 
 def _compile(fields: list[_Field]) -> tuple[re.Pattern[bytes], list[str]]:

@@ -33,7 +33,7 @@ def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
     if end.broken and not reader.read and "pg_status" not in top:
         raise UnreadableInput(f"{end.broken}, before its first entry; copy it again, or leave it out")
     if not end.bare_list and not _KEYS & top.keys() and not reader.read:
-        raise UnreadableInput(f"no flight recorder dump: neither entries nor groups in it; {TAKE_ANOTHER}")
+        raise UnreadableInput(f"not a flight recorder dump: neither entries nor groups in it; {TAKE_ANOTHER}")
     if reader.left_out and not reader.read:
         raise UnreadableInput(
             f"none of its {reader.left_out} entries can be understood ({reader.why_left_out}); leave it out"
@@ -78,7 +78,7 @@ def _read_groups(config: object, table: Table) -> tuple[GroupConfig, ...]:
     if config is None:
         return ()
     if not isinstance(config, dict):
-        raise UnreadableInput("pg_config is no dict; leave the file out")
+        raise UnreadableInput("pg_config is not a dict; leave the file out")
     groups: list[GroupConfig] = []
     for key, value in config.items():
         if not isinstance(value, dict):
@@ -108,7 +108,7 @@ def _ranks(value: object, table: Table) -> tuple[int, ...] | None:
         table.spend(len(value))
         ranks = tuple(value) if are_integers(value) else None
     if ranks is None or min(ranks, default=0) not in _RANKS or max(ranks, default=0) not in _RANKS:
-        raise UnreadableInput("ranks of a group in pg_config is no list of ranks; leave the file out")
+        raise UnreadableInput("ranks of a group in pg_config is not a list of ranks; leave the file out")
     table.spend(len(ranks))
     return ranks or None
 
@@ -118,7 +118,7 @@ def _read_status(status: object) -> dict[int, GroupStatus]:
     if status is None:
         return {}
     if not isinstance(status, dict):
-        raise UnreadableInput("pg_status is no dict; leave the file out")
+        raise UnreadableInput("pg_status is not a dict; leave the file out")
     found: dict[int, GroupStatus] = {}
     for key, value in status.items():
         pg_id = _number(key)
@@ -131,7 +131,7 @@ def _read_status(status: object) -> dict[int, GroupStatus]:
 def _counter(status: dict[object, object], which: str) -> int:
     number = _number(status.get(f"last_{which}_collective", -1))
     if number is None:
-        raise UnreadableInput(f"last_{which}_collective in pg_status is no integer; leave the file out")
+        raise UnreadableInput(f"last_{which}_collective in pg_status is not an integer; leave the file out")
     return number
 
 

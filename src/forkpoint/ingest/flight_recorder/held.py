@@ -8,10 +8,10 @@ import numpy as np
 from forkpoint.ingest.flight_recorder.channels import message_rows
 from forkpoint.ingest.flight_recorder.columns import DumpColumns
 from forkpoint.ingest.flight_recorder.states import infer_states
-from forkpoint.ingest.flight_recorder.summary import _Dump, _op
+from forkpoint.ingest.flight_recorder.summary import DumpRows, op_of
 from forkpoint.model.op import Op
-from forkpoint.model.trace import Ints
-from forkpoint.packed.tables import SharedTables
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.tokens import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class HeldTrack:
 def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTrack]:
     """Ops among the rank's `newest` entries. They are numbered as in its trace, whatever is left out."""
     messages = message_rows(columns)
-    dump = _Dump(columns, rank, infer_states(columns, messages), SharedTables(), np.zeros(0, np.uint64))
+    no_tokens = np.zeros(0, np.uint64)
+    dump = DumpRows(columns, rank, infer_states(columns, messages), SharedTables(), no_tokens, no_tokens)
     oldest = len(columns.group) - newest
     tracks: dict[tuple[int, tuple[int, int] | None], list[tuple[int, Ints]]] = {}
     for index in range(len(columns.groups)):
@@ -46,7 +47,7 @@ def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTr
         ]
     for (index, channel), slots in tracks.items():
         kept = [(seq, rows) for seq, rows in slots if rows[0] >= oldest]
-        ops = tuple((_op(dump, rows, seq, None), int(columns.started_ns[rows[0]])) for seq, rows in kept)
+        ops = tuple((op_of(dump, rows, seq, None), int(columns.started_ns[rows[0]])) for seq, rows in kept)
         if ops:
             counted = channel is None or messages.from_start(columns, index)
             yield HeldTrack(*columns.groups[index], columns.members(index), channel, counted, ops)

@@ -27,12 +27,12 @@ def read_json(data: bytes) -> DumpColumns:
     except json.JSONDecodeError as error:
         return _read_up_to(f"cut or damaged at character {error.pos}", text, reader)
     except ValueError:
-        return _read_up_to("damaged (a number that is none)", text, reader)
+        return _read_up_to("damaged (an invalid number)", text, reader)
     if not isinstance(root, dict):
-        raise UnreadableInput(f"no flight recorder dump: JSON, but no object; {TAKE_ANOTHER}")
+        raise UnreadableInput(f"not a flight recorder dump: JSON, but not an object; {TAKE_ANOTHER}")
     entries = root.get("entries", [])
     if not isinstance(entries, list):
-        raise UnreadableInput("entries is no list; leave the file out")
+        raise UnreadableInput("entries is not a list; leave the file out")
     for entry in entries:
         reader.add(entry)
     return finish(root, reader, End(None, bare_list=False))
@@ -44,7 +44,7 @@ def _read_up_to(broken: str, text: str, reader: EntryReader) -> DumpColumns:
 
 
 def _salvage(text: str, reader: EntryReader) -> TopLevel:
-    """Reads entry by entry up to the place that is no JSON. Returns what stands before the entries."""
+    """Reads entry by entry up to the place that is not JSON. Returns what comes before the entries."""
     start = _ENTRIES.search(text)
     if start is None:
         return {}

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final, Self
 
-from forkpoint.packed.layout import I64, U8, U32, Reader
+from forkpoint.model.layout import I64, U8, U32, Reader
 
 FORMAT_VERSION: Final = 2
 """Of tokens, tables and records: a library with another one is not used."""

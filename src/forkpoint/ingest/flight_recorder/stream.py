@@ -5,8 +5,8 @@ from forkpoint.ingest.flight_recorder.columns import DumpColumns
 from forkpoint.ingest.flight_recorder.entries import EntryReader
 from forkpoint.ingest.flight_recorder.fast import Layouts
 from forkpoint.ingest.flight_recorder.header import End, TopLevel, finish
-from forkpoint.ingest.flight_recorder.opcodes import Machine
 from forkpoint.ingest.flight_recorder.table import Table
+from forkpoint.traces.pickles import Machine
 
 _AFTER_ENTRY = (b"}", b"e")
 """Opcodes before which an entry is surely complete: the next one begins, or the list ends."""
@@ -33,7 +33,7 @@ def read_pickle(data: bytes, *, fast: bool) -> DumpColumns:
     top: TopLevel = root if isinstance(root, dict) else {}
     rest = root if isinstance(root, list) else top.get("entries", [])
     if not isinstance(rest, list):
-        raise UnreadableInput("entries is no list; leave the file out")
+        raise UnreadableInput("entries is not a list; leave the file out")
     _add_all(rest, reader)
     return finish(top, reader, End(broken, bare_list=isinstance(root, list)))
 

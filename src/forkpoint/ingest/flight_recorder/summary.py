@@ -1,7 +1,7 @@
-"""DumpColumns -> RankTrace: what is kept of one dump. All rows of a dump are looked at here, and nowhere later."""
+"""DumpColumns -> record: what is kept of one dump. All rows of a dump are read here, and nowhere later."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -9,23 +9,31 @@ import numpy as np
 from forkpoint.ingest.flight_recorder.channels import MessageRows, message_rows
 from forkpoint.ingest.flight_recorder.columns import NO_FRAMES, DumpColumns, GroupStatus
 from forkpoint.ingest.flight_recorder.states import infer_states
+from forkpoint.model.entries import BLOCK, Block, OpShape, TrackShape, pack_recent, pack_shape
+from forkpoint.model.layout import NO_KEY, NOTHING, U64, pack_ints
 from forkpoint.model.op import Op, OpState
-from forkpoint.model.tokens import NO_STACK, mix, numel
-from forkpoint.model.trace import (
-    BLOCK,
-    RECENT,
-    RECENT_CALLS,
-    RECENT_MESSAGES,
-    Block,
-    ChannelTrace,
-    Ints,
-    ReadGroup,
-    ReadTrace,
-    ReadTrack,
-    Tokens,
-    Volumes,
+from forkpoint.model.records import (
+    CHANNEL,
+    COUNTED,
+    FROM_START,
+    GROUP,
+    GUESSED_WORLD,
+    HAS_STACKS,
+    HEAD,
+    MAX_THREADS,
+    OP,
+    PARTIAL,
+    PAUSE,
+    TIMED,
+    ChannelHead,
+    GroupHead,
+    Head,
+    OpTimes,
+    Pause,
 )
-from forkpoint.packed.tables import SharedTables
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.tokens import NO_STACK, Ints, Tokens, mix, numel
+from forkpoint.model.trace import RECENT, RECENT_CALLS, RECENT_MESSAGES
 
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
@@ -34,10 +42,11 @@ MAX_DIGITS = 18
 """Of a group's name that is a number."""
 RECENT_VOLUMES = 256
 """all_to_all slots whose volumes are kept per rank: bounded, as everything else here."""
+_STATELESS = "holds only some of its entries, without the state of messages"
 
 
 @dataclass(frozen=True, slots=True)
-class _Dump:
+class DumpRows:
     """One dump on its way through this module."""
 
     columns: DumpColumns
@@ -45,60 +54,88 @@ class _Dump:
     state: Ints
     """Index into STATES, with what we infer."""
     tables: SharedTables
+    match_tokens: Tokens
+    """What each row was."""
     stack_tokens: Tokens
+    """Where each row was called from."""
+    threads: list[str] = field(default_factory=list[str])
+    """Names of threads that the record mentions so far."""
 
 
-def summarise(columns: DumpColumns, rank: int, file: str, tables: SharedTables) -> ReadTrace:
-    """Keep of a dump what the stages need, in memory that does not depend on its number of entries."""
+def summarise(columns: DumpColumns, rank: int, tables: SharedTables) -> bytes:
+    """What the stages need of a dump, as a record whose size does not depend on the number of entries."""
     messages = message_rows(columns)
-    dump = _Dump(columns, rank, infer_states(columns, messages), tables, _row_stack_tokens(columns, tables))
-    moments = np.concatenate([columns.created_ns, columns.completed_ns])
-    moments = moments[moments > 0]
+    tokens = _match_tokens(columns, tables), _stack_tokens(columns, tables)
+    dump = DumpRows(columns, rank, infer_states(columns, messages), tables, *tokens)
     # The recorder numbers its entries without holes. With holes this is a choice of them, such as the active ops only
     # (NVIDIA's resiliency extension): it has no past to compare with, and messages have lost the markers of their state.
     has_holes = bool((np.diff(columns.record_id) != 1).any())
     stateless = has_holes and bool(messages.is_message.any())
+    groups = [*_groups(dump, messages), *_idle_groups(columns, tables)]
+    channels = [] if stateless else list(_channels(dump, messages))
     recent = slice(0) if has_holes or not (dump.state == DONE).any() else slice(-RECENT_CALLS, None)
-    matches = _matches(dump)[recent]
-    groups = _groups(dump, messages)
-    return ReadTrace(
-        rank=rank,
-        file=file,
-        schema=columns.header.schema,
-        comm_lib=columns.signatures[0].lib if columns.signatures else "",
-        entries=len(columns.group),
-        cut=columns.header.cut
-        or ("holds only some of its entries, without the state of messages" if stateless else None),
-        world=_world(columns) or _guess_world(columns),
-        world_is_guess=_world(columns) is None and _guess_world(columns) is not None,
-        groups=groups,
-        channels=() if stateless else _channels(dump, messages, groups),
-        from_start=bool(columns.record_id.size and columns.record_id[0] == 0),
+    records = columns.record_id[recent]
+    moments = np.concatenate([columns.created_ns, columns.completed_ns])
+    moments = moments[moments > 0]
+    cut = columns.header.cut or (_STATELESS if stateless else None)
+    script = next((s[-1].filename for s in columns.stacks if s and s[-1].name == "<module>"), None)
+    stated = _world(columns)
+    world = stated or _guess_world(columns)
+    flags = {
+        FROM_START: _is_from_start(columns),
+        HAS_STACKS: bool((columns.stack != NO_FRAMES).any()),
+        TIMED: bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
+        PARTIAL: has_holes or _has_no_past(columns, dump.state),
+        GUESSED_WORLD: stated is None and world is not None,
+        COUNTED: bool(columns.header.status),
+    }
+    head = Head(
+        schema=tables.text_key(columns.header.schema),
+        comm_lib=tables.text_key(columns.signatures[0].lib if columns.signatures else ""),
+        script=NO_KEY if script is None else tables.text_key(script),
+        cut=NO_KEY if cut is None else tables.text_key(cut),
+        world=_members_key(world, tables),
         first_ns=int(moments.min()) if moments.size else 0,
         last_ns=int(moments.max()) if moments.size else 0,
-        script=next((s[-1].filename for s in columns.stacks if s and s[-1].name == "<module>"), None),
-        has_stacks=bool((columns.stack != NO_FRAMES).any()),
-        timed=bool((columns.state == 1).any() or (columns.started_ns > 0).any()),
-        is_partial=has_holes or _has_no_past(columns, dump.state),
-        has_counters=bool(columns.header.status),
-        recent_records=columns.record_id[recent].copy(),
-        recent_groups=columns.group[recent].copy(),
-        recent_matches=matches,
-        recent_ops=mix(matches, columns.group[recent]),
-        recent_stacks=dump.stack_tokens[recent].copy(),
+        entries=len(columns.group),
+        groups=len(groups),
+        channels=len(channels),
+        recents=len(records),
+        flags=sum(flag for flag, is_set in flags.items() if is_set),
+        threads=len(dump.threads),
+        first_recent=int(records[0]) if records.size else 0,
+        recent=_recent_key(dump, recent) if records.size else NO_KEY,
+    )
+    threads = (U64.pack(tables.text_key(name)) for name in dump.threads)
+    return b"".join([HEAD.pack(head), *threads, *groups, *channels])
+
+
+def _recent_key(dump: DumpRows, recent: slice) -> int:
+    return dump.tables.recent_key(
+        pack_recent(dump.columns.group[recent], dump.match_tokens[recent], dump.stack_tokens[recent])
     )
 
 
+def _members_key(ranks: tuple[int, ...] | None, tables: SharedTables) -> int:
+    return NO_KEY if ranks is None else tables.members_key(ranks)
+
+
+def _is_from_start(columns: DumpColumns) -> bool:
+    return bool(columns.record_id.size and columns.record_id[0] == 0)
+
+
 def _has_no_past(columns: DumpColumns, state: Ints) -> bool:
-    """Nothing that is done, though something came before: what is done was left out, or the recorder was off."""
-    from_start = bool(columns.record_id.size and columns.record_id[0] == 0)
-    return not from_start and not (state == DONE).any()
+    """Nothing is done, though something came before: what is done was left out, or the recorder was off."""
+    return not _is_from_start(columns) and not (state == DONE).any()
 
 
-def _matches(dump: _Dump) -> Tokens:
-    """What each row was."""
-    columns = dump.columns
-    return np.array([dump.tables.match(s) for s in columns.signatures], dtype=np.uint64)[columns.signature]
+def _match_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:
+    return np.array([tables.match(s) for s in columns.signatures], dtype=np.uint64)[columns.signature]
+
+
+def _stack_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:
+    tokens = np.array([tables.stack(s) for s in columns.stacks] + [NO_STACK], dtype=np.uint64)
+    return tokens[columns.stack]  # NO_FRAMES = -1 picks the last: NO_STACK
 
 
 def _world(columns: DumpColumns) -> tuple[int, ...] | None:
@@ -115,42 +152,42 @@ def _guess_world(columns: DumpColumns) -> tuple[int, ...] | None:
     return columns.header.unnamed if only_first else None
 
 
-def _row_stack_tokens(columns: DumpColumns, tables: SharedTables) -> Tokens:
-    tokens = np.array([tables.stack(s) for s in columns.stacks] + [NO_STACK], dtype=np.uint64)
-    return tokens[columns.stack]  # NO_FRAMES = -1 picks the last: NO_STACK
-
-
 def _status(columns: DumpColumns, rows: Ints) -> GroupStatus | None:
     return columns.header.status.get(int(columns.pg_id[rows[-1]]))
 
 
-def _groups(dump: _Dump, messages: MessageRows) -> tuple[ReadGroup, ...]:
-    columns = dump.columns
-    found: list[ReadGroup] = []
+def _groups(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
+    """Groups that have entries."""
+    columns, tables = dump.columns, dump.tables
     for index, (name, desc) in enumerate(columns.groups):
         rows = np.flatnonzero(columns.group == index)
         collective = rows[~messages.of_p2p[rows]]
-        status = _status(columns, rows)
-        shared_counter = collective.size < rows.size
-        found.append(
-            ReadGroup(
-                name=name,
-                desc=desc,
-                members=columns.members(index),
-                collectives=_collective_track(dump, collective) if collective.size else None,
-                volumes=_volumes(columns, collective),
-                last_enqueued=status.last_enqueued if status and not shared_counter else None,
-                last_completed=status.last_completed if status and not shared_counter else None,
-            )
+        shape, own = _collective_track(dump, collective) if collective.size else (NO_KEY, b"")
+        volumes = _volumes(columns, collective)
+        status = _status(columns, rows) if collective.size == rows.size else None  # P2P would count there, too
+        head = GroupHead(
+            name=tables.text_key(name),
+            desc=tables.text_key(desc),
+            members=_members_key(columns.members(index), tables),
+            shape=shape,
+            last_enqueued=status.last_enqueued if status else NOTHING,
+            last_completed=status.last_completed if status else NOTHING,
+            own=len(own),
+            volumes=len(volumes),
         )
-    used = {g.name for g in found}  # a split group's description is missing from pg_config
+        yield GROUP.pack(head) + own + volumes
+
+
+def _idle_groups(columns: DumpColumns, tables: SharedTables) -> Iterator[bytes]:
+    """Groups that are declared and have no entries."""
+    used = {name for name, _ in columns.groups}  # a split group's description is missing from pg_config
     idle = [g for g in columns.header.groups if g.ranks and g.name not in used]
     counters = _counters_of_idle(columns, [g.name for g in idle])
     for g in idle:
         status = counters.get(g.name)
-        enqueued, completed = (status.last_enqueued, status.last_completed) if status else (None, None)
-        found.append(ReadGroup(g.name, g.desc, g.ranks, last_enqueued=enqueued, last_completed=completed))
-    return tuple(found)
+        counted = (status.last_enqueued, status.last_completed) if status else (NOTHING, NOTHING)
+        keys = tables.text_key(g.name), tables.text_key(g.desc), _members_key(g.ranks, tables)
+        yield GROUP.pack(GroupHead(*keys, NO_KEY, *counted, own=0, volumes=0))
 
 
 def _counters_of_idle(columns: DumpColumns, idle: list[str]) -> dict[str, GroupStatus]:
@@ -190,10 +227,10 @@ class _Slots:
     """Of how many slots times are kept."""
 
 
-def _collective_track(dump: _Dump, rows: Ints) -> ReadTrack:
+def _collective_track(dump: DumpRows, rows: Ints) -> tuple[int, bytes]:
     """Slots of one group: rows of one seq (a coalesced group and its closing marker) are one slot."""
     columns = dump.columns
-    row_tokens = _matches(dump)[rows]
+    row_tokens = dump.match_tokens[rows]
     seqs, first, counts = np.unique(columns.collective_seq[rows], return_index=True, return_counts=True)
     last = first + counts - 1
     match = row_tokens[first]
@@ -204,26 +241,26 @@ def _collective_track(dump: _Dump, rows: Ints) -> ReadTrack:
     return _track(dump, _Slots(rows, seqs, match, first, last, no_epoch, from_start=bool(seqs[0] <= 1), recent=RECENT))
 
 
-def _coalesced_token(dump: _Dump, rows: Ints, tokens: Tokens) -> np.uint64:
+def _coalesced_token(dump: DumpRows, rows: Ints, tokens: Tokens) -> np.uint64:
     signatures = tuple(dump.columns.signatures[i] for i in dump.columns.signature[rows])
     token = mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64)
     dump.tables.call(int(token), signatures)
     return token
 
 
-def _channels(dump: _Dump, messages: MessageRows, groups: Sequence[ReadGroup]) -> tuple[ChannelTrace, ...]:
+def _channels(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
     columns = dump.columns
     tokens = np.array([dump.tables.message(s) for s in columns.signatures], dtype=np.uint64)
-    found: list[ChannelTrace] = []
     for (group, source, destination), rows in messages.by_channel(columns, dump.rank).items():
         each = np.arange(len(rows))
         match, epoch = tokens[columns.signature[rows]], columns.collective_seq[rows]
         slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group), RECENT_MESSAGES)
-        found.append(ChannelTrace(groups[group], source, destination, _track(dump, slots)))
-    return tuple(found)
+        shape, own = _track(dump, slots)
+        yield CHANNEL.pack(ChannelHead(group, source, destination, shape, len(own))) + own
 
 
-def _track(dump: _Dump, slots: _Slots) -> ReadTrack:
+def _track(dump: DumpRows, slots: _Slots) -> tuple[int, bytes]:
+    """The key of its shape, and its own part."""
     rows, seqs, first, last = slots.rows, slots.seqs, slots.first, slots.last
     stack = dump.stack_tokens[rows[first]]
     cuts = np.flatnonzero(np.diff(seqs // BLOCK)) + 1
@@ -233,28 +270,40 @@ def _track(dump: _Dump, slots: _Slots) -> ReadTrack:
     created = dump.columns.created_ns[rows[first]]
     pauses = np.diff(created, prepend=created[:1])
     pause = int(pauses.argmax())
-
-    def op(slot: int) -> Op:
-        since = int(pauses[slot]) if slot else None
-        return _op(dump, rows[first[slot] : last[slot] + 1], int(seqs[slot]), since)
-
-    return ReadTrack(
+    last_done = frontier - 1 if frontier else None
+    first_active = frontier if frontier < len(seqs) else None
+    kept = list(dict.fromkeys(slot for slot in (last_done, first_active, len(seqs) - 1) if slot is not None))
+    ops = [
+        op_of(dump, rows[first[slot] : last[slot] + 1], int(seqs[slot]), int(pauses[slot]) if slot else None)
+        for slot in kept
+    ]
+    shape = TrackShape(
         count=len(seqs),
         first_seq=int(seqs[0]),
         last_seq=int(seqs[-1]),
         from_start=slots.from_start,
         blocks=tuple(dump.tables.block(Block(*(np.ascontiguousarray(a) for a in part))) for part in parts),
-        last_done=op(frontier - 1) if frontier else None,
-        first_active=op(frontier) if frontier < len(seqs) else None,
-        last=op(len(seqs) - 1),
-        recent_seqs=seqs[-slots.recent :].copy(),
-        recent_created_ns=created[-slots.recent :].copy(),
-        longest_pause_seq=int(seqs[pause]),
-        longest_pause_ns=int(pauses[pause]),
+        recent_seqs=seqs[-slots.recent :],
+        last_done=None if last_done is None else kept.index(last_done),
+        first_active=None if first_active is None else kept.index(first_active),
+        last=kept.index(len(seqs) - 1),
+        ops=tuple(OpShape(o.seq, o.batch, o.signatures, o.state, o.retired, o.timeout_ms, o.stack) for o in ops),
     )
+    own = [_pack_times(op, dump.threads) for op in ops]
+    own += [PAUSE.pack(Pause(int(seqs[pause]), int(pauses[pause]))), pack_ints(created[-slots.recent :])]
+    packed = pack_shape(shape, dump.tables.signature_key, dump.tables.stack)
+    return dump.tables.shape_key(packed), b"".join(own)
 
 
-def _op(dump: _Dump, rows: Ints, seq: int, since_previous_ns: int | None) -> Op:
+def _pack_times(op: Op, threads: list[str]) -> bytes:
+    thread = op.thread if op.thread in threads or len(threads) < MAX_THREADS else ""
+    if thread not in threads:
+        threads.append(thread)
+    since = NOTHING if op.since_previous_ns is None else op.since_previous_ns
+    return OP.pack(OpTimes(op.record_id, op.created_ns, since, op.completed_ns, threads.index(thread)))
+
+
+def op_of(dump: DumpRows, rows: Ints, seq: int, since_previous_ns: int | None) -> Op:
     columns = dump.columns
     first, last = int(rows[0]), int(rows[-1])
     stack = int(columns.stack[first])
@@ -277,14 +326,13 @@ def _op(dump: _Dump, rows: Ints, seq: int, since_previous_ns: int | None) -> Op:
     )
 
 
-def _volumes(columns: DumpColumns, rows: Ints) -> Volumes | None:
+def _volumes(columns: DumpColumns, rows: Ints) -> bytes:
+    """Sequence numbers of all_to_all, elements sent and elements received; empty without all_to_all."""
     is_a2a = np.array([s.op in ALL_TO_ALL for s in columns.signatures], dtype=np.bool_)
-    if not is_a2a.any():
-        return None
-    rows = rows[is_a2a[columns.signature[rows]]][-RECENT_VOLUMES:]
+    rows = rows[is_a2a[columns.signature[rows]]][-RECENT_VOLUMES:] if is_a2a.any() else rows[:0]
     if not rows.size:
-        return None
+        return b""
     sent = np.array([numel(s.input_sizes) for s in columns.signatures], dtype=np.int64)
     received = np.array([numel(s.output_sizes) for s in columns.signatures], dtype=np.int64)
     picked = columns.signature[rows]
-    return Volumes(columns.collective_seq[rows], sent[picked], received[picked])
+    return pack_ints(columns.collective_seq[rows]) + pack_ints(sent[picked]) + pack_ints(received[picked])

@@ -1,14 +1,14 @@
-"""A pickle machine that knows data and nothing else.
+"""The pickle opcodes that build plain data, walked (`opcodes`) or executed (`Machine`). All that opens pickles uses these.
 
 Python's own unpickler imports and calls what a file names. This one has an allow-list: the opcodes that build
 None, bools, numbers, text, lists, tuples and dicts. It cannot call anything, its memory stays a small multiple
 of the file's size, and it can be stopped between two entries, so a dump of any length is read as a stream.
 
-It raises HostileInput where a file asks for more than data may, and UnreadableInput where the bytes end early
+The machine raises HostileInput where a file asks for more than data may, and UnreadableInput where the bytes end early
 or make no sense. After UnreadableInput its state is intact: what was read before can still be used.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct, error
 from typing import Final
 
@@ -34,12 +34,22 @@ _BINGET: Final = 0x68
 _LONG_BINGET: Final = 0x6A
 _BININT1: Final = 0x4B
 _STOP: Final = 0x2E
+PROTO: Final = 0x80
+FRAME: Final = 0x95
+BINUNICODE: Final = 0x58
+TEXTS: Final = frozenset({0x8C, BINUNICODE, 0x8D})
+BYTES: Final = frozenset({0x43, 0x42, 0x8E})
+
+REFERENCE: Final = rb"(?:h.|j.{4})"
+"""A place in the memo, as a regular expression; and so a number, and a flag."""
+INTEGER: Final = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
+FLAG: Final = rb"[\x88\x89]"
 
 _CODE: Final = {
     0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x62: "BUILD", 0x69: "INST", 0x6F: "OBJ",
     0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x50: "PERSID", 0x51: "BINPERSID",
 }  # fmt: skip
-"""Opcodes that import, call, or have somebody else look something up."""
+"""Opcodes that import, call, or look something up outside the file."""
 _NOT_PLAIN: Final = {
     0x30: "POP", 0x31: "POP_MARK", 0x32: "DUP", 0x46: "FLOAT", 0x49: "INT", 0x4C: "LONG", 0x53: "STRING",
     0x54: "BINSTRING", 0x55: "SHORT_BINSTRING", 0x56: "UNICODE", 0x64: "DICT", 0x67: "GET", 0x6C: "LIST", 0x70: "PUT",
@@ -49,19 +59,41 @@ _NOT_PLAIN: Final = {
 """Harmless, but no writer of dumps uses them."""
 
 
+def opcodes(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Each opcode with where it begins, where what it holds begins (a text after its length) and where it ends, without
+    executing it. Stops after STOP, and where the bytes end early or are not plain data.
+    """
+    pos = 0
+    while pos < len(data) and (op := data[pos]) in _PLAIN:
+        inside = end = pos + 1 + _OPERAND.get(op, 0)
+        if op in _SIZED:
+            end += int.from_bytes(data[pos + 1 : inside], "little")
+        if end > len(data):
+            return
+        yield op, pos, inside, end
+        if op == _STOP:
+            return
+        pos = end
+
+
+def reference(place: int) -> bytes:
+    """The opcode that fetches this place of the memo."""
+    return bytes((_BINGET, place)) if place < 256 else bytes((_LONG_BINGET,)) + place.to_bytes(4, "little")
+
+
 class Machine:
     """Executes one pickle. `marks` holds the stacks below the current one, outermost first."""
 
     __slots__ = ("containers_left", "data", "marks", "memo", "pause_depth", "pos", "root", "stack")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, pause_depth: int = STREAM_DEPTH) -> None:
         self.data = data
         self.pos = 0
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: list[object] = []
         self.containers_left = len(data) // 4 + SPARE_CONTAINERS
-        self.pause_depth = STREAM_DEPTH
+        self.pause_depth = pause_depth
         self.root: object = None
         """What the pickle holds, once `run` has returned False."""
 
@@ -97,8 +129,8 @@ class Machine:
 
     def evaluate(self, raw: bytes) -> object:
         """The value of opcodes that stand elsewhere, with this machine's memo and at its cost."""
-        part = Machine(raw + b".")
-        part.memo, part.containers_left, part.pause_depth = self.memo, self.containers_left, -1
+        part = Machine(raw + b".", pause_depth=-1)
+        part.memo, part.containers_left = self.memo, self.containers_left
         part.run()
         self.containers_left = part.containers_left
         return part.root
@@ -136,7 +168,7 @@ def _refuse(m: Machine, pos: int) -> int:
         raise HostileInput(f"asks to run code (pickle opcode {_CODE[op]} at byte {at}); {_FORGED}")
     if op in _NOT_PLAIN:
         raise HostileInput(f"is not plain data (pickle opcode {_NOT_PLAIN[op]} at byte {at}); {_FORGED}")
-    raise _damaged(pos, f"0x{op:02x} is no pickle opcode")
+    raise _damaged(pos, f"0x{op:02x} is not a pickle opcode")
 
 
 def _take(m: Machine, pos: int, length: int, limit: int) -> bytes:
@@ -361,9 +393,9 @@ def _long_binput(m: Machine, pos: int) -> int:
 
 
 _HANDLERS: Final[dict[int, Callable[[Machine, int], int]]] = {
-    0x80: _proto, 0x95: _frame, 0x28: _mark, 0x4E: _none, 0x88: _true, 0x89: _false,
+    PROTO: _proto, FRAME: _frame, 0x28: _mark, 0x4E: _none, 0x88: _true, 0x89: _false,
     0x4A: _binint, 0x4D: _binint2, 0x8A: _long1, 0x8B: _long4, 0x47: _binfloat,
-    0x8C: _short_binunicode, 0x58: _binunicode, 0x8D: _binunicode8,
+    0x8C: _short_binunicode, BINUNICODE: _binunicode, 0x8D: _binunicode8,
     0x43: _short_binbytes, 0x42: _binbytes, 0x8E: _binbytes8,
     0x7D: _empty_dict, 0x5D: _empty_list, 0x29: _empty_tuple,
     0x85: _tuple1, 0x86: _tuple2, 0x87: _tuple3, 0x74: _tuple,
@@ -376,3 +408,6 @@ _OPERAND: Final = {
     0x43: 1, 0x42: 4, 0x8E: 8, 0x71: 1, 0x72: 4, 0x68: 1, 0x6A: 4,
 }  # fmt: skip
 """Bytes that must follow an opcode, itself not counted."""
+_SIZED: Final = TEXTS | BYTES | {0x8A, 0x8B}
+"""Opcodes whose operand is the length of what follows it."""
+_PLAIN: Final = _HANDLERS.keys() | {_BINGET, _LONG_BINGET, _BININT1, _STOP}

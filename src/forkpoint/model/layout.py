@@ -1,28 +1,53 @@
 """Numbers, texts and arrays as bytes, little-endian."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Annotated, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from forkpoint.model.trace import Ints, Tokens
+from forkpoint.model.tokens import Ints, Tokens
 
 NOTHING = -(2**63)
 """Stands for None where a number may be missing."""
 MAX_ITEMS = 1 << 20
-"""Of one array: as many as the largest world that is believed has ranks."""
+"""Of one array: the number of ranks in the largest world that we accept."""
+
+Key = Annotated[int, "Q", "<u8"]
+"""Of an entry in the shared tables, or NO_KEY. The annotations are the codes of `struct` and of numpy."""
+Number = Annotated[int, "q", "<i8"]
+Count = Annotated[int, "I", "<u4"]
+Index = Annotated[int, "i", "<i4"]
+Byte = Annotated[int, "B", "u1"]
+Fields = TypeVar("Fields", bound=NamedTuple)
+NO_KEY = 0
 
 U8, U32, U64, I64 = (struct.Struct(f"<{code}") for code in "BIQq")
 _FIRST = struct.Struct("<qB")
-_CODES = {"u1": "B", "<u4": "I", "<i4": "i", "<u8": "Q", "<i8": "q"}
 _WIDTHS = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 _INDEXES = ((256, "<u1"), (65536, "<u2"), (2**32, "<u4"))
 
 
-def struct_of(fields: Iterable[tuple[str, str]]) -> struct.Struct:
-    """Of fields as numpy names them: one record, where numpy reads many."""
-    return struct.Struct("<" + "".join(_CODES[kind] for _, kind in fields))
+class Layout(Generic[Fields]):
+    """The bytes of a named tuple: its fields one after another, as wide as their annotations say."""
+
+    def __init__(self, fields: type[Fields]) -> None:
+        codes = {name: get_args(hint)[1:] for name, hint in get_type_hints(fields, include_extras=True).items()}
+        self._struct = struct.Struct("<" + "".join(code for code, _ in codes.values()))
+        self._make = fields._make
+        self.size = self._struct.size
+        self.dtype = np.dtype([(name, column) for name, (_, column) in codes.items()])
+        """To read many of them as columns."""
+
+    def pack(self, fields: Fields) -> bytes:
+        return self._struct.pack(*fields)
+
+    def pack_into(self, data: bytearray, at: int, fields: Fields) -> None:
+        self._struct.pack_into(data, at, *fields)
+
+    def read(self, data: bytes, at: int = 0) -> Fields:
+        return self._make(self._struct.unpack_from(data, at))
 
 
 def digest(data: bytes) -> int:
@@ -35,7 +60,7 @@ def pack_text(text: str) -> bytes:
 
 
 def pack_ints(values: Ints | Sequence[int]) -> bytes:
-    """The first, then the differences: as one step where all are equal, else as narrow as they fit."""
+    """The first number, then the differences: one step if all are equal, else each in the fewest bytes that fit all."""
     array = np.asarray(values, dtype=np.int64)
     if not array.size:
         return U32.pack(0)
@@ -49,7 +74,7 @@ def pack_ints(values: Ints | Sequence[int]) -> bytes:
 
 
 def pack_tokens(values: Tokens) -> bytes:
-    """Distinct values in the order in which they come up, then which of them each is."""
+    """Distinct values in order of appearance, then the index of each value among them."""
     if not values.size:
         return U32.pack(0)
     distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
@@ -65,7 +90,7 @@ def _index_type(distinct: int) -> str:
 
 
 def as_range(packed: bytes) -> range | None:
-    """What `pack_ints` packed, where the numbers rise in equal steps: without making 100,000 of them."""
+    """The numbers that `pack_ints` packed, if they rise in equal steps, without making 100,000 of them. Else None."""
     size = U32.unpack_from(packed)[0]
     if not size or packed[U32.size + I64.size]:
         return None
@@ -74,7 +99,7 @@ def as_range(packed: bytes) -> range | None:
 
 
 def skip_ints(data: bytes, pos: int) -> tuple[int, int]:
-    """How many numbers `pack_ints` put there, and where they end."""
+    """How many numbers `pack_ints` packed at `pos`, and where they end."""
     size = U32.unpack_from(data, pos)[0]
     if not size:
         return 0, pos + U32.size
@@ -85,7 +110,7 @@ def skip_ints(data: bytes, pos: int) -> tuple[int, int]:
 
 
 class Reader:
-    """Reads on from a place in the bytes. What does not fit raises ValueError or struct.error."""
+    """Reads values one after another. Raises ValueError or struct.error on damaged bytes."""
 
     __slots__ = ("data", "pos")
 
@@ -134,7 +159,7 @@ class Reader:
 
     def end(self) -> None:
         if self.pos != len(self.data):
-            raise ValueError("goes on behind its end")
+            raise ValueError("has bytes after its end")
 
     def _size(self) -> int:
         size = self.number(U32)

@@ -1,26 +1,24 @@
-"""Whether what somebody else packed holds together: after this, reading it raises nothing, and says what its keys say."""
+"""Checks records and tables that came from elsewhere: what passes can be read without errors, and matches its keys."""
 
 import struct
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, read_stack
+from forkpoint.model.layout import NO_KEY, digest, skip_ints
 from forkpoint.model.op import Signature
+from forkpoint.model.records import HEAD, OP, PAUSE, Record, parts_of
+from forkpoint.model.tables import EntryKind, SharedTables, block_key
 from forkpoint.model.tokens import CPP_STACK, NO_STACK, match_token, message_token, mix, stack_token
-from forkpoint.model.trace import BLOCK
-from forkpoint.packed.entries import read_block, read_keys, read_recent, read_stack
-from forkpoint.packed.layout import U64, digest, skip_ints
-from forkpoint.packed.records import CHANNEL, GROUP, HEAD, NO_KEY, OWN_OP, PAUSE
-from forkpoint.packed.tables import Kind, SharedTables, block_key
-from forkpoint.packed.trace import Record
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
-"""What reading bytes that do not fit together raises."""
+"""What reading corrupt bytes raises."""
 
 
 def verify_tables(tables: SharedTables, known: SharedTables) -> None:
-    """Raises one of DAMAGE where an entry cannot be read, refers to what is not there, or is not what its key stands for:
-    it could take another's place in a join. What is known already was verified when it came.
+    """Raises one of DAMAGE if an entry cannot be read, refers to a missing one, or does not match its key: it could replace
+    another in a join. Entries in `known` were verified when they came.
     """
     for kind, key, packed in tables.beyond(known):
         if not _FITS[kind](key, packed, tables):
@@ -28,7 +26,7 @@ def verify_tables(tables: SharedTables, known: SharedTables) -> None:
 
 
 def _is_text(key: int, packed: bytes, tables: SharedTables) -> bool:
-    tables.text(key)  # raises where it is none
+    tables.text(key)  # raises if it is not one
     return digest(packed) == key
 
 
@@ -37,7 +35,7 @@ def _are_members(key: int, packed: bytes, _tables: SharedTables) -> bool:
 
 
 def _is_signature(key: int, packed: bytes, tables: SharedTables) -> bool:
-    tables.signature(key)  # raises where it is none
+    tables.signature(key)  # raises if it is not one
     return digest(packed) == key
 
 
@@ -54,12 +52,12 @@ def _is_block(key: int, packed: bytes, tables: SharedTables) -> bool:
     numbers = block.seqs // BLOCK
     in_place = not (np.diff(block.seqs) <= 0).any() and numbers[0] == numbers[-1] and block_key(block) == key
     stacks = set(block.stack.tolist()) - {NO_STACK, CPP_STACK}
-    calls_told = tables.entries(Kind.CALL).keys() >= set(block.match.tolist())
-    return in_place and calls_told and tables.entries(Kind.STACK).keys() >= stacks
+    calls_told = tables.entries(EntryKind.CALL).keys() >= set(block.match.tolist())
+    return in_place and calls_told and tables.entries(EntryKind.STACK).keys() >= stacks
 
 
 def _is_shape(key: int, packed: bytes, tables: SharedTables) -> bool:
-    return digest(packed) == key and tables.entries(Kind.BLOCK).keys() >= set(tables.shape(key).blocks)
+    return digest(packed) == key and tables.entries(EntryKind.BLOCK).keys() >= set(tables.shape(key).blocks)
 
 
 def _are_recent(key: int, packed: bytes, _tables: SharedTables) -> bool:
@@ -68,14 +66,14 @@ def _are_recent(key: int, packed: bytes, _tables: SharedTables) -> bool:
 
 
 _FITS = {
-    Kind.TEXT: _is_text,
-    Kind.MEMBERS: _are_members,
-    Kind.SIGNATURE: _is_signature,
-    Kind.CALL: _is_call,
-    Kind.STACK: _is_stack,
-    Kind.BLOCK: _is_block,
-    Kind.SHAPE: _is_shape,
-    Kind.RECENT: _are_recent,
+    EntryKind.TEXT: _is_text,
+    EntryKind.MEMBERS: _are_members,
+    EntryKind.SIGNATURE: _is_signature,
+    EntryKind.CALL: _is_call,
+    EntryKind.STACK: _is_stack,
+    EntryKind.BLOCK: _is_block,
+    EntryKind.SHAPE: _is_shape,
+    EntryKind.RECENT: _are_recent,
 }
 
 
@@ -87,51 +85,42 @@ def _tokens_of(signatures: Sequence[Signature]) -> set[int]:
 
 
 class RecordVerifier:
-    """Goes by the layouts, not through the readers: it is done for every rank of 100,000."""
+    """Checks layouts only, without reading values: it runs for every rank of 100,000."""
 
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
-        self._texts, self._members = tables.entries(Kind.TEXT), tables.entries(Kind.MEMBERS)
+        self._texts, self._members = tables.entries(EntryKind.TEXT), tables.entries(EntryKind.MEMBERS)
         self._recent: set[tuple[int, int, int]] = set()
 
     def verify(self, record: Record) -> None:
         """Raises one of DAMAGE where a part is missing."""
-        data, head = record.data, HEAD.unpack_from(record.data)
-        groups, channels, recents, threads = head[8], head[9], head[10], head[12]
-        at = HEAD.size
-        named = (key for key in (head[0], head[1], head[2] or head[0], head[3] or head[0]))
-        self._require(named, head[4])
-        self._require(struct.unpack_from(f"<{threads}Q", data, at))
-        self._verify_recent(head[14], recents, groups)
-        at += U64.size * threads
-        for _ in range(groups):
-            name, desc, members, shape, _, _, own, volumes = GROUP.unpack_from(data, at)
-            self._require((name, desc), members)
-            at += GROUP.size
-            if shape:
-                self._verify_track(data, at, own, shape, threads)
-            at += own + volumes
-            if volumes:
-                _verify_volumes(data, at - volumes, at)
-        for _ in range(channels):
-            group, _, _, shape, own = CHANNEL.unpack_from(data, at)
-            at += CHANNEL.size
-            self._verify_track(data, at, own, shape, threads)
-            at += own
-            if group >= groups:
-                raise ValueError("a channel of no group")
-        if at != len(data):
+        data, head = record.data, HEAD.read(record.data)
+        parts = parts_of(data)
+        if parts.end != len(data):
             raise ValueError("a record of another length than its parts")
+        named = (head.schema, head.comm_lib, head.script or head.schema, head.cut or head.schema)
+        self._require((*named, *struct.unpack_from(f"<{head.threads}Q", data, HEAD.size)), head.world)
+        self._verify_recent(head.recent, head.recents, head.groups)
+        for at, group in parts.groups:
+            self._require((group.name, group.desc), group.members)
+            if group.shape:
+                self._verify_track(data, at, group.own, group.shape, head.threads)
+            if group.volumes:
+                _verify_volumes(data, at + group.own, at + group.own + group.volumes)
+        for at, channel in parts.channels:
+            self._verify_track(data, at, channel.own, channel.shape, head.threads)
+            if channel.group >= head.groups:
+                raise ValueError("a channel of no group")
 
     def _require(self, texts: Iterable[int], members: int = NO_KEY) -> None:
         if not all(key in self._texts for key in texts) or (members and members not in self._members):
-            raise ValueError("a name or members that are not told")
+            raise ValueError("a name or members that are missing from the tables")
 
     def _verify_track(self, data: bytes, at: int, size: int, shape_key: int, threads: int) -> None:
         shape = self._tables.shape(shape_key)
-        times = at + OWN_OP.size * len(shape.ops)
+        times = at + OP.size * len(shape.ops)
         count, end = skip_ints(data, times + PAUSE.size)
-        named = data[at + OWN_OP.size - 1 : times : OWN_OP.size]
+        named = data[at + OP.size - 1 : times : OP.size]
         if count != len(shape.recent_seqs) or end != at + size or end > len(data) or max(named) >= threads:
             raise ValueError("times that do not fit their ops")
 

@@ -1,4 +1,9 @@
-"""The things that ranks share, one by one, to bytes and back."""
+"""What many ranks share (calls, stacks, blocks of ops, shapes of tracks), one by one, to bytes and back.
+
+Ops are not kept one by one. A rank's ops in a group are cut into blocks of BLOCK absolute sequence numbers; ranks that
+did the same share the block. Only the ops at the frontier (last done, first active, last) are kept whole. So memory grows
+with what ranks did *differently*, not with ranks times entries.
+"""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -6,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forkpoint.model.layout import I64, U8, U32, U64, Reader, pack_ints, pack_text, pack_tokens
 from forkpoint.model.op import Frame, OpState, Signature, Stack
-from forkpoint.model.tokens import mix
-from forkpoint.model.trace import Block, Ints, Tokens
-from forkpoint.packed.layout import I64, U8, U32, U64, Reader, pack_ints, pack_text, pack_tokens
+from forkpoint.model.tokens import Ints, Tokens, mix
+
+BLOCK = 128
+"""Sequence numbers per block: few enough to search at once, enough that keys cost little."""
 
 STATES = tuple(OpState)
 _ENDS = struct.Struct("<Iqq")
@@ -18,8 +25,31 @@ _PLACE = struct.Struct("<qq")
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """A run of slots as at least one rank recorded it."""
+
+    seqs: Ints
+    match: Tokens
+    """What members of a group must agree on in a slot: operation, sizes where they must fit, dtype."""
+    stack: Tokens
+    """Where it was called from; 0 = the dump has no stacks, 1 = called from C++."""
+    epoch: Ints
+    """For messages: how many collectives the group had done when it was issued. 0 for collectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What the stages look up by key."""
+
+    signatures: dict[int, tuple[Signature, ...]]
+    """An example of the call behind each match token."""
+    stacks: dict[int, Stack]
+    blocks: dict[int, Block]
+
+
+@dataclass(frozen=True, slots=True)
 class OpShape:
-    """An op without what only its rank knows: when, on which thread, the how-manieth call."""
+    """An op without what only its rank knows: its times, its thread and its record number."""
 
     seq: int
     batch: int
@@ -32,7 +62,7 @@ class OpShape:
 
 @dataclass(frozen=True, slots=True)
 class TrackShape:
-    """A track without times. Ranks that did the same have the same."""
+    """A track without times. Ranks that did the same share it."""
 
     count: int
     first_seq: int
@@ -46,15 +76,19 @@ class TrackShape:
     """Indexes into ops."""
     ops: tuple[OpShape, ...]
 
+    @property
+    def active_op(self) -> OpShape | None:
+        return None if self.first_active is None else self.ops[self.first_active]
+
 
 @dataclass(frozen=True, slots=True)
 class RecentCalls:
-    """The last calls of a rank over all its groups, without their numbers."""
+    """The last calls of a rank over all its groups, without their record numbers."""
 
     groups: Ints
     matches: Tokens
     ops: Tokens
-    """What each was, in which group."""
+    """The operation and its group."""
     stacks: Tokens
 
 

@@ -1,4 +1,4 @@
-"""What ranks share, each thing once, by kind and key: as bytes, and read again where it is asked for.
+"""What ranks share, each thing once, by kind and key: kept as bytes, read on demand.
 
 Keys are digests of what they stand for, so the tables of two nodes are joined by taking what either has. A call's key
 says less than the call itself (sizes that may differ are left out): of several examples the smallest is kept, whoever
@@ -11,17 +11,30 @@ from enum import IntEnum
 
 import numpy as np
 
+from forkpoint.model.entries import (
+    Block,
+    RecentCalls,
+    Tables,
+    TrackShape,
+    pack_block,
+    pack_keys,
+    pack_signature,
+    pack_stack,
+    read_block,
+    read_keys,
+    read_recent,
+    read_shape,
+    read_signature,
+    read_stack,
+)
+from forkpoint.model.layout import Reader, as_range, digest, pack_ints
 from forkpoint.model.op import Signature, Stack
 from forkpoint.model.tokens import CPP_STACK, match_token, message_token, mix, stack_token
-from forkpoint.model.trace import Block, Tables
-from forkpoint.packed import entries
-from forkpoint.packed.entries import RecentCalls, TrackShape
-from forkpoint.packed.layout import Reader, as_range, digest, pack_ints
 
 _ENTRY = struct.Struct("<BQI")
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     TEXT = 1
     MEMBERS = 2
     SIGNATURE = 3
@@ -32,11 +45,11 @@ class Kind(IntEnum):
     RECENT = 8
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in EntryKind}
 
 
 def block_key(block: Block) -> int:
-    """A sum over its slots, so that it does not matter in which order they are gone through."""
+    """A sum over its slots, so that their order does not matter."""
     parts = (
         mix(block.match, block.seqs) + mix(block.stack, ~block.seqs) + mix(block.epoch.astype(np.uint64), block.seqs)
     )
@@ -47,7 +60,7 @@ class SharedTables:
     """Grows while dumps are read or summaries joined."""
 
     def __init__(self) -> None:
-        self._entries: dict[Kind, dict[int, bytes]] = {kind: {} for kind in Kind}
+        self._entries: dict[EntryKind, dict[int, bytes]] = {kind: {} for kind in EntryKind}
         self._match: dict[Signature, int] = {}
         self._message: dict[Signature, int] = {}
         self._stack: dict[Stack, int] = {}
@@ -61,7 +74,7 @@ class SharedTables:
         self._shapes: dict[int, TrackShape] = {}
         self._recent: tuple[int, RecentCalls] | None = None
 
-    # --------------------------------------------------------------------------------------------- what goes in
+    # ----------------------------------------------------------------------------------------------- adding
 
     def match(self, signature: Signature) -> int:
         token = self._match.get(signature)
@@ -79,43 +92,43 @@ class SharedTables:
 
     def call(self, token: int, signatures: Sequence[Signature]) -> None:
         """An example of what a token stands for."""
-        self.add(Kind.CALL, token, entries.pack_keys([self.signature_key(s) for s in signatures]))
+        self.add(EntryKind.CALL, token, pack_keys([self.signature_key(s) for s in signatures]))
 
     def signature_key(self, signature: Signature) -> int:
-        return self._keep(Kind.SIGNATURE, entries.pack_signature(signature))
+        return self._keep(EntryKind.SIGNATURE, pack_signature(signature))
 
     def stack(self, stack: Stack) -> int:
         token = self._stack.get(stack)
         if token is None:
             token = self._stack[stack] = stack_token(stack)
             if token != CPP_STACK:
-                self.add(Kind.STACK, token, entries.pack_stack(stack))
+                self.add(EntryKind.STACK, token, pack_stack(stack))
         return token
 
     def block(self, block: Block) -> int:
         key = block_key(block)
-        if key not in self._entries[Kind.BLOCK]:
-            self.add(Kind.BLOCK, key, entries.pack_block(block))
+        if key not in self._entries[EntryKind.BLOCK]:
+            self.add(EntryKind.BLOCK, key, pack_block(block))
         return key
 
     def text_key(self, text: str) -> int:
-        return self._keep(Kind.TEXT, text.encode("utf-8", "surrogatepass"))
+        return self._keep(EntryKind.TEXT, text.encode("utf-8", "surrogatepass"))
 
     def members_key(self, members: tuple[int, ...]) -> int:
         key = self._member_keys.get(members)
         if key is None:
-            key = self._member_keys[members] = self._keep(Kind.MEMBERS, pack_ints(members))
+            key = self._member_keys[members] = self._keep(EntryKind.MEMBERS, pack_ints(members))
         return key
 
     def shape_key(self, packed: bytes) -> int:
-        return self._keep(Kind.SHAPE, packed)
+        return self._keep(EntryKind.SHAPE, packed)
 
     def recent_key(self, packed: bytes) -> int:
-        return self._keep(Kind.RECENT, packed)
+        return self._keep(EntryKind.RECENT, packed)
 
-    def add(self, kind: Kind, key: int, packed: bytes) -> None:
+    def add(self, kind: EntryKind, key: int, packed: bytes) -> None:
         known = self._entries[kind].get(key)
-        if known is None or (kind is Kind.CALL and packed < known):
+        if known is None or (kind is EntryKind.CALL and packed < known):
             self._entries[kind][key] = packed
 
     def add_stream(self, data: bytes) -> None:
@@ -125,87 +138,86 @@ class SharedTables:
             kind, key, size = _ENTRY.unpack_from(data, at)
             at += _ENTRY.size + size
             if at > len(data):
-                raise ValueError("entries that end early")
+                raise ValueError("entries end early")
             self.add(_KINDS[kind], key, data[at - size : at])
 
     def join(self, other: "SharedTables") -> None:
         for kind, key, packed in other.beyond(self):
             self.add(kind, key, packed)
 
-    def beyond(self, known: "SharedTables") -> Iterator[tuple[Kind, int, bytes]]:
-        """What the others do not have, or have otherwise."""
-        for kind in Kind:
+    def beyond(self, known: "SharedTables") -> Iterator[tuple[EntryKind, int, bytes]]:
+        """Entries that `known` lacks or has with other bytes."""
+        for kind in EntryKind:
             theirs = known.entries(kind)
             for key, packed in self._entries[kind].items():
                 if theirs.get(key) != packed:
                     yield kind, key, packed
 
-    def _keep(self, kind: Kind, packed: bytes) -> int:
+    def _keep(self, kind: EntryKind, packed: bytes) -> int:
         key = digest(packed)
         self._entries[kind].setdefault(key, packed)
         return key
 
-    # -------------------------------------------------------------------------------------------- what comes out
+    # ---------------------------------------------------------------------------------------------- reading
 
     def stream(self) -> Iterator[bytes]:
-        """Every entry, in an order that does not tell who came first."""
+        """Every entry, in an order that does not depend on who came first."""
         for kind, known in self._entries.items():
             for key, packed in sorted(known.items()):
                 yield _ENTRY.pack(kind, key, len(packed)) + packed
 
-    def entries(self, kind: Kind) -> Mapping[int, bytes]:
+    def entries(self, kind: EntryKind) -> Mapping[int, bytes]:
         return self._entries[kind]
 
     def text(self, key: int) -> str:
         text = self._texts.get(key)
         if text is None:
-            text = self._texts[key] = self._entries[Kind.TEXT][key].decode("utf-8", "surrogatepass")
+            text = self._texts[key] = self._entries[EntryKind.TEXT][key].decode("utf-8", "surrogatepass")
         return text
 
     def members(self, key: int) -> tuple[int, ...]:
         members = self._members.get(key)
         if members is None:
-            read = Reader(self._entries[Kind.MEMBERS][key]).ints().tolist()
+            read = Reader(self._entries[EntryKind.MEMBERS][key]).ints().tolist()
             members = self._members[key] = tuple(map(self._ranks.setdefault, read, read))
         return members
 
     def belonging(self, key: int) -> range | frozenset[int]:
-        """The members, to ask whether a rank is one of them. Of most groups and of the world they are a range."""
-        return as_range(self._entries[Kind.MEMBERS][key]) or frozenset(self.members(key))
+        """The members, for membership tests. For the world and most groups that is a range."""
+        return as_range(self._entries[EntryKind.MEMBERS][key]) or frozenset(self.members(key))
 
     def signature(self, key: int) -> Signature:
         signature = self._signatures.get(key)
         if signature is None:
-            signature = self._signatures[key] = entries.read_signature(self._entries[Kind.SIGNATURE][key])
+            signature = self._signatures[key] = read_signature(self._entries[EntryKind.SIGNATURE][key])
         return signature
 
     def shape(self, key: int) -> TrackShape:
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._read_shape(self._entries[Kind.SHAPE][key])
+            shape = self._shapes[key] = self._read_shape(self._entries[EntryKind.SHAPE][key])
         return shape
 
     def recent(self, key: int) -> RecentCalls:
         if self._recent is None or self._recent[0] != key:  # all of them together would be large
-            self._recent = (key, entries.read_recent(self._entries[Kind.RECENT][key]))
+            self._recent = (key, read_recent(self._entries[EntryKind.RECENT][key]))
         return self._recent[1]
 
     def build(self) -> Tables:
-        """All that the stages look up."""
-        calls = self._entries[Kind.CALL].items()
-        blocks = {key: entries.read_block(data) for key, data in self._entries[Kind.BLOCK].items()}
+        calls = self._entries[EntryKind.CALL].items()
+        blocks = {key: read_block(data) for key, data in self._entries[EntryKind.BLOCK].items()}
         from_cpp = (CPP_STACK,) if any((block.stack == CPP_STACK).any() for block in blocks.values()) else ()
         return Tables(
-            signatures={token: tuple(map(self.signature, entries.read_keys(keys))) for token, keys in calls},
-            stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[Kind.STACK])},
+            signatures={token: tuple(map(self.signature, read_keys(keys))) for token, keys in calls},
+            stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[EntryKind.STACK])},
             blocks=blocks,
         )
 
     def _read_shape(self, packed: bytes) -> TrackShape:
-        return entries.read_shape(packed, self.signature, self.stack_behind)
+        return read_shape(packed, self.signature, self.stack_behind)
 
     def stack_behind(self, token: int) -> Stack:
         stack = self._stacks.get(token)
         if stack is None:
-            stack = self._stacks[token] = entries.read_stack(self._entries[Kind.STACK][token])
+            stack = self._stacks[token] = read_stack(self._entries[EntryKind.STACK][token])
         return stack

@@ -1,0 +1,168 @@
+"""One rank's trace as bytes: what is kept of 100,000 ranks, what travels between nodes, what every decoder must write.
+
+    head, keys of thread names, groups (each: head, own part, volumes), channels (each: head, own part)
+
+A record holds keys into the shared tables and what only its rank knows. The own part of a track is the `OpTimes` of the
+ops in its shape, its `Pause`, and the creation times of its recent ops. The layouts are the summary's format
+(docs/summaries.md): the compiled decoder writes the same bytes.
+"""
+
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+from forkpoint.model.layout import U32, U64, Byte, Count, Key, Layout, Number
+
+FROM_START, HAS_STACKS, TIMED, PARTIAL, GUESSED_WORLD, COUNTED = 1, 2, 4, 8, 16, 32
+"""Bits of `Head.flags`."""
+MAX_THREADS = 254
+"""Thread names that a record can hold; trainers have a handful. Further names are dropped."""
+IN_MEMORY = 8 << 20
+"""Bytes of records that a store keeps in memory: those of a few thousand ranks."""
+
+
+class Head(NamedTuple):
+    schema: Key
+    comm_lib: Key
+    script: Key
+    cut: Key
+    world: Key
+    first_ns: Number
+    last_ns: Number
+    entries: Count
+    groups: Count
+    channels: Count
+    recents: Count
+    flags: Byte
+    threads: Byte
+    first_recent: Number
+    recent: Key
+
+
+class GroupHead(NamedTuple):
+    name: Key
+    desc: Key
+    members: Key
+    shape: Key
+    last_enqueued: Number
+    """NOTHING where it is not known; so is `last_completed`."""
+    last_completed: Number
+    own: Count
+    """Bytes that follow; so does `volumes`."""
+    volumes: Count
+
+
+class ChannelHead(NamedTuple):
+    group: Count
+    """Index into the record's groups."""
+    source: Number
+    destination: Number
+    shape: Key
+    own: Count
+
+
+class OpTimes(NamedTuple):
+    record_id: Number
+    created_ns: Number
+    since_previous_ns: Number
+    completed_ns: Number
+    thread: Byte
+
+
+class Pause(NamedTuple):
+    seq: Number
+    ns: Number
+
+
+HEAD, GROUP, CHANNEL, OP, PAUSE = Layout(Head), Layout(GroupHead), Layout(ChannelHead), Layout(OpTimes), Layout(Pause)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    rank: int
+    file: str
+    data: bytes
+
+
+class Parts(NamedTuple):
+    """Groups and channels of a record, each with where its own part begins."""
+
+    groups: list[tuple[int, GroupHead]]
+    channels: list[tuple[int, ChannelHead]]
+    end: int
+
+
+def parts_of(data: bytes) -> Parts:
+    head = HEAD.read(data)
+    at = HEAD.size + U64.size * head.threads
+    groups: list[tuple[int, GroupHead]] = []
+    for _ in range(head.groups):
+        group = GROUP.read(data, at)
+        groups.append((at + GROUP.size, group))
+        at += GROUP.size + group.own + group.volumes
+    channels: list[tuple[int, ChannelHead]] = []
+    for _ in range(head.channels):
+        channel = CHANNEL.read(data, at)
+        channels.append((at + CHANNEL.size, channel))
+        at += CHANNEL.size + channel.own
+    return Parts(groups, channels, at)
+
+
+class RecordStore:
+    """Records in memory; those of a large job in a temporary file that only this process sees. It only grows.
+
+    Ranks and heads, which the stages ask of every rank, stay in memory.
+    """
+
+    def __init__(self) -> None:
+        self.ranks = array("q")
+        self.heads: list[bytes] = []
+        self._ends = array("Q")
+        self._file: BinaryIO | None = None
+        self._in_file = 0
+        self._in_memory = bytearray()
+        self._limit = IN_MEMORY
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def append(self, record: Record) -> None:
+        name = record.file.encode("utf-8", "surrogatepass")
+        self._in_memory += U32.pack(len(name)) + name + record.data
+        self._ends.append(self._in_file + len(self._in_memory))
+        self.ranks.append(record.rank)
+        self.heads.append(record.data[: HEAD.size])
+        if len(self._in_memory) > self._limit:
+            self._move_to_file()
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __getitem__(self, at: int) -> Record:
+        begin, end = self._ends[at - 1] if at else 0, self._ends[at]
+        if self._file is None or begin >= self._in_file:
+            raw = bytes(self._in_memory[begin - self._in_file : end - self._in_file])
+        else:
+            raw = os.pread(self._file.fileno(), end - begin, begin)
+        (size,) = U32.unpack_from(raw)
+        name = raw[U32.size : U32.size + size].decode("utf-8", "surrogatepass")
+        return Record(self.ranks[at], name, raw[U32.size + size :])
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self[at] for at in range(len(self)))
+
+    def _move_to_file(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="forkpoint-")  # noqa: SIM115 - lives as long as the store
+            self._file.write(self._in_memory)
+            self._file.flush()
+        except OSError:  # no space or no temporary directory: they stay in memory
+            self._limit = 1 << 62
+            return
+        self._in_file += len(self._in_memory)
+        self._in_memory = bytearray()

@@ -1,0 +1,150 @@
+"""The traces of a job, and what others declared about the groups in them."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forkpoint.model.layout import NO_KEY
+from forkpoint.model.records import GROUP, HEAD, Head, Record, RecordStore, parts_of
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.tokens import Ints
+from forkpoint.model.trace import RankTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Members of groups whose dumps do not state them, as keys into the tables."""
+
+    world: int
+    """NO_KEY: not declared."""
+    groups: Mapping[int, tuple[tuple[frozenset[int], int], ...]]
+    """By the key of the group's name."""
+
+    def members(self, name: int, rank: int) -> int:
+        """The same name may mean other ranks elsewhere; NO_KEY where it is ambiguous."""
+        found = {key for ranks, key in self.groups.get(name, ()) if rank in ranks}
+        return found.pop() if len(found) == 1 else NO_KEY
+
+
+class Traces(Sequence[RankTrace]):
+    """Some of the records in a store, in an order of their own."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        tables: SharedTables,
+        chosen: Ints | None = None,
+        declared: tuple[Declared, ...] = (),
+    ) -> None:
+        self.tables = tables
+        self._store = store
+        self._chosen = np.arange(len(store)) if chosen is None else chosen
+        self._declared = declared
+
+    @classmethod
+    def of(cls, records: Iterable[Record], tables: SharedTables) -> "Traces":
+        store = RecordStore()
+        for record in records:
+            store.append(record)
+        return cls(store, tables)
+
+    @cached_property
+    def ranks(self) -> Ints:
+        return np.frombuffer(self._store.ranks.tobytes(), np.int64)[self._chosen]
+
+    @cached_property
+    def heads(self) -> NDArray[Any]:
+        """The `Head` of each record, as columns."""
+        heads = np.frombuffer(b"".join(self._store.heads), HEAD.dtype)[self._chosen]  # a copy
+        for declared in self._declared:
+            heads["world"][heads["world"] == NO_KEY] = declared.world
+        return heads
+
+    def take(self, chosen: Ints | NDArray[np.bool_]) -> "Traces":
+        """Only these."""
+        return Traces(self._store, self.tables, self._chosen[chosen], self._declared)
+
+    def declare(self, world: tuple[int, ...] | None, groups: Iterable[tuple[str, tuple[int, ...]]]) -> "Traces":
+        """The same traces, with these members wherever a dump does not state them. `groups`: names and members."""
+        tables = self.tables
+        by_name: dict[int, tuple[tuple[frozenset[int], int], ...]] = {}
+        for name, ranks in groups:
+            key = tables.text_key(name)
+            by_name[key] = (*by_name.get(key, ()), (frozenset(ranks), tables.members_key(ranks)))
+        declared = Declared(tables.members_key(world) if world else NO_KEY, by_name)
+        return Traces(self._store, tables, self._chosen, (*self._declared, declared))
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> RankTrace: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Traces": ...
+    def __getitem__(self, index: int | slice) -> "RankTrace | Traces":
+        if isinstance(index, slice):
+            return Traces(self._store, self.tables, self._chosen[index], self._declared)
+        return self._trace(int(self._chosen[index]))
+
+    def __iter__(self) -> Iterator[RankTrace]:
+        return map(self._trace, self._chosen.tolist())
+
+    def _trace(self, at: int) -> RankTrace:
+        return RankTrace(self._store.ranks[at], self._head(at), partial(self._record, at), self.tables)
+
+    def _head(self, at: int) -> Head:
+        head = HEAD.read(self._store.heads[at])
+        for declared in self._declared:
+            head = head if head.world else head._replace(world=declared.world)
+        return head
+
+    def _record(self, at: int) -> Record:
+        record = self._store[at]
+        return replace(record, data=self._with_declared(record, self._head(at))) if self._declared else record
+
+    def _with_declared(self, record: Record, head: Head) -> bytes:
+        data = bytearray(record.data)
+        HEAD.pack_into(data, 0, head)
+        for at, group in parts_of(record.data).groups:
+            if not group.members:
+                keys = (declared.members(group.name, record.rank) for declared in self._declared)
+                members = next(filter(None, keys), NO_KEY)
+                GROUP.pack_into(data, at - GROUP.size, group._replace(members=members))
+        return bytes(data)
+
+
+def rank_index(rank: object, ranks: Sequence[int], begin: int = 0, end: int | None = None) -> int | None:
+    """The index of a rank in sorted ranks, or in those from `begin` to `end`; None where it is not there."""
+    end = len(ranks) if end is None else end
+    at = bisect_left(ranks, rank, begin, end) if isinstance(rank, int) else end
+    return at if at < end and ranks[at] == rank else None
+
+
+class TracesByRank(Mapping[int, RankTrace]):
+    """One trace per rank, in the order of ranks."""
+
+    def __init__(self, traces: Traces) -> None:
+        in_order = not (np.diff(traces.ranks) < 0).any()
+        self.in_order = traces if in_order else traces.take(np.argsort(traces.ranks, kind="stable"))
+        self._ranks = array("q", self.in_order.ranks.tobytes())
+
+    def __getitem__(self, rank: int) -> RankTrace:
+        at = rank_index(rank, self._ranks)
+        if at is None:
+            raise KeyError(rank)
+        return self.in_order[at]
+
+    def __contains__(self, rank: object) -> bool:
+        return rank_index(rank, self._ranks) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ranks)
+
+    def __len__(self) -> int:
+        return len(self._ranks)
