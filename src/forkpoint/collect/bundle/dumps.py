@@ -1,4 +1,4 @@
-"""A dump with other texts in it: the same pickle, opcode by opcode, with each text redacted.
+"""Redacts a dump: copies the pickle opcode by opcode, with each text redacted.
 
 Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and torch's
 own tools read the result. Opcodes other than plain data are refused, as in `ingest.flight_recorder`.
@@ -30,7 +30,7 @@ _WORDS = frozenset({
     "retired", "timeout_ms", "thread_id", "thread_name", "last_enqueued_collective", "last_started_collective",
     "last_completed_collective", "scheduled", "started", "completed",
 })  # fmt: skip
-"""The recorder's own: whatever a log calls a host, these stay."""
+"""The recorder's own words stay, even if a log uses one as a host name."""
 
 
 def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
@@ -54,7 +54,7 @@ def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
 
 
 def _end(data: bytes, pos: int, name: str) -> int | None:
-    """Where the opcode at `pos` ends; None: the file ends before it, or is damaged there."""
+    """Where the opcode at `pos` ends; None: the file is cut or damaged there."""
     if pos >= len(data):
         return None
     op = data[pos]
