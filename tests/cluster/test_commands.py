@@ -96,8 +96,8 @@ def test_a_node_that_is_gone_slow_garbled_cut_or_without_forkpoint_is_named_and_
     assert "No route to host" in told["gone"]
     assert "no answer after 15 s" in told["slow"]
     assert "--node-timeout" in told["slow"]
-    assert "answered with no summary" in told["garbage"]
-    assert "answered with no summary" in told["cut"]
+    assert "did not answer with a summary" in told["garbage"]
+    assert "did not answer with a summary" in told["cut"]
     assert "no such file or directory" in told["empty"]
     verdict = diagnosed(gathered, tmp_path)
     assert verdict.suspects == (3,)
@@ -151,7 +151,7 @@ def test_slurm_asks_each_node_of_the_job_in_a_step_beside_it(tmp_path: Path, mac
         (ClusterReach(job="8"), "slurm", "--cluster ssh"),
         (ClusterReach(("node3",), job="7"), "slurm", "node3: is not a node of job 7"),
         (ClusterReach(), "monarch", "--hosts tcp://"),
-        (ClusterReach(("node1",)), "monarch", "is no address"),
+        (ClusterReach(("node1",)), "monarch", "is not the address"),
     ],
 )
 def test_nodes_that_cannot_be_meant_are_refused(machines: Path, reach: ClusterReach, engine: str, says: str) -> None:

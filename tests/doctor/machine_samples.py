@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.doctor.nvml import Gpu, Nvml, parse_nvml
 from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import Ran, System, Unanswered
+from forkpoint.doctor.system import FileFacts, Ran, System, Unanswered
 
 RECORDED = Path(__file__).parent / "recorded"
 UPTIME = "37046.54 27561.14\n"
@@ -56,3 +56,17 @@ def gpu_of(system: System, index: int = 0) -> Gpu:
 
 def without_nvml(system: System, answer: Unanswered) -> System:
     return replace(system, nvml=lambda: answer)
+
+
+def with_links(system: System, links: Mapping[str, str]) -> System:
+    def link(path: str) -> str | None:
+        return links.get(path) or system.link(path)
+
+    return replace(system, link=link)
+
+
+def with_facts(system: System, facts: Mapping[str, FileFacts | None]) -> System:
+    def stat(path: str) -> FileFacts | None:
+        return facts[path] if path in facts else system.stat(path)
+
+    return replace(system, stat=stat)

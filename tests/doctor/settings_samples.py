@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from forkpoint.doctor.overlay import empty_machine, with_environ, with_facts, with_packages
+from doctor.machine_samples import with_facts
+from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
 from forkpoint.doctor.system import FileFacts, Process, System
 
 # The manual of chronyc (chrony-project.org), section `tracking`.

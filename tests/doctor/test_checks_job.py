@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from doctor.machine_samples import with_links
 from doctor.settings_samples import (
     CHRONY,
     CHRONY_ADRIFT,
@@ -24,7 +25,6 @@ from forkpoint.doctor.overlay import (
     empty_machine,
     with_environ,
     with_files,
-    with_links,
     with_outputs,
     with_packages,
     with_processes,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from doctor.machine_samples import with_facts
 from doctor.settings_samples import with_torch_and
 from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.recorder import (
@@ -17,7 +18,7 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_facts, with_files, with_processes
+from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_files, with_processes
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
 
 OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
@@ -255,7 +256,7 @@ def test_timing_is_for_investigations(environ: Mapping[str, str], status: CheckS
         ("2.13.0", {"NCCL_ASYNC_ERROR_HANDLING": "0"}, BAD, "NCCL_ASYNC_ERROR_HANDLING is '0'"),
         ("2.13.0", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "4"}, BAD, "no such mode"),
         ("2.13.0", {"NCCL_BLOCKING_WAIT": "1"}, BAD, "no watchdog runs at all"),
-        ("2.13.0", {"TORCH_NCCL_ENABLE_MONITORING": "0"}, BAD, "a watchdog that is stuck itself"),
+        ("2.13.0", {"TORCH_NCCL_ENABLE_MONITORING": "0"}, BAD, "the watchdog itself gets stuck"),
         ("2.13.0", {"TORCH_NCCL_ENABLE_MONITORING": "1"}, OK, "3 (end without abort)"),
     ],
 )

@@ -72,7 +72,7 @@ class Engine(Protocol):
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers: ...
 
     def read_file(self, node: str, path: str) -> bytes | CallFailed:
-        """The whole file, as it lies there, unless it is larger than a dump may be."""
+        """The whole file, unless it is larger than a dump may be."""
         ...
 
     def close(self) -> None: ...
@@ -106,12 +106,14 @@ _SUMMARISE = (
 )
 _READ = f'IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
 
+_Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Commands:
     """Nodes that are reached by argument lists."""
 
-    argv: Mapping[str, Callable[[str], tuple[str, ...]]]
+    argv: _Argv
     """Node -> what runs a script of sh there."""
     node_timeout_s: float
     python: str = "python3"
@@ -163,7 +165,7 @@ def _open_ssh(reach: ClusterReach) -> Engine:
     for host in reach.hosts:
         if not SSH_HOST.fullmatch(host):
             raise UsageError(f"{host}: is not a host name, as in node1 or user@node1")
-    argv = {host: lambda script, host=host: _ssh_argv(host, script) for host in reach.hosts}
+    argv: _Argv = {host: lambda script, host=host: _ssh_argv(host, script) for host in reach.hosts}
     return Commands(argv, reach.node_timeout_s, reach.python)
 
 
@@ -184,7 +186,7 @@ def _open_slurm(reach: ClusterReach) -> Engine:
     fronts = {target.label: target.argv[:-1] for target in targets if not hosts or target.label in hosts}
     if unknown := [host for host in hosts if host not in fronts]:
         raise UsageError(f"--hosts {unknown[0]}: is not a node of job {job}")
-    argv = {node: lambda script, front=front: (*front, script) for node, front in fronts.items()}
+    argv: _Argv = {node: lambda script, front=front: (*front, script) for node, front in fronts.items()}
     return Commands(argv, reach.node_timeout_s, reach.python)
 
 

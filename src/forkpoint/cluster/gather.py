@@ -1,4 +1,4 @@
-"""All nodes' answers -> one summary, in which the nodes that are missing are problems."""
+"""Merges all nodes' answers into one summary, which lists missing nodes as problems."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ def _joined(answers: Answers, paths: Sequence[str]) -> ClusterSummary:
 
 
 def _without_damaged(answers: Answers) -> Answers:
-    """Each by itself: one that cannot be read is a problem of its nodes."""
+    """Checks each summary by itself: one that cannot be read becomes a problem of its nodes."""
     wrong: dict[str, str] = {}
     good: list[Merged] = []
     for merged in answers.merged:

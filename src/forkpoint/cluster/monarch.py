@@ -106,7 +106,7 @@ class MonarchNodes:
         return self._hear(node, self._actors[node].read_file.call_one(path), self._node_timeout_s)
 
     def close(self) -> None:
-        """Ends our processes, and nothing else on the hosts; then this process's part of Monarch, for good."""
+        """Ends our processes, and nothing else on the hosts; then shuts Monarch down in this process, which cannot be undone."""
         for node in self._actors.keys() - self._silent:
             self._actors[node].leave.broadcast()
         ends = time.monotonic() + _STOP_S
@@ -131,7 +131,7 @@ class MonarchNodes:
         return self._actors[node]
 
     def _hear(self, node: str, waiting: Any, limit_s: float) -> Any:
-        """What it said, or Failed."""
+        """The answer, or CallFailed."""
         try:
             return waiting.get(timeout=max(0.0, limit_s))
         except TimeoutError:
@@ -143,7 +143,7 @@ class MonarchNodes:
         return CallFailed(why)
 
     def _on_fault(self, failure: MeshFailure) -> None:
-        """Monarch's own hook ends this process. What concerns our actors is told by the question that fails."""
+        """Monarch's own hook ends this process. Failures of our actors are reported by the call that fails."""
         if ACTORS not in failure.mesh_name:
             self._unhandled(failure)
 

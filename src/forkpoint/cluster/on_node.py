@@ -1,4 +1,4 @@
-"""What runs on a node, for engines that run Python there."""
+"""Runs on a node, for engines that run Python there."""
 
 import time
 from collections.abc import Sequence

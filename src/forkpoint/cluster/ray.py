@@ -36,7 +36,7 @@ class RayNodes:
     def __init__(self, node_timeout_s: float) -> None:
         self._node_timeout_s = node_timeout_s
         self._held: dict[str, Any] = {}
-        """Where the summary lies that each node keeps."""
+        """References to the summaries that the nodes keep."""
         self._ids = _name_nodes([node for node in ray.nodes() if node["Alive"]])
 
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
@@ -105,7 +105,7 @@ class RayNodes:
         )
 
     def _get(self, node: str, sent: Any, limit_s: float) -> Any:
-        """What it is, or Failed."""
+        """The value, or CallFailed."""
         try:
             return ray.get(sent, timeout=max(0.0, limit_s))
         except RayError as error:
@@ -144,7 +144,7 @@ def _merge(*parts: bytes) -> tuple[bool, bytes]:
 
 
 def _name_nodes(nodes: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Host name -> Ray's name of the node. Several on one host are told apart by the front of that."""
+    """Host name -> Ray's name of the node. Several on one host get the beginning of that name added."""
     hosts = [node["NodeManagerHostname"] for node in nodes]
     named = zip(hosts, (node["NodeID"] for node in nodes), strict=True)
     return {host if hosts.count(host) == 1 else f"{host}-{identity[:8]}": identity for host, identity in named}

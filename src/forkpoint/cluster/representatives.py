@@ -1,4 +1,4 @@
-"""The few full dumps that a verdict rests on, fetched from their nodes for whoever wants to read on."""
+"""The few full dumps that a verdict rests on, fetched from their nodes for a closer look."""
 
 import io
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ AT_MOST = 8
 class Representative:
     rank: int
     file: str
-    """Where it lies, its node first."""
+    """NODE:PATH."""
     kept: str | None
     """The copy; None where there is none."""
     problem: str | None
@@ -38,7 +38,7 @@ def choose_ranks(verdict: Verdict) -> tuple[int, ...]:
 
 
 def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
-    """What the summary keeps of each rank, in that dump of it which was diagnosed: older ones may lie beside it."""
+    """The summary's record of each rank, from the dump that was diagnosed: there may be older ones."""
     reading = Reading()
     add_summary(io.BytesIO(summary), "summary", reading)
     used = {(trace.rank, trace.file) for trace in capture.traces}

@@ -1,4 +1,4 @@
-"""Summaries merged on the nodes that hold them, in a tree, so that few of them travel here."""
+"""Merges summaries on the nodes that hold them, in a tree, so that few of them travel here."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Taken:
 
 
 def take_merged(nodes: Iterable[str], holders: Holders) -> Taken:
-    """What all nodes keep. A node that is lost on the way costs its own summary at most: the others still have theirs."""
+    """Takes what all nodes keep. A node that is lost meanwhile costs at most its own summary."""
     held: dict[str, tuple[str, ...]] = {node: (node,) for node in nodes}
     alone: dict[str, tuple[str, ...]] = {}
     while len(held) > FAN_IN:

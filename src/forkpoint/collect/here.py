@@ -1,4 +1,4 @@
-"""Files and folders on this machine, or on a disk that it shares."""
+"""Files and folders on this machine, or on a shared disk."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ HERE = "here"
 
 
 def copy_local(paths: Sequence[str], place: str, host: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
-    """All evidence behind the paths. Small files first: dumps are small, and one endless log must not cost them."""
+    """All evidence behind the paths. Small files first: dumps are small, and one huge log must not crowd them out."""
     got: list[Copied | CollectNote] = []
     files: list[str] = []
     for path in paths:
@@ -54,7 +54,7 @@ def _copy(path: str, place: str, host: str, folder: EvidenceFolder) -> Copied | 
 
 
 def _skip_to_end(stream: BinaryIO, size: int, room: int) -> str | None:
-    """Of a log that does not fit, the end is worth more than the beginning. Returns what is missing."""
+    """Keeps the end of a log that does not fit: it is worth more than the beginning. Returns what is missing."""
     if size <= max(room, MAX_BYTES):
         return None
     stream.seek(size - room)

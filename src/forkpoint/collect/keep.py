@@ -1,4 +1,4 @@
-"""The folder that evidence is copied into: new files with harmless names, and nothing else, whoever sends them."""
+"""The folder that evidence is copied into: only new files with harmless names, whatever a sender asks for."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A file as its place describes it."""
+    """A file as its source describes it."""
 
     place: str
     label: str
@@ -33,7 +33,7 @@ class Original:
 
 class EvidenceFolder:
     def __init__(self, root: str, meter: Meter) -> None:
-        """Raises UsageError unless the folder is new or empty: what lies there could be taken for this job's."""
+        """Raises UsageError unless the folder is new or empty: files already there could be mistaken for this job's."""
         self.root = Path(root).resolve()
         self.meter = meter
         self._lock = Lock()
@@ -47,7 +47,7 @@ class EvidenceFolder:
             raise UsageError(f"{root}: {error.strerror}; name a folder that can be written to") from error
 
     def keep(self, original: Original, stream: BinaryIO, cut: str | None = None) -> Copied | str | None:
-        """The copy; why there is none; or None for what is no evidence. The same file from two hosts that share a disk is
+        """The copy; why there is none; or None if it is not evidence. The same file from two hosts that share a disk is
         kept once.
         """
         head = stream.read(SNIFF)
@@ -69,7 +69,7 @@ class EvidenceFolder:
         return Copied(file, original.place, original.path, kind, size, original.modified, digest, cut)
 
     def _place(self, original: Original) -> Path:
-        """Made of clean parts, so it cannot lead out; in folders that only this program makes."""
+        """Made of clean parts, so it cannot leave the folder; in folders that only this program makes."""
         parts = [_ODD.sub("_", part)[-_LONGEST:] for part in original.path.split("/") if part not in ("", ".", "..")]
         label = _ODD.sub("_", original.label)[:_LONGEST].lstrip(".") or "place"
         with self._lock:

@@ -1,4 +1,4 @@
-"""Which files are evidence. A folder of a job also holds its source, its data and its checkpoints: those stay there."""
+"""Which files are evidence. A job's folder also holds source, data and checkpoints, which are not copied."""
 
 import re
 from enum import StrEnum, auto
@@ -31,7 +31,7 @@ class FileKind(StrEnum):
 
 
 def find_kind(head: bytes, name: str) -> FileKind | None:
-    """What a file is that begins so; None: no evidence. An empty file may be one that a rank could not write any more."""
+    """The kind of a file, from its first bytes and its name; None: not evidence. An empty file counts: a rank may have died before it wrote."""
     pure = PurePosixPath(name)
     if pure.suffix in _PICKLES:
         return None

@@ -32,7 +32,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class CollectNote(msgspec.Struct, frozen=True):
-    """What a place could not give."""
+    """What could not be copied from a place."""
 
     place: str
     text: str

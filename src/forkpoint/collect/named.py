@@ -1,4 +1,4 @@
-"""Dumps that logs name. A log is anyone's text: a path from it is followed only to what a rank can have written."""
+"""Dumps that logs name. A log may hold anything: a path from it is followed only if the file is a dump."""
 
 import re
 from collections.abc import Iterable, Iterator

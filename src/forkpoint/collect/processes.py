@@ -1,4 +1,4 @@
-"""Ranks that run on this machine, by RANK in their environment: never by their name, and nothing is sent to them."""
+"""Ranks that run on this machine, found by RANK in their environment, never by name. Nothing is sent to them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class LiveRank:
 
 
 def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
-    """Those that this user may look into."""
+    """Those whose environment this user may read."""
     found = (_look(pid, proc) for pid in list_pids(proc))
     return sorted((rank for rank in found if rank), key=lambda rank: (rank.rank, rank.pid))
 

@@ -1,4 +1,4 @@
-"""What another machine sends: a tar, of which only plain files are kept, under names that cannot lead anywhere else."""
+"""Receives a tar from another machine: only plain files are kept, under safe names."""
 
 import tarfile
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ _BROKEN = (OSError, EOFError, tarfile.TarError, ValueError)
 
 @dataclass(slots=True)
 class _Odd:
-    """What was in a tar besides plain files."""
+    """Members of a tar other than plain files."""
 
     others: int = 0
 
 
 def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[Copied | CollectNote]:
-    """Everything one machine has; what it could not send is noted."""
+    """Copies everything one machine has; notes what it could not send."""
     place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
     got = _receive(remote, target, place, folder)
     if target.log_argv:

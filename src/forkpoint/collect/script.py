@@ -27,7 +27,7 @@ SCRIPT = (
     '"~/"*) set -- "$HOME/${place#??}" ;; '
     '*) set -- "$place" ;; '
     "esac; "
-    # Small files first: dumps are small, and one endless log must not cost them.
+    # Small files first: dumps are small, and one huge log must not crowd them out.
     f"{{ {_FIND} -size -{_LARGE} 2>/dev/null; {_FIND} -size +{_LARGE - 1} 2>/dev/null; }} "
     "| tar -cf - -T - 2>/dev/null"
 )

@@ -1,8 +1,8 @@
-"""Which devices NCCL and gloo are told to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (NCCL_IB_HCA and its like)."""
+"""Which devices NCCL and gloo are told to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (as in NCCL_IB_HCA)."""
 
 
 def is_chosen(setting: str, name: str, port: str | None = None) -> bool:
-    """A name stands for all that begin with it; behind `=` for itself alone; behind `^` for all others.
+    """A name selects all devices that begin with it; after `=` only that device; after `^` all others.
 
     An empty setting chooses everything.
     """

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from forkpoint.doctor.system import COMMAND_LIMIT_S, Disk, FileFacts, Package, Process, Ran, System, Unanswered
+from forkpoint.doctor.system import COMMAND_LIMIT_S, Disk, Package, Process, Ran, System, Unanswered
 
 
 def with_environ(system: System, changes: Mapping[str, str], without: Sequence[str] = ()) -> System:
@@ -42,20 +42,6 @@ def _first_name(folder: str, file: str) -> str:
     """The entry of a folder on the way to a file; empty where the file is elsewhere."""
     start = folder.rstrip("/") + "/"
     return file[len(start) :].split("/", 1)[0] if file.startswith(start) else ""
-
-
-def with_links(system: System, links: Mapping[str, str]) -> System:
-    def link(path: str) -> str | None:
-        return links.get(path) or system.link(path)
-
-    return replace(system, link=link)
-
-
-def with_facts(system: System, facts: Mapping[str, FileFacts | None]) -> System:
-    def stat(path: str) -> FileFacts | None:
-        return facts[path] if path in facts else system.stat(path)
-
-    return replace(system, stat=stat)
 
 
 def with_disk(system: System, path: str, disk: Disk) -> System:

@@ -16,7 +16,7 @@ HANGS = (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR, Symptom.SILENT_HANG)
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One place of the patch. `find` stands in the job exactly once."""
+    """One place of the patch. `find` occurs in the job exactly once."""
 
     find: str
     replace: str

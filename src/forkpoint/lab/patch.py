@@ -1,4 +1,4 @@
-"""Putting a fault's edits into its job."""
+"""Applies a fault's edits to its job."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ class Patched:
 
 
 def patch(fault: Fault) -> Patched:
-    """Raises ValueError where an edit does not stand in the job exactly once: then job and fault have drifted apart."""
+    """Raises ValueError if an edit's text is not in the job exactly once: job and fault no longer match."""
     job = fault.job.text
     for edit in fault.edits:
         if job.count(edit.find) != 1:
-            raise ValueError(f"{fault.name}: stands {job.count(edit.find)} times in {fault.job.name}: {edit.find!r}")
+            raise ValueError(f"{fault.name}: found {job.count(edit.find)} times in {fault.job.name}: {edit.find!r}")
     text, rest, guilty = "", job, list[tuple[int, int]]()
     for edit in sorted(fault.edits, key=lambda edit: job.index(edit.find)):
         before, _, rest = rest.partition(edit.find)

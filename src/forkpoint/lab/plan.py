@@ -1,4 +1,4 @@
-"""How one job is run. Needs nothing but Python: cases are recorded where only a checkout and torch are."""
+"""How one job is run. Needs only Python: cases are recorded where there is only a checkout and torch."""
 
 import tomllib
 from collections.abc import Mapping

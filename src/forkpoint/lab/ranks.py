@@ -1,4 +1,4 @@
-"""Running the ranks of one job until all evidence is there: dumps, logs and stacks of each, and no process left.
+"""Runs the ranks of one job until all evidence is there: dumps, logs and stacks of each, and no process left.
 
 Each rank is one process that runs `train.py`, in a session of its own. NCCL ranks share one GPU: `NCCL_HOSTID` gives
 every rank a host of its own, so NCCL accepts the same device twice and uses loopback sockets.
@@ -78,7 +78,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """How it went."""
+    """How the run went."""
 
     seconds: float
     exits: Mapping[int, int]
@@ -121,13 +121,13 @@ def _make_folder(root: Path, name: str) -> Path:
         except FileExistsError:
             number += 1
         except PermissionError as error:
-            raise UsageError(f"{root} is not yours to write in: set TMPDIR to a folder that is") from error
+            raise UsageError(f"{root} is not writable: set TMPDIR to a folder that is") from error
         else:
             return folder
 
 
 def is_running(process: "subprocess.Popen[bytes]") -> bool:
-    """Look without reaping: the number of a dead rank stays taken until `_stop` has ended its children."""
+    """Does not reap: the pid of a dead rank stays reserved until `_stop` has ended its children."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
@@ -296,7 +296,7 @@ def _take_stacks(run: RunningJob) -> None:
 
 
 def _is_finished(run: RunningJob) -> bool:
-    """Nobody lives, the limit is reached, or everything that will come has come."""
+    """All ranks have ended, the limit is reached, or no more evidence will come."""
     if not run.alive() or run.age > run.settings.limit or run.settings.cancelled.is_set():
         return True
     # The others notice an ended rank at once or run into their timeout.

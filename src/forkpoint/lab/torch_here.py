@@ -1,4 +1,4 @@
-"""Which torch is installed, asked of a child: nothing on this side imports it."""
+"""Which torch is installed: asked in a child process, so that this one does not import it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Releases of torch, as far as settings depend on them."""
+"""Releases of torch, for settings that depend on them."""
 
 import re
 from typing import NamedTuple

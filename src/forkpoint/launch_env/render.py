@@ -10,7 +10,7 @@ SCHEMA = "forkpoint.env/1"
 
 
 def render_json(launcher: str, release: Release | None, folder: str, settings: Sequence[Setting]) -> str:
-    """`$JOB` in a value stands for what names the job: each gets a folder of its own."""
+    """`$JOB` in a value is a placeholder for the job's name: each job gets its own folder."""
     rows = [
         {
             "name": setting.name,

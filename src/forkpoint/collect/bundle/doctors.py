@@ -1,4 +1,4 @@
-"""Reports of `forkpoint doctor` from each node, on their way into a bundle."""
+"""Doctor reports of nodes, redacted for a bundle."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A dump with other texts in it: the same pickle, opcode by opcode, with each text redacted.
+"""Redacts a dump: copies the pickle opcode by opcode, with each text redacted.
 
 Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and torch's
 own tools read the result. Only dumps that `decode` accepts are rewritten.
@@ -18,7 +18,7 @@ _WORDS = frozenset({
     "retired", "timeout_ms", "thread_id", "thread_name", "last_enqueued_collective", "last_started_collective",
     "last_completed_collective", "scheduled", "started", "completed",
 })  # fmt: skip
-"""The recorder's own words: they stay even where a log names a host so."""
+"""The recorder's own words stay, even if a log uses one as a host name."""
 
 
 def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:

@@ -24,7 +24,7 @@ class EvidenceKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class FoundEvidence:
     path: str
-    """Where it lies, or what it is called inside an archive; relative to what was asked for."""
+    """Its path, or its name inside an archive; relative to the path that the user gave."""
     kind: EvidenceKind
     stream: BinaryIO
 

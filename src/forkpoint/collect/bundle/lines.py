@@ -21,7 +21,7 @@ _POINTER = re.compile(rb"x(?<=\W0x)[0-9a-f]{4,16}(?!\w)")
 """What redaction asks of one is how long it is. It begins with a rare letter, for which Python's `re` looks quickly."""
 _KINDS_AT_MOST = 200_000
 _FEW, _WORTH_LEARNING = 1_000, 4
-"""A kind that stands for fewer lines than this is not worth a look of its own, once there are more than a few."""
+"""A kind with fewer lines than this is not learnt once there are many kinds."""
 _ADDRESS = re.compile(r"0{1,3}\.0{1,3}\.0{1,3}\.0")
 _WITH_DIGITS = re.compile(r"ya00\.|_v0_|(?:guid|host|ip|mac|mail|user)-0")
 """Where redaction asks for certain digits."""

@@ -1,4 +1,4 @@
-"""Makes a bundle, or says what would be in it."""
+"""Makes a bundle, or lists what would be in it."""
 
 import hashlib
 import json
@@ -125,7 +125,7 @@ def _leave_out(making: _Making, name: str, why: str) -> None:
 
 
 def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]]":
-    """Evidence as it stands in the archive, for a reader; what has been read has been written."""
+    """Evidence as it is in the archive, for a reader; what has been read has been written."""
     for name, kind, redacted in _evidence(making):
         with writer.member(name) as member:
             passing = Passing(redacted, member)
@@ -135,7 +135,7 @@ def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]
 
 
 def _judge(making: _Making, capture: Capture) -> Verdict:
-    """From what is in the archive: what was cut off a line or a stack can no longer be half a secret."""
+    """The verdict comes from redacted evidence, so a shortened line or stack cannot hold half a secret."""
     return in_other_words(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
 
 

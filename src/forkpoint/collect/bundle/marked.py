@@ -1,7 +1,7 @@
 """Kinds of lines in which all that is replaced stands in one place: `gpu-7:4000:4000 [0] NCCL INFO ...`.
 
 Lines of a kind differ in digits alone, so the place is the same in all of them. If the rest of the kind is clean, a line is
-known by what stands there: the slow way has answered it before, and answers the same again.
+known by the text in that place: the slow way gives the same answer for the same text.
 """
 
 import re
@@ -29,7 +29,7 @@ class _Mark:
     end: int
     """Whole words: nothing that is looked for is cut by it."""
     answers: dict[bytes, _Answer] = field(default_factory=dict[bytes, _Answer])
-    """By what stands there."""
+    """By the text in that place."""
 
 
 class Marked:

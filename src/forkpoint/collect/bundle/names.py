@@ -1,4 +1,4 @@
-"""What evidence is called inside a bundle: enough to tell the rank and the kind of file, and nothing of the site.
+"""Names of evidence inside a bundle: enough to see the rank and the kind of file, and nothing of the site.
 
 A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a name
 nothing stands around it by which `forkpoint.redact` would know.
@@ -43,7 +43,7 @@ class BundleNames:
 
     def _without_known(self, run: str) -> str:
         """Longest first: `gpu-1.dc` before `gpu-1`."""
-        parts = _BETWEEN.split(run)  # words, with what stands between them at odd places
+        parts = _BETWEEN.split(run)  # words at even places, separators at odd ones
         for length in range(len(parts), 0, -2):
             for start in range(0, len(parts) - length + 1, 2):
                 word = "".join(parts[start : start + length])

@@ -1,4 +1,4 @@
-"""A log in pieces that can be redacted apart: nothing that is looked for goes over the end of one."""
+"""Cuts a log into pieces that can be redacted separately: no secret or name spans two pieces."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Evidence as it may leave: logs piece by piece, dumps whole, names in the order of the evidence."""
+"""Redacts evidence: logs piece by piece, dumps whole; names are given in the order of the evidence."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

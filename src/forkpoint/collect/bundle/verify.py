@@ -1,6 +1,6 @@
-"""Whether an archive holds what its manifest says, byte for byte: tickets are cut, unpacked and packed again on their way.
+"""Checks that an archive holds what its manifest says, byte for byte: tickets get cut, unpacked and packed again.
 
-The manifest is in the archive: this finds damage, not somebody who means harm.
+The manifest is in the archive, so this finds damage, not tampering.
 """
 
 import gzip

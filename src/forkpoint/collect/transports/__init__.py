@@ -1,4 +1,4 @@
-"""Ways to evidence on other machines, one file each: all are argument lists for the site's own tools, and run `SCRIPT`."""
+"""Ways to evidence on other machines: all are argument lists for the site's own tools, and run `SCRIPT`."""
 
 import re
 from collections.abc import Callable, Sequence

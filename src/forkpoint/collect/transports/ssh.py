@@ -1,4 +1,4 @@
-"""`ssh:HOST:PATH`: with the user's own configuration and keys; a host that asks for a password is not waited for."""
+"""`ssh:HOST:PATH`: with the user's own configuration and keys; a host that asks for a password is skipped."""
 
 import re
 import shlex

@@ -16,9 +16,9 @@ _XIDS_OF_PROGRAMS = ("application", "follow-on", "none")
 
 
 def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
-    """Xids and their like in the kernel log: what the driver said about GPUs and NVSwitches within the last day.
+    """Xids and similar messages in the kernel log: what the driver logged about GPUs and NVSwitches in the last day.
 
-    Bad are those that hardware or driver more likely cause and that end or hang a process. What an application causes
+    Bad are those that are more likely caused by hardware or driver and that end or hang a process. What an application causes
     (13, 31, 43), what only follows (45, 154) and what costs nothing is told, but is not this node's fault. Numbers that the
     knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are
     one incident, and its first counts (NVIDIA Fleet Intelligence does the same).
@@ -87,9 +87,9 @@ _LINK = (*_LINK_IS_UP, "Link DOWN", "Link down", "Link INIT", "Link ARMED")
 
 
 def _judge_adapter_messages(events: Sequence[KernelEvent]) -> CheckResult:
-    """What the driver of Mellanox adapters said in the last day: links that went down, cables, power, firmware.
+    """What the driver of Mellanox adapters logged in the last day: links that went down, cables, power, firmware.
 
-    A link that came up again and stayed up is told; a link that is down, and trouble of another kind, is bad.
+    A link that came up again and stayed up is only mentioned; a link that is down, or any other trouble, is bad.
     """
     last: dict[tuple[str | None, str | None], KernelEvent] = {}
     for event in events:
@@ -170,7 +170,7 @@ KERNEL_STALLS = Check(
 
 
 def _judge_machine_checks(events: Sequence[KernelEvent]) -> CheckResult:
-    """Errors of CPU and memory that the kernel reported in the last day. Memory errors that were corrected are told only."""
+    """Errors of CPU and memory that the kernel reported in the last day. Corrected memory errors are only mentioned."""
     serious = [event for event in events if not _is_corrected(event)]
     if serious:
         return bad(

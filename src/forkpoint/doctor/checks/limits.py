@@ -27,7 +27,7 @@ class Leftover:
 
 
 def _look_at_shared_memory(system: System) -> CheckResult:
-    """Is there room in /dev/shm, and who holds what lies there?
+    """Is there room in /dev/shm, and who owns the files in it?
 
     Loader workers hand their batches over through it, and NCCL its buffers within a node. Docker gives 64 MB unless told
     otherwise. At least 1 GB should be free (NCCL's troubleshooting guide). Leftovers are named with their owner and never
@@ -86,7 +86,7 @@ def _fix_leftovers(leftovers: Sequence[Leftover]) -> str:
     if not leftovers:
         return "find who fills it: `du -ah /dev/shm | sort -h | tail` and `fuser -v /dev/shm/*`; or give the job more of it"
     return (
-        "ask `fuser -v /dev/shm/*` as root on the host first: removing nccl-* files of a job that still runs, anybody's, "
+        "ask `fuser -v /dev/shm/*` as root on the host first: removing nccl-* files of a running job, whoever owns it, "
         "breaks it. With no job on the node, their owner removes them"
     )
 

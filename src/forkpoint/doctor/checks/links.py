@@ -236,7 +236,7 @@ def _describe_link(system: System, device: PciDevice) -> str:
 
 
 def _working_gpus(system: System) -> frozenset[str]:
-    """Addresses of GPUs whose clocks are not low for want of work."""
+    """Addresses of GPUs that are not idle."""
     nvml = system.nvml()
     gpus = nvml.readable if isinstance(nvml, Nvml) else ()
     return frozenset(gpu.bus_id for gpu in gpus if gpu.bus_id and gpu.reasons is not None and not gpu.idle)

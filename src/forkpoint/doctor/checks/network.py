@@ -48,7 +48,7 @@ class Port:
 
 
 def _look_at_infiniband(system: System) -> CheckResult:
-    """InfiniBand and RoCE ports, from sysfs: are they up, as fast as their like, and do their error counters move?
+    """InfiniBand and RoCE ports, from sysfs: are they up, as fast as others of their kind, and do their error counters grow?
 
     A port that an operator switched off (`Disabled`) is taken as not wanted. A port that is on and has no link, or waits for
     a subnet manager (`INIT`, `ARMED`), is bad unless NCCL_IB_HCA leaves it out. Rates are compared between ports of one

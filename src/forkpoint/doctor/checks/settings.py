@@ -23,7 +23,7 @@ _ASYNC_MODES = {
 def _look_at_async_error_handling(system: System) -> CheckResult:
     """What happens after a timeout?
 
-    0: nothing, the job hangs for good without a line. 1 and 2 abort the communicators first, which can itself block; 3 ends
+    0: nothing happens, the job hangs for ever without a log line. 1 and 2 abort the communicators first, which can itself block; 3 ends
     the process without. Torch's default is 3 since 2.2, but torchrun exports 1 to its workers unless it is set (seen in
     2.13). Without a watchdog (blocking wait) or its monitor, nothing notices a hang.
     """
@@ -34,7 +34,7 @@ def _look_at_async_error_handling(system: System) -> CheckResult:
     if blocking := blocking_wait(environ):
         return bad(f"{blocking} is on: no watchdog runs at all", f"unset {blocking}")
     if parse_bool(environ.get(_MONITOR, "")) is False:
-        return bad(f"{_MONITOR} is off: a watchdog that is stuck itself hangs the job for good", f"unset {_MONITOR}")
+        return bad(f"{_MONITOR} is off: if the watchdog itself gets stuck, the job hangs for ever", f"unset {_MONITOR}")
     name = next((name for name in _ASYNC_NAMES if name in environ), None)
     mode = environ[name] if name else _default_mode(release)
     by = name or f"the default of torch {release}"

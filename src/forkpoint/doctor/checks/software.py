@@ -100,7 +100,7 @@ _CHRONY_LEAP = re.compile(r"^Leap status\s*:\s*(?P<status>.+)$", re.MULTILINE)
 _SYNCHRONISED = re.compile(r"^\s*System clock synchronized: (?P<yes>yes|no)", re.MULTILINE)
 _NTP_SERVICE = re.compile(r"^\s*NTP service: (?P<state>\S+)", re.MULTILINE)
 _TOO_FAR_S = 0.5
-"""Lines of different ranks in one incident lie closer together than that."""
+"""Log lines of different ranks in one incident are closer together than that."""
 _START_SERVICE = "start chronyd (or another time service), then look again: chronyc tracking"
 
 

@@ -1,4 +1,4 @@
-"""Faults that can be planted, so that what finds them can be seen to find them."""
+"""Faults that can be planted, to show that they are found."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from forkpoint.lab.collectives.kinds import KIND_BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One bit of what a rank received is another."""
+    """One bit of what a rank received is flipped."""
 
     rank: int
     kind: str
@@ -18,7 +18,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The last element that a rank received never came."""
+    """The last element that a rank should receive is missing."""
 
     rank: int
     kind: str

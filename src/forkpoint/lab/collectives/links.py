@@ -148,7 +148,7 @@ def _fastest(alone: Iterable[PairTimes], measure: Measure) -> dict[Pair, int]:
 
 
 def _compared(pair: Pair, best: Mapping[Pair, int], again: Again, hosts: Hosts, measure: Measure) -> SlowPair | None:
-    """None: an end did not tell, or nothing of its class was timed beside it."""
+    """None: one side did not report, or no other pair of its class was timed."""
     across = _is_across(pair, hosts)
     peers = [best[other] for other in again.controls if other in best and _is_across(other, hosts) == across]
     return SlowPair(pair, measure, best[pair], median_low(peers)) if pair in best and peers else None

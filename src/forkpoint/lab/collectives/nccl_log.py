@@ -1,4 +1,4 @@
-"""NCCL's own word about how it does a collective (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING)."""
+"""Which algorithm and protocol NCCL logs for a collective (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING)."""
 
 import re
 

@@ -50,9 +50,9 @@ def result_text(result: CollectivesResult) -> str:
 
 def _about_data(result: CollectivesResult) -> Iterator[str]:
     for stop in result.stopped:
-        yield f"rank {stop.rank} did not come to the end, in {escape(stop.at)}: {escape(stop.why)}"
+        yield f"rank {stop.rank} did not finish, in {escape(stop.at)}: {escape(stop.why)}"
     if not result.wrong:
-        yield "data: nothing wrong" + (" as far as it came" if result.stopped else "")
+        yield "data: nothing wrong" + (" up to there" if result.stopped else "")
     ranks = sorted({wrong.rank for wrong in result.wrong})
     if result.wrong:
         yield f"data: WRONG in {len(result.wrong)} buffers of {name_ranks(ranks)}"

@@ -1,4 +1,4 @@
-"""What ranks tell the first of them, as JSON, and what that makes of it."""
+"""What ranks report to the first of them, as JSON, and the result that it makes of the reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from forkpoint.lab.collectives.plan import CollectivesPlan, Test
 from forkpoint.lab.collectives.rounds import Pair
 
 UNKNOWN = "?"
-"""The host of a rank that never told."""
+"""The host of a rank that did not report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Span:
 
 @dataclass(slots=True)
 class RankReport:
-    """One rank's word. It grows while the rank works."""
+    """One rank's report. It grows while the rank works."""
 
     rank: int
     host: str
@@ -98,7 +98,7 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A rank that did not come to the end."""
+    """A rank that did not finish."""
 
     rank: int
     at: str
@@ -113,7 +113,7 @@ class PairRow:
     gbps: float
     """Each way."""
     expected_gbps: float | None
-    """By the slower of the two network adapters; None: nothing tells, so pairs are compared with each other only."""
+    """By the slower of the two network adapters; None: unknown, so pairs are only compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class CollectivesResult:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the pairs told."""
+    """Times of the pairs."""
 
     times: tuple[PairTimes, ...] = ()
     again: Again = NONE_AGAIN
@@ -151,10 +151,10 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class RanksHeard:
-    """What the first rank knows of all."""
+    """What the first rank knows of all ranks."""
 
     reports: tuple[RankReport, ...]
-    """Of ranks that came to an end, good or bad."""
+    """Of ranks that finished or failed."""
     hosts: Mapping[int, str]
     at: Mapping[int, str]
     """What each rank last began."""
@@ -163,7 +163,7 @@ class RanksHeard:
 def assemble(
     plan: CollectivesPlan, world: int, heard: RanksHeard, links: Links, *, backend: str, torch: str
 ) -> CollectivesResult:
-    """A rank without a report is said to have stopped."""
+    """A rank without a report counts as stopped."""
     tests = plan.tests(world)
     reports = heard.reports
     told = {report.rank: report for report in reports}
@@ -238,7 +238,7 @@ def _stopped(ranks: Iterable[int], told: Mapping[int, RankReport], at: Mapping[i
             yield Stopped(
                 rank,
                 at.get(rank, "the start"),
-                "it told nothing before the deadline: it ended, hangs, or cannot be reached",
+                "it sent no report before the deadline: it ended, hangs, or cannot be reached",
             )
         elif report.failed is not None:
             yield Stopped(rank, report.at, report.failed)
@@ -253,7 +253,7 @@ def _notes(plan: CollectivesPlan, links: Links, hosts: Mapping[int, str]) -> Ite
         across = len({*hosts.values()}) > 1
         yield (
             "pairs are compared with the others of their class (on one host, across hosts)"
-            + (" and, where its driver tells, with the speed of the network adapter" if across else "")
+            + (" and, if its driver reports it, with the speed of the network adapter" if across else "")
             + ": what NVLink or PCIe should give here is not known"
         )
     cleared = len(links.again.suspicious) - len(find_slow(links.again, links.alone, hosts))
