@@ -128,5 +128,5 @@ def test_what_github_does_not_show_is_counted_in_front() -> None:
         first == "::notice title=forkpoint lint::3 more annotations than GitHub shows here; the log of the step has all"
     )
     assert len(rest) == 13
-    assert "::13 more remarks" in next(render_annotations(report_of(*[PLAIN] * 12, *[ADVISORY] * 20)))
-    assert "::2 more remarks" in next(render_annotations(report_of(notes=(SourceNote("n.py", "not parsed"),) * 11)))
+    assert "::13 more annotations" in next(render_annotations(report_of(*[PLAIN] * 12, *[ADVISORY] * 20)))
+    assert "::2 more annotations" in next(render_annotations(report_of(notes=(SourceNote("n.py", "not parsed"),) * 11)))
