@@ -15,6 +15,7 @@ from forkpoint.packed.trace import PackedRecord, PackedTrace
 from forkpoint.packed.unpack import unpack
 from forkpoint.packed.verify import DAMAGE, RecordVerifier, verify_tables
 from ingest.samples import real_dumps
+from looping import for_each
 from small_jobs import SmallJob
 
 DUMPS = real_dumps()
@@ -31,7 +32,7 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("path", DUMPS, ids=str)
+@for_each("path", DUMPS, ids=str)
 def test_what_was_read_of_a_real_dump_is_unpacked(path: Path) -> None:
     tables = SharedTables()
     columns = decode(path.read_bytes(), path.name)
@@ -86,7 +87,7 @@ def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_unpacked()
     assert refused > len(record.data) // 2
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@for_each("kind", list(Kind))
 def test_an_entry_under_another_key_is_refused(kind: Kind) -> None:
     _, tables = pipeline()
     packed = next(iter(tables.entries(kind).values()))

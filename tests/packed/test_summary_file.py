@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 import forkpoint
 from accept import render_expected
-from cases import CASES, Case, load_cases
+from cases import CASES, Case, load_cases, verdict_of
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.ingest.files import SUMMARY, find_files
 from forkpoint.ingest.summary_file import merge, summarise
 from forkpoint.packed.layout import U32
+from looping import for_each
 
 ALL = load_cases()
-BY_NUMBER = pytest.mark.parametrize("case", ALL, ids=[c.number for c in ALL])
+BY_NUMBER = for_each("case", ALL, ids=[c.number for c in ALL])
 MIXED = [c for c in ALL if c.number in {"0001", "0005", "0042", "0070"}]
 
 
@@ -67,7 +68,7 @@ def test_a_summary_can_lie_beside_dumps_and_logs(tmp_path: Path) -> None:
 
     mixed = forkpoint.diagnose(forkpoint.read([str(tmp_path), *files[1::2]]))
 
-    assert mixed == forkpoint.diagnose(forkpoint.read([str(case.capture)]))
+    assert mixed == verdict_of(case.number)
 
 
 def test_files_are_named_by_where_they_lie(tmp_path: Path) -> None:
