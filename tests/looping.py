@@ -14,9 +14,16 @@ import pytest
 
 
 def for_each(
-    names: str | Sequence[str], rows: Iterable[Any], *, ids: Callable[[Any], Any] | Iterable[Any] | None = None
+    names: str | Sequence[str],
+    rows: Iterable[Any],
+    *,
+    ids: Callable[[Any], Any] | Iterable[Any] | None = None,
+    one_in: int = 1,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Takes what `parametrize` takes. `tmp_path` is a folder per row, `monkeypatch` is undone after each."""
+    """Takes what `parametrize` takes. `tmp_path` is a folder per row, `monkeypatch` is undone after each.
+
+    `one_in`: one row in so many is run; `make sweep` runs all of them.
+    """
     columns = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     table = [_row(columns, row) for row in rows]
     labels = [_label(row, ids) for row in table] if ids is None or callable(ids) else [str(label) for label in ids]
@@ -26,9 +33,9 @@ def for_each(
         assert set(columns) <= set(signature.parameters), f"{test.__name__} does not take {columns}"
 
         @functools.wraps(test)
-        def loop(**fixtures: Any) -> None:
+        def loop(*, rows_one_in: int = 1, **fixtures: Any) -> None:
             failed: list[Exception] = []
-            for place, (row, label) in enumerate(zip(table, labels, strict=True)):
+            for place, (row, label) in list(enumerate(zip(table, labels, strict=True)))[::rows_one_in]:
                 try:
                     with _fresh(fixtures, place) as own:
                         test(**own, **row)
@@ -39,11 +46,19 @@ def for_each(
                 raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__} failed", failed)
 
         kept = [p for p in signature.parameters.values() if p.name not in columns]
+        if one_in > 1:
+            kept.append(inspect.Parameter("rows_one_in", inspect.Parameter.KEYWORD_ONLY))
         loop.__signature__ = signature.replace(parameters=kept)  # pyright: ignore[reportAttributeAccessIssue]
-        return loop
+        return shares(loop) if one_in > 1 else loop
 
+    shares = pytest.mark.parametrize("rows_one_in", [one_in, pytest.param(1, marks=pytest.mark.sweep)])
     assert table, "a table without rows tests nothing"
     return decorate
+
+
+def is_swept(request: pytest.FixtureRequest) -> bool:
+    """Whether tests of `make sweep` are run, which need more of what a fixture makes."""
+    return any(item.get_closest_marker("sweep") for item in request.session.items)
 
 
 def _row(columns: list[str], row: Any) -> dict[str, Any]:

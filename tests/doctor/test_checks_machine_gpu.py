@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from doctor.machine_samples import gpu_of, machine, with_gpus, without_nvml
 from forkpoint.doctor.check import Check, Status
 from forkpoint.doctor.checks import (
@@ -19,6 +17,7 @@ from forkpoint.doctor.checks import (
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
 from forkpoint.doctor.overlay import empty_machine, with_environ
 from forkpoint.doctor.system import NoAnswer
+from looping import for_each
 
 GPU_CHECKS = [
     module.CHECK
@@ -56,7 +55,7 @@ def link(number: int = 0, **added: int) -> NvLink:
     return NvLink(number, active=True, before=before, after=replace(before, **after))
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_sound_gpus_are_ok(check: Check) -> None:
     result = check.look(with_gpus(empty_machine()))
 
@@ -64,7 +63,7 @@ def test_sound_gpus_are_ok(check: Check) -> None:
     assert result.fix is None
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: Check) -> None:
     result = check.look(machine("pci_vm.json"))
 
@@ -73,7 +72,7 @@ def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_libra
     assert result.fix is None
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: Check) -> None:
     missing = NoAnswer("nvidia-ml-py is not installed", INSTALL)
 
@@ -82,12 +81,12 @@ def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(che
     assert (result.status, result.says, result.fix) == (Status.SKIPPED, missing.why, INSTALL)
 
 
-@pytest.mark.parametrize("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
+@for_each("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
 def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
     assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is Status.SKIPPED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "change", "says"),
     [
         (gpu_ecc, {"uncorrected": 1}, "GPU 0 (0000:18:00.0): 1 uncorrected"),
@@ -114,7 +113,7 @@ def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], s
     assert result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "change"),
     [
         (gpu_ecc, {"uncorrected_ever": 3}),
@@ -135,7 +134,7 @@ def test_a_gpu_whose_ecc_is_off_counts_no_errors() -> None:
     assert gpu_ecc.CHECK.look(with_gpus(empty_machine(), off, off)).status is Status.SKIPPED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("added", "status"),
     [
         ({}, Status.OK),
@@ -169,7 +168,7 @@ def test_gpus_of_another_model_may_have_fewer_links() -> None:
     assert gpu_nvlink.CHECK.look(with_gpus(empty_machine(), few)).status is Status.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [
         ({"SLURM_GPUS_ON_NODE": "8"}, Status.BAD),

@@ -18,6 +18,7 @@ from forkpoint.doctor.overlay import (
     with_processes,
 )
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
+from looping import for_each
 
 GIB = 1 << 30
 TOP = "/sys/fs/cgroup"
@@ -43,7 +44,7 @@ def with_file_in_shm(system: System, name: str, users: Sequence[str | None]) -> 
     return with_processes(with_facts(seen, facts), [process(pid) for pid in range(100, 100 + len(users))])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("total", "free", "status"),
     [
         (64 << 20, 64 << 20, Status.BAD),
@@ -80,7 +81,7 @@ def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them(
     assert "rm " not in result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "users"),
     [
         ("nccl-WU88OE", ["7f00-7f01 rw-s 0 00:19 7 /dev/shm/nccl-WU88OE\n"]),
@@ -113,7 +114,7 @@ def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
     assert limits.CHECK.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is Status.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("files", "environ", "status"),
     [
         ("1024", {}, Status.BAD),
@@ -127,7 +128,7 @@ def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], s
     assert limits.CHECK.look(with_environ(limited(open_files=files), environ)).status is status
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stack", "nccl", "status"),
     [
         ("unlimited", "2.27.5", Status.BAD),
@@ -194,13 +195,13 @@ def test_a_container_sees_its_group_as_the_top() -> None:
     assert cgroup_memory.CHECK.look(outside_path).status is Status.BAD
 
 
-@pytest.mark.parametrize("check", [cgroup_memory, cgroup_pids, cgroup_cpu])
+@for_each("check", [cgroup_memory, cgroup_pids, cgroup_cpu])
 def test_a_machine_without_control_groups_is_skipped(check: object) -> None:
     assert check.CHECK.look(empty_machine()).status is Status.SKIPPED
 
 
-@pytest.mark.parametrize(("refused", "status"), [(0, Status.OK), (3, Status.BAD)])
-@pytest.mark.parametrize(
+@for_each(("refused", "status"), [(0, Status.OK), (3, Status.BAD)])
+@for_each(
     ("where", "folder"), [(SLURM, OWN), (SLURM, ABOVE), (OLDER, f"{TOP}/pids/job:7")], ids=["own", "above", "older"]
 )
 def test_a_refused_process_is_bad_wherever_the_limit_stands(
@@ -241,7 +242,7 @@ def job(
     return with_processes(with_files(system, files), [*mothers, *children])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quota", "allowed", "ranks", "loaders", "status"),
     [
         ("max 100000\n", "0-7", 2, 3, Status.OK),
@@ -292,7 +293,7 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     assert cgroup_cpu.CHECK.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is Status.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [({}, Status.SKIPPED), ({"LOCAL_WORLD_SIZE": "8"}, Status.OK), ({"LOCAL_WORLD_SIZE": "9"}, Status.BAD)],
 )
@@ -309,7 +310,7 @@ def dumps(free: int, inodes_free: int = 100, **environ: str) -> System:
     return with_environ(with_disk(with_packages(empty_machine(), {"torch": "2.13.0"}), "/dumps", disk), settings)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("system", "status"),
     [
         (dumps(160_000_000), Status.OK),

@@ -16,6 +16,7 @@ from forkpoint.doctor.render.json_report import render_comparison_json, render_j
 from forkpoint.doctor.render.text import render_changes, render_comparison
 from forkpoint.doctor.report import Report
 from forkpoint.errors import UnreadableInput
+from looping import for_each
 
 
 def node(host: str, driver: str, status: str = "ok", **more: str) -> Document:
@@ -129,7 +130,7 @@ def test_a_report_comes_back_from_its_file(tmp_path: Path) -> None:
     assert document.results["clock"].status == "skipped"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

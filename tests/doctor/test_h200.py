@@ -25,6 +25,7 @@ from forkpoint.doctor.checks import (
 from forkpoint.doctor.nvml import parse_nvml
 from forkpoint.doctor.overlay import with_files, with_outputs
 from forkpoint.doctor.system import Ran, System
+from looping import for_each
 
 GPU = "/sys/bus/pci/devices/0000:00:06.0"
 OK_THERE = [
@@ -52,16 +53,14 @@ def h200(texts: Mapping[str, str] | None = None, said: str = "", **changed: obje
     return replace(with_files(told, {"/proc/uptime": UPTIME}), nvml=lambda: parse_nvml(document))
 
 
-@pytest.mark.parametrize("check", OK_THERE, ids=lambda check: check.name)
+@for_each("check", OK_THERE, ids=lambda check: check.name)
 def test_the_recorded_machine_is_sound(check: Check) -> None:
     result = check.look(h200())
 
     assert (result.status, result.fix) == (Status.OK, None), result.says
 
 
-@pytest.mark.parametrize(
-    "check", [gpu_nvlink.CHECK, infiniband.CHECK, adapter_messages.CHECK], ids=lambda check: check.name
-)
+@for_each("check", [gpu_nvlink.CHECK, infiniband.CHECK, adapter_messages.CHECK], ids=lambda check: check.name)
 def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     result = check.look(h200())
 
@@ -69,7 +68,7 @@ def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     assert result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("module", "changed", "says"),
     [
         (gpu_ecc, {"uncorrected": 2}, "2 uncorrected"),
