@@ -22,7 +22,7 @@ def test_empty_dumps_say_that_the_recorder_was_off_and_how_to_switch_it_on(
     tmp_path: Path, schema: str, expected: str, not_expected: str | None
 ) -> None:
     for rank in range(2):
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([], version=schema)))
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([], version=schema, pg_status={})))
 
     verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
 

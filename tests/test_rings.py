@@ -154,3 +154,36 @@ def test_ranks_that_all_came_by_an_exception_are_not_told_apart_by_it() -> None:
     )
 
     assert _diagnose(job, events).suspects == ()
+
+
+IN_A_THREAD = [
+    {"name": "_write", "filename": "/train/save.py", "line": 20},
+    {"name": "run", "filename": "/usr/lib/python3.11/threading.py", "line": 982},
+    {"name": "_bootstrap", "filename": "/usr/lib/python3.11/threading.py", "line": 1002},
+]
+
+
+@pytest.mark.parametrize(("all_save", "cause"), [(True, Cause.ORDER_INVERSION), (False, Cause.DIVERGENT_PATH)])
+def test_calls_of_two_threads_have_no_order_only_where_all_ranks_make_both(*, all_save: bool, cause: Cause) -> None:
+    job = SmallJob(4)
+    job.op(line=40, size=64)
+    if all_save:
+        job.op(name="all_gather", size=1, frames=IN_A_THREAD)
+    job.op(line=40, size=64)
+    job.op(ranks=[0, 1, 2], line=40, size=64, done=False)
+    job.op(ranks=[3], name="all_gather", size=1, frames=IN_A_THREAD, done=False)
+
+    assert _diagnose(job).cause is cause
+
+
+def test_a_ring_whose_slot_was_called_from_two_places_is_no_other_order() -> None:
+    job = SmallJob(4, groups={"1": ("dp", (0, 2)), "2": ("dp", (1, 3))})
+    for group in ("1", "2"):
+        job.op(group=group, line=45)
+    job.op(line=50)
+    job.op(ranks=[0, 1], line=33, done=False)
+    for group, rank in (("1", 2), ("2", 3)):
+        job.op(ranks=[rank], group=group, line=45, done=False)
+    job.op(ranks=[2, 3], line=50, done=False)
+
+    assert _answer(_diagnose(job)) == (Cause.DIVERGENT_PATH, ())

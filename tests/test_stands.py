@@ -127,5 +127,5 @@ def test_a_ring_is_found_where_there_is_one_and_each_in_it_waits_for_the_next(wa
 
     assert bool(ring) == has_cycle(waiting)
     assert ring[:1] == ((min(ring),) if ring else ())
-    for held_up, holding in zip((*ring[1:], *ring[:1]), ring, strict=True):
+    for held_up, holding in zip(ring, (*ring[1:], *ring[:1]), strict=True):
         assert holding in waits.with_rank(held_up).held.on

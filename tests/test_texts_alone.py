@@ -188,3 +188,88 @@ def test_errors_after_which_every_rank_says_that_it_is_done_were_handled(
     tmp_path: Path, last: str, cause: Cause
 ) -> None:
     assert diagnose(tmp_path, logs({r: RETRY + last.format(r) for r in range(4)})).cause is cause
+
+
+RETRY = "05:29:{:02d} data: GET /shard-1/0009 -> 503 Slow Down, retrying in 2.0s (attempt {})\n"
+
+
+def test_a_rank_that_tries_again_and_again_while_the_others_give_up_is_held(tmp_path: Path) -> None:
+    retrying = "".join(RETRY.format(2 + 2 * attempt, attempt) for attempt in range(15))
+    said = {r: "05:29:02 iter 9\n" + raised(r, TIMED_OUT) for r in (0, 2, 3)} | {1: retrying}
+
+    verdict = diagnose(tmp_path, {f"log_rank_{r}.txt": text for r, text in said.items()})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.HOST_STALL, (1,))
+
+
+def test_times_with_and_without_a_date_are_not_compared(tmp_path: Path) -> None:
+    retrying = "".join(RETRY.format(2 + 2 * attempt, attempt) for attempt in range(15))
+    said = {r: AT.format(2, r, 1) + raised(r, TIMED_OUT) for r in (0, 2, 3)} | {1: retrying}
+
+    assert diagnose(tmp_path, {f"log_rank_{r}.txt": text for r, text in said.items()}).suspects == ()
+
+
+def test_a_rank_that_says_it_is_done_while_all_others_lose_their_connection_left(tmp_path: Path) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 1, 2)} | {3: "training complete after 20 steps\n"}
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (3,))
+
+
+def test_a_rank_that_is_done_while_one_of_the_others_is_not_heard_is_not_said_to_have_left(tmp_path: Path) -> None:
+    said = {r: raised(r, CLOSED) for r in (0, 1)} | {2: "", 3: "training complete after 20 steps\n"}
+
+    assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+def test_a_killed_worker_of_a_data_loader_is_no_path_of_the_code(tmp_path: Path) -> None:
+    died = "RuntimeError: DataLoader worker (pid 21140) is killed by signal: Killed. "
+    said = {r: raised(r, CLOSED) for r in (0, 1, 2)} | {3: raised(3, died)}
+
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (3,))
+
+
+def hashes(odd: dict[int, dict[int, str]]) -> str:
+    """One console of four ranks. `odd`: by step, what ranks print in place of the usual checksum."""
+    lines = [
+        f"05:42:21 [rank {rank}] step {step} loss 0.00{rank} param_sha1 {odd.get(step, {}).get(rank, f'ee9c7b2b9f{step:02d}')}"
+        for step in (10, 20, 30, 40)
+        for rank in (3, 1, 2, 0)
+    ]
+    return "\n".join(lines) + "\ntraining done\n"
+
+
+def test_a_printed_checksum_of_the_model_that_one_rank_alone_differs_in_is_silent_corruption(tmp_path: Path) -> None:
+    verdict = diagnose(tmp_path, {"nohup.out": hashes({30: {2: "fc6084ddad5d"}, 40: {2: "0c6084ddad5e"}})})
+
+    assert (verdict.cause, verdict.suspects) == (Cause.SILENT_CORRUPTION, (2,))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {step: {r: f"fc6084ddad{r}{step}" for r in range(4)} for step in (10, 20, 30, 40)},
+        {40: {2: "fc6084ddad5d"}},
+        {step: {2: "fc6084ddad5d", 3: "fc6084ddad5d"} for step in (30, 40)},
+        {20: {2: "fc6084ddad5d"}, 30: {2: "fc6084ddad5d"}},
+    ],
+    ids=["of shards", "at one step only", "of two halves", "equal again"],
+)
+def test_checksums_that_single_nobody_out_name_nobody(tmp_path: Path, odd: dict[int, dict[int, str]]) -> None:
+    assert diagnose(tmp_path, {"nohup.out": hashes(odd)}).suspects == ()
+
+
+def test_ranks_that_ended_at_one_step_of_which_one_says_that_it_was_done_are_well(tmp_path: Path) -> None:
+    steps = "epoch 1 step 25 loss 0.1\nepoch 1 step 30 loss 0.1\n"
+    files = {"log_rank_0.txt": steps + "training finished\n", "log_rank_1.txt": "ERROR read timeout, retry\n" + steps}
+
+    assert diagnose(tmp_path, files).cause is Cause.HEALTHY
+
+
+def test_a_rank_that_ended_at_an_earlier_step_than_the_one_that_was_done_is_not_said_to_be_well(tmp_path: Path) -> None:
+    files = {"log_rank_0.txt": "step 25\nstep 30\ntraining finished\n", "log_rank_1.txt": "step 20\nstep 25\n"}
+
+    assert diagnose(tmp_path, files).cause is Cause.INCONCLUSIVE

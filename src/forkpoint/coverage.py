@@ -32,9 +32,13 @@ def summarise_coverage(incident: Incident) -> Coverage:
 
 def recorder_was_off(incident: Incident) -> bool:
     """No dump has entries, nor the counters that only a recorder which is on keeps, and ranks had called something."""
+    return dumps_are_empty(incident) and has_called(incident)
+
+
+def dumps_are_empty(incident: Incident) -> bool:
+    """There are dumps, and none has entries or counters."""
     traces = incident.timeline.traces
-    empty = bool(traces) and not any(t.entries or t.has_counters for t in traces.values())
-    return empty and has_called(incident)
+    return bool(traces) and not any(t.entries or t.has_counters for t in traces.values())
 
 
 def has_called(incident: Incident) -> bool:

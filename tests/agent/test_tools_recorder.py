@@ -153,7 +153,7 @@ def test_cohorts_without_arguments_are_those_of_the_fork_point() -> None:
 
 
 def test_cohorts_of_an_inverted_order_tell_of_the_ring() -> None:
-    assert "ranks 0, 2, 3, 1 wait for each other in a ring" in says(recorded("0115"), "cohorts")[0]
+    assert "ranks 0, 1, 3, 2 wait for each other in a ring" in says(recorded("0115"), "cohorts")[0]
 
 
 def test_cohorts_of_an_all_to_all_do_not_give_one_rank_s_sizes_for_another() -> None:

@@ -223,7 +223,7 @@ def test_when_retries_are_used_up_the_last_exit_code_stands(tmp_path: Path) -> N
 
 def test_the_same_cause_without_progress_is_not_tried_a_third_time(tmp_path: Path) -> None:
     """Every attempt leaves what a job left that lost its rank 1."""
-    lost = Path(__file__).parents[2] / "cases" / "0033" / "capture"
+    lost = Path(__file__).parents[2] / "cases" / "0039" / "capture"
     leaves = f"""
 import os, shutil, sys
 folder = os.path.dirname(os.environ["TORCH_FR_DUMP_TEMP_FILE"])

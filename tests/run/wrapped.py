@@ -28,8 +28,9 @@ class Done:
         return self.outcome["attempts"][-1]["verdict"]
 
     def evidence(self) -> list[Path]:
-        """Files of all attempts, empty ones left out."""
-        return [path for path in (self.folder / "runs").rglob("*") if path.is_file() and path.stat().st_size]
+        """What jobs left in all attempts: not how they ended, which is written by ourselves; empty files left out."""
+        files = (path for path in (self.folder / "runs").rglob("*") if path.name != "ranks.json")
+        return [path for path in files if path.is_file() and path.stat().st_size]
 
     def survivors(self) -> list[str]:
         return living(self.mark)

@@ -138,13 +138,14 @@ class _Sources:
         return self._by_gpu(rank, own, fault) if fault else own
 
     def _by_gpu(self, rank: int, own: Departed | None, fault: GpuFault) -> Departed | None:
-        """A fault of its GPU explains an end that the rank itself shows. What it raised in its own code stays its own, and
-        so does a kill from outside.
+        """A fault of its GPU explains an end that the rank itself or its launcher shows. What it raised in its own code stays
+        its own, and so does a kill that its own log tells of.
         """
         failed = cuda_errors(rank, self._incident)
         if failed:
             return Departed(rank, Departure.GPU_FAILED, failed[0], fault)
-        if own is not None and own.event is not None and own.event.kind is LogKind.CRASHED:
+        killed = fault.timely and own is not None and own.exit is not None and own.event is own.exit.event
+        if own is not None and own.event is not None and (killed or own.event.kind is LogKind.CRASHED):
             return replace(own, how=Departure.GPU_FAILED, fault=fault)
         if own is None and fault.timely and has_log(rank, self._incident) and not self._is_alive(rank):
             silent = self._is_silent(rank) and self._silence_tells(rank)
@@ -157,7 +158,10 @@ class _Sources:
             return None
         first = self._first_word(rank)
         if first is not None:
-            how = Departure.RAISED if first.exception else Departure.KILLED
+            raised = (
+                first.exception and first.kind is not LogKind.LOADER_DIED
+            )  # its worker was killed, not its code wrong
+            how = Departure.RAISED if raised else Departure.KILLED
             return Departed(rank, how, first, kill=self._kills.get(rank), exit=end)
         if rank in self.refused or self._blames_peers(rank):
             return None
@@ -176,7 +180,7 @@ class _Sources:
 
     def _left(self, rank: int) -> Departed | None:
         left = events_of(rank, self._incident, LogKind.LEFT)
-        if self._is_alive(rank) or not (left or rank in self._finished):
+        if self._is_alive(rank) or not (left or rank in self._finished or self._says_done(rank)):
             return None
         return Departed(rank, Departure.LEFT, left[0] if left else None)
 
@@ -222,9 +226,12 @@ class _Sources:
         """Its log is whole, and does not say that the program was done."""
         capture = self._incident.capture
         own = [file for file, owner in capture.logs if owner == rank]
-        done = any(end.done for file in own if (end := capture.log_ends.get(file)))
         whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
-        return whole and not done and rank not in self._finished
+        return whole and not self._says_done(rank) and rank not in self._finished
+
+    def _says_done(self, rank: int) -> bool:
+        capture = self._incident.capture
+        return any(capture.log_ends[f].done for f, owner in capture.logs if owner == rank and f in capture.log_ends)
 
     def _silence_tells(self, rank: int) -> bool:
         """A process went away: others lost their connection to it, and none ran into a timeout. Or NCCL's monitor would have

@@ -41,6 +41,7 @@ from forkpoint.detectors.parted_stacks import PartedStacks, find_parted_stacks
 from forkpoint.detectors.refusal import Refused, find_refusal, refused_sizes
 from forkpoint.detectors.same_call import (
     holds_past,
+    is_of_two_threads,
     is_reordered,
     issuing,
     may_be_reordered,
@@ -88,12 +89,12 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
         shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
         yield replace(finding, evidence=tuple(parted.standings[rank].evidence for rank in shown))
-    elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
-        yield _noticed(notice, incident)
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+    elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
+        yield _noticed(notice, incident)
     else:
         yield from _left_by_itself(divergence, incident)
 
@@ -103,7 +104,8 @@ def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
         case PartingKind.METADATA:
             other_call = not same_op(divergence) or same_call_site(divergence) is False or divergence.shift is not None
             may_be_order = not holds_past(divergence, incident) and may_be_reordered(divergence, incident)
-            return other_call and not may_be_order and not is_reordered(divergence, incident)
+            ordered = not is_reordered(divergence, incident) and not is_of_two_threads(divergence, incident)
+            return other_call and not may_be_order and ordered
         case PartingKind.MESSAGE:
             return divergence.shift is not None
         case PartingKind.ABSENCE:

@@ -40,7 +40,7 @@ from forkpoint.detectors.stalls import (
     waits_for_gpu,
 )
 from forkpoint.detectors.unrecorded import may_differ_unseen
-from forkpoint.detectors.waited_for import came_later, find_missed, were_alive
+from forkpoint.detectors.waited_for import came_later, find_missed, find_worked_on, were_alive
 from forkpoint.diverge.replicas import Replicas
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.divergence import Divergence, PartingKind
@@ -157,7 +157,14 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
-    """Rank 0 names those that did not come to a barrier; they lived until their launcher stopped them, and never came."""
+    """A rank that tried something again and again while the others gave up; or rank 0 names those that did not come to a
+    barrier, and they lived until their launcher stopped them.
+    """
+    if (worked := find_worked_on(incident)) and worked.retries:
+        tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of the others"
+        gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
+        yield replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
+        return
     ranks, told = find_missed(incident)
     alive = were_alive(ranks, incident)
     if not alive or came_later(ranks, incident) or 2 * len(ranks) >= len(incident.timeline.world):

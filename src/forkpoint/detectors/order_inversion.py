@@ -24,7 +24,7 @@ from forkpoint.detectors.cite import cite_divergence, describe_slot
 from forkpoint.detectors.confidence import DECIDED, LIKELY
 from forkpoint.detectors.handling import find_handling
 from forkpoint.detectors.refusal import Refused, find_refusal
-from forkpoint.detectors.same_call import is_reordered
+from forkpoint.detectors.same_call import is_of_two_threads, is_reordered
 from forkpoint.model.divergence import Divergence, PartingKind
 from forkpoint.model.incident import Incident
 from forkpoint.model.ranks import name_ranks
@@ -49,6 +49,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
         summary = f"{sides} issue the same operations in another order from {describe_slot(divergence)} on"
         yield _finding(divergence, incident, summary, DECIDED)
+    elif divergence.how is PartingKind.METADATA and is_of_two_threads(divergence, incident):
+        summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} differs"
+        yield _finding(divergence, incident, summary, LIKELY)
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:4])
         summary = f"ranks wait for each other in a ring: {ring} -> rank {divergence.cycle[0]}"

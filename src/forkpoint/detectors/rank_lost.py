@@ -80,9 +80,8 @@ def _share_an_agent(lost: list[Departed]) -> bool:
 
 
 def _tell(lost: Departed) -> str:
-    own = f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
     if lost.fault:
-        return f"was lost: {lost.fault.told}, and {own}"
+        return f"was lost: {lost.fault.told}, and {_own_end(lost)}"
     if lost.kill:
         return f"was killed by the kernel of {lost.kill.host} for memory"
     if lost.asked:
@@ -92,6 +91,12 @@ def _tell(lost: Departed) -> str:
             return f"were taken away: the agent of their node was told to stop ({lost.exit.signal})"
         return f"was ended by {lost.exit.signal}, the first failure that its launcher saw,"
     return f"was lost ({lost.event.text})" if lost.event else f"left no dump, and {_SILENT}"
+
+
+def _own_end(lost: Departed) -> str:
+    if lost.exit and lost.event is lost.exit.event:
+        return f"its launcher saw it end by {lost.exit.signal}"
+    return f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
 
 
 def _confidence(lost: Departed, incident: Incident) -> float:

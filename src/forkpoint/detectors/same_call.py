@@ -5,8 +5,9 @@ from collections import Counter
 from forkpoint.align.slots import Sequence, sequence
 from forkpoint.detectors.cite import group_of
 from forkpoint.model.divergence import Cohort, Divergence
-from forkpoint.model.frames import user_frames
+from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
 from forkpoint.model.incident import Incident
+from forkpoint.model.op import Frame
 from forkpoint.model.timeline import GroupTimeline
 
 REORDER_WINDOW = 64
@@ -30,6 +31,27 @@ def same_call_site(divergence: Divergence) -> bool | None:
         from_backward = {(c.thread or "").startswith("pt_autograd") for c in issuing(divergence)}
         return False if len(from_backward) > 1 else None
     return len({(tuple((f.filename, f.line) for f in user_frames(s)), bool(s)) for s in stacks}) == 1
+
+
+def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
+    """One side's call comes from a thread that the program started, the other's from another one, and ranks of both sides
+    have issued the first from that place: two threads share the group, and nothing orders their calls.
+    """
+    parted = [c for c in issuing(divergence) if c.stack]
+    if not in_two_threads(c.stack for c in parted):
+        return False
+    side = [c for c in parted if c.stack and in_side_thread(c.stack)]
+    return any(
+        _have_called(user_frames(c.stack)[:1], set(divergence.group.ranks) - set(c.ranks), incident) for c in side
+    )
+
+
+def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -> bool:
+    timeline = incident.timeline
+    keys = {int(key) for rank in ranks if rank in timeline.traces for key in timeline.traces[rank].recent_stacks}
+    issued = (timeline.tables.stacks.get(key) for key in keys)
+    standing = (stack for live in incident.capture.stacks if live.rank in ranks for _, stack in live.others)
+    return bool(site) and any(user_frames(stack)[:1] == site for stack in (*issued, *standing))
 
 
 def holds_past(divergence: Divergence, incident: Incident) -> bool:

@@ -30,6 +30,7 @@ from forkpoint.detectors.cite import cite_remark
 from forkpoint.detectors.confidence import DECIDED, LIKELY, STRONG
 from forkpoint.detectors.machine_words import Origin, find_gpu_faults
 from forkpoint.detectors.pre_reduction import Departure, cite_departure, describe_departure, find_departure
+from forkpoint.detectors.printed_hashes import find_odd_hash
 from forkpoint.detectors.replica_vote import Vote, cite_vote, find_vote
 from forkpoint.model.incident import Incident
 from forkpoint.model.ranks import name_ranks
@@ -48,12 +49,23 @@ Signal = tuple[str, tuple[Evidence, ...]]
 def find(incident: Incident) -> Iterator[Finding]:
     values = incident.capture.values
     if not values:
+        yield from _of_printed(incident)
         return
     vote, departure = find_vote(values), find_departure(values)
     if vote is not None:
         yield _of_vote(vote, departure, incident)
     elif departure is not None and departure.named is not None:
         yield _of_gradients(departure, departure.named, incident)
+
+
+def _of_printed(incident: Incident) -> Iterator[Finding]:
+    """What training code itself printed. It does not say whether software or hardware made the difference."""
+    odd = find_odd_hash(incident)
+    if odd is not None and incident.divergence is None:
+        told = f"{odd.name} of rank {odd.rank} differs from that of all others, which agree, from step {odd.step} on"
+        remedy = _hardware(f"from before step {odd.step}", (odd.rank,), decided=False)
+        unclear = "software or hardware: the printed checksums do not tell"
+        yield _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
 
 
 def _of_vote(vote: Vote, departure: Departure | None, incident: Incident) -> Finding:

@@ -55,7 +55,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
-    if worked := find_worked_on(incident):
+    if (worked := find_worked_on(incident)) and not worked.retries:
         told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
         yield _told((worked.rank,), f"{told} and gave up after {worked.timeout_ms / 1000:g} s", worked.evidence)
         return

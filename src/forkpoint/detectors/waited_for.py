@@ -12,7 +12,14 @@ from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Evidence
 
 _NUMBER = re.compile(r"\d{1,7}")
+_REPEATS = 3
+"""Lines in a row that speak of another try: one alone may be followed by success."""
 _TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
+_CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
+"""A time without a date."""
+_RETRIES = re.compile(
+    r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
+)
 _NEAR = 1_800_000_000.0
 """Some second, to find a year that is not printed: all times here are of one job."""
 
@@ -26,6 +33,8 @@ class WorkedOn:
     """How much later than those of all others its last line is."""
     timeout_ms: int
     evidence: tuple[Evidence, ...]
+    retries: bool = False
+    """Its last lines say that it tries the same thing again and again, or waits for something."""
 
 
 def find_worked_on(incident: Incident) -> WorkedOn | None:
@@ -39,14 +48,16 @@ def find_worked_on(incident: Incident) -> WorkedOn | None:
     (rank,) = rest
     own, others = _last_second(rank, incident), [_last_second(r, incident) for r in gave_up]
     timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
-    if own is None or not timeout_ms or any(second is None for second in others):
+    if own is None or not timeout_ms or any(other is None or other.dated != own.dated for other in others):
         return None
-    later = own - max(second for second in others if second is not None)
+    later = own.second - max(other.second for other in others if other is not None)
     if later * 2000 < timeout_ms:
         return None
     file = own_logs(incident)[rank]
-    cited = Evidence(file, rank, "end", capture.log_ends[file].lines[-1])
-    return WorkedOn(rank, later, timeout_ms, (cited, *(cite_event(e) for e in list(gave_up.values())[:3])))
+    lines = capture.log_ends[file].lines
+    cited = (Evidence(file, rank, "end", lines[-1]), *(cite_event(e) for e in list(gave_up.values())[:3]))
+    retries = len(lines) >= _REPEATS and all(_RETRIES.search(line) for line in lines[-_REPEATS:])
+    return WorkedOn(rank, later, timeout_ms, cited, retries)
 
 
 def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
@@ -73,9 +84,20 @@ def _timeout_ms(event: LogEvent) -> int:
     return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
 
 
-def _last_second(rank: int, incident: Incident) -> int | None:
-    """Of the last line that the program itself printed and dated, in a log of its own."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    second: int
+    dated: bool
+    """Seconds since 1970; otherwise since midnight."""
+
+
+def _last_second(rank: int, incident: Incident) -> _Said | None:
+    """Of the last line that the program itself printed with a time, in a log of its own."""
     file = own_logs(incident).get(rank)
     ending = incident.capture.log_ends[file] if file else None
     stamp = read_stamp(ending.own_time) if ending and ending.own_time else None
-    return stamp.seconds(_NEAR) if stamp else None
+    second = stamp.seconds(_NEAR) if stamp else None
+    if second is not None:
+        return _Said(second, dated=True)
+    clock = next((found for line in reversed(ending.lines) if (found := _CLOCK.match(line))), None) if ending else None
+    return _Said(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None

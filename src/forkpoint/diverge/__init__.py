@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.cohorts import channel_cohorts, cohorts_at
-from forkpoint.diverge.cycles import is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
+from forkpoint.diverge.cycles import (
+    from_other_sites,
+    is_one_thread,
+    is_permuted,
+    left_order,
+    never_issued,
+    odd_by_habit,
+)
 from forkpoint.diverge.history import next_group
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
@@ -191,7 +198,8 @@ def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Diver
     first = _first_of(missed, waits) if missed else waits.first([r for r in cycle if r not in odd] or cycle)
     found = _at_wait(first, PartingKind.CYCLE, waits, timeline)
     permuted = is_permuted(cycle, waits, timeline)
-    left = not permuted and (skipped or left_order(cycle, odd, waits, timeline))
+    parted = skipped or left_order(cycle, odd, waits, timeline) or from_other_sites(cycle, waits, timeline)
+    left = not permuted and parted
     return replace(found, odd=odd, cycle=cycle, left_order=left, is_permuted=permuted)
 
 

@@ -10,7 +10,7 @@ from forkpoint.diverge.replicas import Replicas
 from forkpoint.diverge.rounds import began_again
 from forkpoint.diverge.shift import PROOF
 from forkpoint.diverge.waits import Wait, Waits, who_misses
-from forkpoint.model.frames import in_two_threads
+from forkpoint.model.frames import in_two_threads, user_frames
 from forkpoint.model.timeline import Timeline
 
 
@@ -85,6 +85,21 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timel
         kept = all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
         return kept or began_again(cycle, waits, timeline)
     return all(_left_order(rank, waits[rank], timeline) for rank in broke)
+
+
+def from_other_sites(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """Ranks issued one slot of the ring from different places: their programs had parted before, and no order is proven."""
+    if not is_one_thread(cycle, waits):
+        return False
+    ring = {_slot(waits[rank]) for rank in cycle if not waits[rank].position.channel}
+    sites: dict[object, set[tuple[str, int]]] = {}
+    members = {rank for member in cycle for rank in waits[member].position.group.ranks}
+    for rank in members & timeline.positions.keys():
+        for position in timeline.positions[rank]:
+            slot, frames = (position.group, position.channel, position.op.seq), user_frames(position.op.stack)
+            if slot in ring and frames:
+                sites.setdefault(slot, set()).add((frames[0].filename, frames[0].line))
+    return any(len(places) > 1 for places in sites.values())
 
 
 def _odd_in_order(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:

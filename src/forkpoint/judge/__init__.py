@@ -4,7 +4,7 @@ which evidence would.
 
 from dataclasses import replace
 
-from forkpoint.coverage import recorder_was_off, summarise_coverage, without_dumps
+from forkpoint.coverage import dumps_are_empty, recorder_was_off, summarise_coverage, without_dumps
 from forkpoint.detectors.cite import cite_divergence, cite_event, cite_remarks, describe_slot
 from forkpoint.detectors.confidence import LIKELY
 from forkpoint.detectors.interruptions import all_ended_in_order, all_were_interrupted, find_failures
@@ -119,8 +119,10 @@ def _healthy(incident: Incident) -> Verdict:
 def _abstain(incident: Incident) -> Verdict:
     divergence = incident.divergence
     said = speak_from_logs(incident) if divergence is None else None
-    if recorder_was_off(incident) and said is None and not incident.capture.stacks:
-        summary = "the dumps hold no entries: the flight recorder was off, so they say nothing about this failure"
+    if dumps_are_empty(incident) and said is None and not incident.capture.stacks:
+        off = "the flight recorder was off"
+        why = off if recorder_was_off(incident) else f"nothing had been called yet, or {off}"
+        summary = f"the dumps hold no entries: {why}, so they say nothing about this failure"
         return _inconclusive(incident, summary, how_to_record(incident))
     if said is not None:
         verdict = _inconclusive(incident, said.summary, said.wanted)
