@@ -1,9 +1,17 @@
-"""The recorded cases: what each one's evidence is, and what really happened (by hand, never regenerated)."""
+"""The recorded cases: what each one's evidence is, and what really happened (by hand, never regenerated).
+
+`read_case` and `examine_case` are remembered for the whole run: what they return is frozen, so tests share it.
+"""
 
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import forkpoint
+from forkpoint.model.capture import Capture
+from forkpoint.model.verdict import Verdict
+from forkpoint.pipeline import Examination, examine
 
 ROOT = Path(__file__).parent.parent
 CASES = ROOT / "cases"
@@ -20,6 +28,8 @@ class Case:
     seqs: tuple[int, ...]
     """Acceptable fork points; empty where the evidence cannot show it."""
     symptoms: tuple[str, ...]
+    actions: tuple[str, ...]
+    group: str | None
     world: int
     layout: str
     backend: str
@@ -48,9 +58,27 @@ def _load(folder: Path) -> Case:
         suspects=tuple(tuple(sorted(answer)) for answer in truth["suspects"]) or ((),),
         seqs=tuple(truth.get("seq", [])),
         symptoms=tuple(truth["symptom"] if isinstance(truth["symptom"], list) else [truth["symptom"]]),
+        actions=tuple(truth.get("action", ())),
+        group=truth.get("group"),
         world=facts["world"],
         layout=facts["layout"],
         backend=facts["backend"],
         timing=facts["timing"],
         short_of=facts.get("short_of"),
     )
+
+
+@cache
+def read_case(number: str) -> Capture:
+    return forkpoint.read([str(CASES / number / "capture")])
+
+
+@cache
+def examine_case(number: str, *, source: bool = False) -> Examination:
+    """`source`: with the program that ran, where the case has it."""
+    program = CASES / number / "source"
+    return examine(read_case(number), [str(program)] if source and program.is_dir() else ())
+
+
+def verdict_of(number: str, *, source: bool = False) -> Verdict:
+    return examine_case(number, source=source).verdict

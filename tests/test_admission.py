@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 import forkpoint
 from forkpoint.ingest import Choice
 from forkpoint.model.verdict import Cause
+from looping import for_each
 from small_jobs import STEP_NS, SmallJob
 
 HOUR = 3_600_000_000_000
@@ -96,7 +95,7 @@ def test_two_dumps_that_claim_one_rank_and_disagree_are_both_left_out(tmp_path: 
     assert sum("all claim rank 2 and hold different calls" in one.why for one in capture.set_aside) == 2
 
 
-@pytest.mark.parametrize("name", ["rank_{}", "fr-rank{}.pkl", "trace_rank_gpu-node02_{}", "dump_{}.bin", "rank{}/fr"])
+@for_each("name", ["rank_{}", "fr-rank{}.pkl", "trace_rank_gpu-node02_{}", "dump_{}.bin", "rank{}/fr"])
 def test_the_rank_comes_from_any_file_name(tmp_path: Path, name: str) -> None:
     for rank in range(4):
         path = tmp_path / name.format(rank)

@@ -5,12 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import forkpoint
 from bench.generate import Template, encode_dump
 from bench.job import Group, Job, Place
 from bench.pickler import Frame, Pickler
+from looping import for_each
 
 REAL = sorted((Path(forkpoint.__file__).parent / "demo").glob("nccl_trace_rank_*"))
 JOB = Job(ranks=64, entries=2000)
@@ -27,7 +26,7 @@ def with_frames(value: Any, frames: dict[int, Frame]) -> Any:
     return value
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+@for_each("path", REAL, ids=lambda path: path.name)
 def test_a_real_dump_is_encoded_byte_for_byte(path: Path) -> None:
     loaded = pickle.loads(path.read_bytes())
     dump = with_frames(loaded, {})
@@ -52,7 +51,7 @@ def test_every_place_is_tried() -> None:
     assert [JOB.place(rank) for rank in ONE_OF_EACH_PLACE] == list(Place)
 
 
-@pytest.mark.parametrize("rank", ONE_OF_EACH_PLACE)
+@for_each("rank", ONE_OF_EACH_PLACE)
 def test_a_dump_from_a_template_is_the_dump_of_that_rank(rank: int) -> None:
     sibling = next(other for other in reversed(range(64)) if JOB.place(other) == JOB.place(rank))
 
@@ -61,7 +60,7 @@ def test_a_dump_from_a_template_is_the_dump_of_that_rank(rank: int) -> None:
     assert without_times(made) == without_times(dump_of(rank))
 
 
-@pytest.mark.parametrize("rank", ONE_OF_EACH_PLACE)
+@for_each("rank", ONE_OF_EACH_PLACE)
 def test_all_ring_buffers_are_full_and_wrapped(rank: int) -> None:
     entries = dump_of(rank)["entries"]
 

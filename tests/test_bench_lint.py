@@ -13,6 +13,7 @@ from bench.lint import main
 from bench.lint_score import Score, score
 from bench.lint_tool import Linter, Related, Violation
 from bench.lint_trees import Bug, export, find_repository, package_of
+from looping import for_each
 
 FAULT = 20
 BUG = Bug("b", "org/tool", "pkg/a.py", "f", "intra", "only rank 0 enters", "1", "2", ((FAULT, FAULT + 2),))
@@ -55,7 +56,7 @@ def scored(buggy: list[Violation], fixed: list[Violation] | None = None) -> Scor
     return score(BUG, buggy, fixed or [])
 
 
-@pytest.mark.parametrize(("line", "hit"), [(13, False), (14, True), (20, True), (28, True), (29, False)])
+@for_each(("line", "hit"), [(13, False), (14, True), (20, True), (28, True), (29, False)])
 def test_a_hit_is_at_most_six_lines_from_what_the_fix_changes(line: int, hit: bool) -> None:
     assert scored([violation(line)]).is_hit == hit
 
@@ -81,9 +82,7 @@ def test_numbers_in_the_message_do_not_make_a_finding_another_one() -> None:
     assert scored([violation(FAULT, message="since line 12")], [violation(70, message="since line 62")]).kept
 
 
-@pytest.mark.parametrize(
-    "change", [{"condition": "synced"}, {"function": "g"}, {"rule": "other"}, {"file": "pkg/b.py"}], ids=str
-)
+@for_each("change", [{"condition": "synced"}, {"function": "g"}, {"rule": "other"}, {"file": "pkg/b.py"}], ids=str)
 def test_a_finding_that_differs_in_the_fixed_revision_does_not_keep_a_hit(change: dict[str, str]) -> None:
     after = violation(**{"line": FAULT, "condition": "rank == 0", **change})
 
@@ -241,8 +240,8 @@ def test_an_export_holds_the_python_files_of_its_commit(tmp_path: Path, reposito
     assert export(tmp_path / "not asked again", first, tmp_path / "trees", "org/tool") == tree
 
 
-@pytest.mark.parametrize("place", ["org+tool/repo", "org+tool", "org/tool", "tool"])
-@pytest.mark.parametrize("bare", [True, False], ids=["bare", "with files"])
+@for_each("place", ["org+tool/repo", "org+tool", "org/tool", "tool"])
+@for_each("bare", [True, False], ids=["bare", "with files"])
 def test_a_repository_is_found_under_each_of_its_names(tmp_path: Path, place: str, bare: bool) -> None:
     (tmp_path / place).mkdir(parents=True)
     git(tmp_path / place, "init", "-q", *(["--bare"] if bare else []))

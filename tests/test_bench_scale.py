@@ -3,8 +3,6 @@
 import pickle
 import random
 
-import pytest
-
 from bench.pickler import Frame
 from bench.scale.accuracy import Damage, try_faults
 from bench.scale.blocked import run_until_blocked
@@ -16,6 +14,7 @@ from bench.scale.program import Batch, entries, one_step
 from bench.scale.score import Score
 from forkpoint.ingest.reading import Reading
 from forkpoint.pipeline import diagnose
+from looping import for_each
 
 MESH = Mesh(tp=4, ep=4, dp=2, pp=4)
 SHORT = 500
@@ -30,7 +29,7 @@ def diagnosed(world: World, leave_out: frozenset[int] = frozenset()) -> Score:
     return Score.of(diagnose(reading.capture()), world)
 
 
-@pytest.mark.parametrize("ranks", [64, 256, 1024, 8192, 100_000])
+@for_each("ranks", [64, 256, 1024, 8192, 100_000])
 def test_a_mesh_has_all_ranks_and_groups_in_which_a_vote_is_possible(ranks: int) -> None:
     mesh = Mesh.of(ranks)
 
@@ -107,14 +106,14 @@ def test_a_step_takes_as_many_entries_as_are_counted() -> None:
     assert all(isinstance(frame, Frame) for unit in step for frame in unit.stack)
 
 
-@pytest.mark.parametrize("kind", FaultKind)
+@for_each("kind", FaultKind)
 def test_a_planted_fault_is_told_exactly(kind: FaultKind) -> None:
     score = diagnosed(plant(MESH, kind, random.Random(21)))
 
     assert (score.exact, score.innocents) == (True, ())
 
 
-@pytest.mark.parametrize("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])
+@for_each("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])
 def test_without_the_dump_of_the_rank_at_fault_its_peers_are_not_accused(kind: FaultKind) -> None:
     world = plant(MESH, kind, random.Random(22))
 

@@ -4,10 +4,8 @@ import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
-
 import forkpoint
-from cases import CASES
+from cases import CASES, verdict_of
 from forkpoint.align import align
 from forkpoint.bridge import Fork, ForkKind, bridge
 from forkpoint.cohorts import find_partings
@@ -15,9 +13,10 @@ from forkpoint.diverge import find_divergences
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import Frame
-from forkpoint.model.verdict import Site, Verdict
+from forkpoint.model.verdict import Site
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
+from looping import for_each
 from small_jobs import SmallJob
 
 
@@ -40,14 +39,9 @@ def _load(folder: Path) -> Truth:
 TRUTHS = [t for folder in sorted(CASES.glob("[0-9]*")) if (t := _load(folder)).places]
 
 
-def diagnose_case(number: str) -> Verdict:
-    folder = CASES / number
-    return forkpoint.diagnose(forkpoint.read([str(folder / "capture")]), source=[str(folder / "source")])
-
-
-@pytest.mark.parametrize("truth", TRUTHS, ids=[t.number for t in TRUTHS])
+@for_each("truth", TRUTHS, ids=[t.number for t in TRUTHS])
 def test_the_first_site_is_the_true_one_unless_the_case_says_otherwise(truth: Truth) -> None:
-    sites = diagnose_case(truth.number).sites
+    sites = verdict_of(truth.number, source=True).sites
     found = bool(sites) and truth.holds(sites[0])
 
     assert found is (truth.short_of is None), [(s.file, s.line, s.why) for s in sites]
@@ -59,11 +53,10 @@ def test_few_cases_fall_short() -> None:
     assert len(short) <= 0.15 * len(TRUTHS), short
 
 
-@pytest.mark.parametrize("number", ["0001", "0003", "0005", "0024"])
+@for_each("number", ["0001", "0003", "0005", "0024"])
 def test_source_changes_nothing_that_was_judged(number: str) -> None:
-    folder = CASES / number
-    plain = forkpoint.diagnose(forkpoint.read([str(folder / "capture")]))
-    told = diagnose_case(number)
+    plain = verdict_of(number)
+    told = verdict_of(number, source=True)
 
     for name in ("symptom", "cause", "confidence", "action", "suspects", "divergence"):
         assert getattr(plain, name) == getattr(told, name)
@@ -73,7 +66,7 @@ def test_source_changes_nothing_that_was_judged(number: str) -> None:
 
 
 def test_a_healthy_job_has_no_sites() -> None:
-    assert diagnose_case("0006").sites == ()
+    assert verdict_of("0006", source=True).sites == ()
 
 
 # small jobs: lines are those of `step` in /train/train.py, which line 99 calls

@@ -1,10 +1,9 @@
 """How a rank without a dump left: what it says after a peer's failure follows from that failure."""
 
-import pytest
-
 import forkpoint
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
+from looping import for_each
 from small_jobs import SmallJob
 
 LEFT = 2
@@ -33,7 +32,7 @@ def verdict_of(*events: LogEvent) -> Verdict:
     return forkpoint.diagnose(job.capture(WAITING, events=events, logs=logs))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("events", "cause"),
     [
         ((CRASHED,), Cause.RANK_LOST),
@@ -48,6 +47,6 @@ def test_a_rank_that_left_by_itself_is_named(events: tuple[LogEvent, ...], cause
     assert (verdict.cause, verdict.suspects) == (cause, (LEFT,))
 
 
-@pytest.mark.parametrize("events", [(RESET, CRASHED), (CUT, RESET), (CUT,)])
+@for_each("events", [(RESET, CRASHED), (CUT, RESET), (CUT,)])
 def test_a_rank_that_left_because_of_a_peer_or_for_reasons_unknown_is_not_named(events: tuple[LogEvent, ...]) -> None:
     assert verdict_of(*events).suspects == ()

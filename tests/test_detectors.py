@@ -1,11 +1,9 @@
 """Each detector: recorded cases it must find, and near misses it must leave to others."""
 
-import pytest
-
-import forkpoint
-from cases import CASES
+from cases import CASES, verdict_of
 from forkpoint import detectors
 from forkpoint.model.verdict import Cause, Finding
+from looping import for_each
 
 FINDS = {
     Cause.DIVERGENT_PATH: ["0001", "0007", "0021", "0042", "0044", "0048"],
@@ -35,16 +33,16 @@ NEAR_MISSES = {
 
 
 def _findings(number: str) -> list[Finding]:
-    verdict = forkpoint.diagnose(forkpoint.read([str(CASES / number / "capture")]))
+    verdict = verdict_of(number)
     return [f for f in verdict.findings if f.detector != "undecided"]
 
 
-@pytest.mark.parametrize(("cause", "number"), [(c, n) for c, numbers in FINDS.items() for n in numbers])
+@for_each(("cause", "number"), [(c, n) for c, numbers in FINDS.items() for n in numbers])
 def test_a_detector_finds_its_cases(cause: Cause, number: str) -> None:
     assert cause in [f.cause for f in _findings(number)]
 
 
-@pytest.mark.parametrize(("cause", "number"), [(c, n) for c, misses in NEAR_MISSES.items() for n in misses])
+@for_each(("cause", "number"), [(c, n) for c, misses in NEAR_MISSES.items() for n in misses])
 def test_a_detector_leaves_its_near_misses_alone(cause: Cause, number: str) -> None:
     assert cause not in [f.cause for f in _findings(number)]
 
@@ -55,7 +53,7 @@ def test_every_detector_has_both() -> None:
     assert {c.value for c in FINDS} == {c.value for c in NEAR_MISSES} == listed
 
 
-@pytest.mark.parametrize("number", [n for numbers in FINDS.values() for n in numbers])
+@for_each("number", [n for numbers in FINDS.values() for n in numbers])
 def test_every_claim_cites_a_file_that_exists_and_says_where(number: str) -> None:
     for finding in _findings(number):
         assert finding.evidence

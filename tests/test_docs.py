@@ -14,10 +14,11 @@ from docs.build import DOCS, load_scores, render_causes, render_cli, render_exam
 from forkpoint.cli import COMMANDS, build_parser
 from forkpoint.detectors import DETECTORS
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "cases" / "README.md", *DOCS.rglob("*.md")])
-BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+BY_PAGE = for_each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 PICTURES = sorted((DOCS / "pictures").iterdir())
 
 PLACEHOLDERS = {"DIR": ".", "path/to/the/code": "src", "PATH...": "src"}
@@ -145,7 +146,7 @@ def test_pictures_are_small_and_in_use() -> None:
     assert set(PICTURES) == used
 
 
-@pytest.mark.parametrize("picture", [p for p in PICTURES if p.suffix == ".svg"], ids=lambda p: p.name)
+@for_each("picture", [p for p in PICTURES if p.suffix == ".svg"], ids=lambda p: p.name)
 def test_drawings_are_titled_and_hold_neither_scripts_nor_references(picture: Path) -> None:
     root = ET.parse(picture).getroot()
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}

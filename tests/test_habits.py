@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.detectors import DETECTORS, WITHOUT_CAUSE
+from looping import for_each
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "forkpoint"
@@ -64,7 +65,7 @@ def test_no_function_is_written_twice() -> None:
     assert [twins for twins in places.values() if len(twins) > 1] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "unsafe",
     [
         r"^\s*(import|from) +_?pickle",
@@ -92,7 +93,7 @@ def test_nothing_on_the_diagnosis_path_imports_torch() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("find", DETECTORS, ids=lambda find: find.__module__.rpartition(".")[2])
+@for_each("find", DETECTORS, ids=lambda find: find.__module__.rpartition(".")[2])
 def test_every_detector_documents_itself_under_the_same_headings(find: object) -> None:
     lines = (sys.modules[find.__module__].__doc__ or "").splitlines()
 

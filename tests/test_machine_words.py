@@ -7,6 +7,7 @@ import pytest
 from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.model.verdict import Action, Cause, Verdict
+from looping import for_each
 from written_jobs import HEADER, TIMEOUT_S, WrittenJob, glog, xid
 
 CUDA_ERROR = "[rank3]: RuntimeError: CUDA error: unspecified launch failure"
@@ -39,8 +40,8 @@ def answer(verdict: Verdict) -> tuple[Cause, tuple[int, ...], Action]:
 # ------------------------------------------------------------------------------------------------ a GPU's fault, rank gone
 
 
-@pytest.mark.parametrize("zone_s", [0, -8 * 3600])
-@pytest.mark.parametrize("says", [(), (CUDA_ERROR,)])
+@for_each("zone_s", [0, -8 * 3600])
+@for_each("says", [(), (CUDA_ERROR,)])
 def test_a_lost_rank_whose_gpu_fell_off_the_bus_is_told_with_its_xid(tmp_path, says, zone_s) -> None:
     job = rank_3_gone(tmp_path, *says, zone_s=zone_s)
     job.write_kernel(xid(3, 79), xid(3, 45), second=job.hang_s + 1)
@@ -69,7 +70,7 @@ def test_an_xid_that_may_be_either_is_looked_into(tmp_path) -> None:
     assert answer(job.diagnose()) == (Cause.RANK_LOST, (3,), Action.INVESTIGATE)
 
 
-@pytest.mark.parametrize("codes", [(45,), (154,), (43,), (94,), (95, 45), (63,), (45, 154)])
+@for_each("codes", [(45,), (154,), (43,), (94,), (95, 45), (63,), (45, 154)])
 def test_what_only_follows_or_harms_nobody_is_no_reason(tmp_path, codes) -> None:
     job = rank_3_gone(tmp_path)
     job.write_kernel(*(xid(3, code, "Ch 8") for code in codes), second=job.hang_s + 1)
@@ -80,7 +81,7 @@ def test_what_only_follows_or_harms_nobody_is_no_reason(tmp_path, codes) -> None
     assert "Xid" not in verdict.summary
 
 
-@pytest.mark.parametrize("seconds", [-86400, -3600, 3600])
+@for_each("seconds", [-86400, -3600, 3600])
 def test_an_xid_of_another_time_is_a_note(tmp_path, seconds) -> None:
     job = rank_3_gone(tmp_path)
     job.write_kernel(xid(3, 79), second=job.hang_s + seconds)
@@ -284,7 +285,7 @@ def test_ranks_that_did_not_join_and_do_not_answer_are_named_more_surely(tmp_pat
 # ------------------------------------------------------------------------------------------------------------ where it is
 
 
-@pytest.mark.parametrize("name", ["dmesg_node-1.txt", "node-1/dmesg.txt", "dmesg.txt"])
+@for_each("name", ["dmesg_node-1.txt", "node-1/dmesg.txt", "dmesg.txt"])
 def test_plain_dmesg_is_placed_by_its_file_or_where_the_job_had_one_host(tmp_path, name) -> None:
     job = rank_3_gone(tmp_path, CUDA_ERROR)
     (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ from forkpoint.agent.hypothesis import Hypothesis
 from forkpoint.agent.mcp.questions import questions
 from forkpoint.cli import build_parser
 from forkpoint.source.apis import Origin
+from looping import for_each
 from test_docs import PLACEHOLDERS, command_lines, leads_somewhere, links
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,7 @@ def frontmatter() -> dict[str, str]:
 # Versions and names.
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@for_each("name", MANIFESTS)
 def test_every_version_is_that_of_the_package(name: str) -> None:
     stated = [*values(load(name), "version"), *VERSIONED.findall((ROOT / name).read_text())]
 
@@ -71,7 +72,7 @@ def test_the_skill_has_the_version_of_the_package() -> None:
     assert frontmatter()["version"] == forkpoint.__version__
 
 
-@pytest.mark.parametrize("name", sorted(set(MANIFESTS) - {"server.json", "mcp.json"}))
+@for_each("name", sorted(set(MANIFESTS) - {"server.json", "mcp.json"}))
 def test_everything_is_called_forkpoint(name: str) -> None:
     manifest = load(name)
 
@@ -133,7 +134,7 @@ def test_codex_lists_no_plugin_that_lies_at_the_root_of_a_local_marketplace() ->
 # What they point to.
 
 
-@pytest.mark.parametrize("name", PLUGINS)
+@for_each("name", PLUGINS)
 def test_paths_in_plugins_begin_at_the_plugin_and_exist(name: str) -> None:
     manifest = load(name)
     skills = manifest.get("skills", "./skills/")  # where Claude Code looks of its own accord
@@ -169,7 +170,7 @@ def test_the_registry_starts_the_same_command() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", [SKILL, CLAIMS_PAGE, ROOT / "llms.txt"], ids=lambda page: page.name)
+@for_each("page", [SKILL, CLAIMS_PAGE, ROOT / "llms.txt"], ids=lambda page: page.name)
 def test_links_for_agents_lead_somewhere(page: Path) -> None:
     assert [target for _, _, target in links(page) if not leads_somewhere(page, target)] == []
     assert links(page) or page == CLAIMS_PAGE

@@ -7,11 +7,10 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
 import forkpoint
 from cases import CASES
 from forkpoint.model.verdict import Cause, Verdict
+from looping import for_each
 
 CAPTURE = CASES / "0003" / "capture"
 INIT = (
@@ -36,7 +35,7 @@ def _diagnose(*paths: Path | str) -> Verdict:
     return forkpoint.diagnose(forkpoint.read([str(p) for p in paths]))
 
 
-@pytest.mark.parametrize("name", ["job.zip", "job.tgz", "job.tar"])
+@for_each("name", ["job.zip", "job.tgz", "job.tar"])
 def test_a_packed_folder_gives_the_verdict_of_the_folder(tmp_path: Path, name: str) -> None:
     packed, plain = _diagnose(_packed(tmp_path / name)), _diagnose(CAPTURE)
 

@@ -4,12 +4,11 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 import forkpoint
-from cases import CASES
+from cases import CASES, verdict_of
 from forkpoint.model.verdict import NOT_DATED, Moment, Source
 from forkpoint.moments import MAX_MOMENTS
+from looping import for_each
 from written_jobs import HEADER, TIMEOUT_S, WrittenJob, glog, xid
 
 NEW_YEAR = 1_798_761_600
@@ -39,7 +38,7 @@ IN_ORDER = [
 ]
 
 
-@pytest.mark.parametrize("zone", [0, 2 * HOURS, -8 * HOURS, 5 * HOURS + 1800, 5 * HOURS + 2700])
+@for_each("zone", [0, 2 * HOURS, -8 * HOURS, 5 * HOURS + 1800, 5 * HOURS + 2700])
 def test_dumps_and_logs_of_any_time_zone_are_one_timeline(tmp_path, zone) -> None:
     job = hang(tmp_path, zone_s=zone)
 
@@ -52,8 +51,8 @@ def test_dumps_and_logs_of_any_time_zone_are_one_timeline(tmp_path, zone) -> Non
     assert watchdog.utc == "2026-11-15T01:28:26Z"
 
 
-@pytest.mark.parametrize("start", [NEW_YEAR - 610, NEW_YEAR - 599, NEW_YEAR - 300, NEW_YEAR - 24 * HOURS - 610])
-@pytest.mark.parametrize("zone", [0, HOURS])
+@for_each("start", [NEW_YEAR - 610, NEW_YEAR - 599, NEW_YEAR - 300, NEW_YEAR - 24 * HOURS - 610])
+@for_each("zone", [0, HOURS])
 def test_midnight_and_new_year_do_not_break_the_order(tmp_path, start, zone) -> None:
     moments = hang(tmp_path, start_s=start, zone_s=zone).diagnose().moments
 
@@ -76,7 +75,7 @@ def test_hosts_with_one_clock_are_one_timeline(tmp_path) -> None:
     assert len({m.clock for m in moments}) == 1
 
 
-@pytest.mark.parametrize("ahead", [300, -300, 40])
+@for_each("ahead", [300, -300, 40])
 def test_hosts_whose_clocks_differ_are_told_apart_and_not_ordered(tmp_path, ahead) -> None:
     moments = hang(tmp_path, hosts=("node-1", "node-2"), skew_s={"node-2": ahead}).diagnose().moments
     clocks = list(dict.fromkeys(m.clock for m in moments))
@@ -92,7 +91,7 @@ def test_hosts_whose_clocks_differ_are_told_apart_and_not_ordered(tmp_path, ahea
     assert all(set(m.ranks) <= {2, 3} for m in moments if m.clock != clocks[0])
 
 
-@pytest.mark.parametrize("ahead", [0, 3, 7, 40, 300])
+@for_each("ahead", [0, 3, 7, 40, 300])
 def test_skew_between_hosts_never_reorders_one_host(tmp_path, ahead) -> None:
     moments = hang(tmp_path, hosts=("node-1", "node-2"), skew_s={"node-2": ahead}).diagnose().moments
 
@@ -135,13 +134,13 @@ def test_seconds_since_boot_compare_with_nothing(tmp_path) -> None:
 
 
 def test_what_nothing_dates_comes_last_and_in_no_order(tmp_path) -> None:
-    moments = forkpoint.diagnose(forkpoint.read([str(CASES / "0001" / "capture")])).moments
+    moments = verdict_of("0001").moments
 
     assert [m.source for m in moments if m.clock == NOT_DATED] == [Source.STACK, Source.STACK]
     assert moments[-1].clock == NOT_DATED
 
 
-@pytest.mark.parametrize("number", ["0001", "0003", "0012", "0032"])
+@for_each("number", ["0001", "0003", "0012", "0032"])
 def test_file_order_does_not_change_the_moments(number) -> None:
     paths = sorted(str(p) for p in (CASES / number / "capture").iterdir())
     capture = forkpoint.read(paths)

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import pytest
-
 import forkpoint
 from forkpoint.model.verdict import Cause
 from ingest.encode import encode
 from ingest.samples import dump
+from looping import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "expected", "not_expected"),
     [
         ("2.10", "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000", None),

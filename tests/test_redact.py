@@ -16,6 +16,7 @@ from forkpoint.model.trace import Tables
 from forkpoint.model.world import Place
 from forkpoint.redact import Redactor
 from forkpoint.redact.environment import may_be_shown, shown
+from looping import for_each
 from small_jobs import SmallJob
 
 NOTHING = Capture((), Tables({}, {}, {}))
@@ -51,13 +52,13 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+@for_each("secret", SECRETS.values(), ids=SECRETS.keys())
 def test_a_secret_inside_a_folders_name_is_masked(secret: str) -> None:
     assert secret not in Redactor().redact(f"/checkpoints/ckpt_{secret}_x/last.pt")
 
 
-@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
-@pytest.mark.parametrize("line", ["{}", "key {}, then", 'x="{}"', "({})", "a={}&b=1", "/{}/"])
+@for_each("secret", SECRETS.values(), ids=SECRETS.keys())
+@for_each("line", ["{}", "key {}, then", 'x="{}"', "({})", "a={}&b=1", "/{}/"])
 def test_a_secret_known_by_its_shape_is_masked_and_its_neighbours_stay(secret: str, line: str) -> None:
     before, after = line.split("{}")
 
@@ -66,7 +67,7 @@ def test_a_secret_known_by_its_shape_is_masked_and_its_neighbours_stay(secret: s
     assert re.fullmatch(re.escape(before) + r"\[masked-[a-z-]+\]\.?" + re.escape(after), said)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         ("password=hunter2 rank 3", "password=[masked-value] rank 3"),
@@ -104,7 +105,7 @@ def test_a_private_key_is_masked_whole_cut_escaped_and_line_by_line() -> None:
     assert not [line for line in PEM.split("\n")[1:-2] if line in Redactor().redact(line)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         ("Bootstrap : Using eth0:10.1.2.3<0>", "Bootstrap : Using eth0:ip-1<0>"),
@@ -123,7 +124,7 @@ def test_an_address_becomes_the_same_pseudonym_each_time(text: str, kept: str) -
     assert Redactor().redact(text) == kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         ("/home/alice/run/train.py:48", "/home/user-1/run/train.py:48"),
@@ -141,7 +142,7 @@ def test_a_person_becomes_a_pseudonym_and_the_rest_of_the_path_stays(text: str, 
     assert Redactor().redact(text) == kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         ("gpu01.dc1.example.com:4000:4000 [0] NCCL INFO", "host-1:4000:4000 [0] NCCL INFO"),
@@ -194,7 +195,7 @@ STORY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", STORY)
+@for_each("text", STORY)
 def test_what_tells_the_story_stays(text: str) -> None:
     assert Redactor().redact(text) == text
 
@@ -223,9 +224,7 @@ def test_hosts_of_the_capture_are_numbered_as_a_person_would_count_them() -> Non
     assert redactor.map["host-2"] == "gpu2"
 
 
-@pytest.mark.parametrize(
-    "text", ["gpu13", "gpu1x", "my-gpu1", "gpu1.py", "log_gpu1.txt", "gpu", "logins", "pre.storage"]
-)
+@for_each("text", ["gpu13", "gpu1x", "my-gpu1", "gpu1.py", "log_gpu1.txt", "gpu", "logins", "pre.storage"])
 def test_what_only_resembles_a_host_of_the_capture_stays(text: str) -> None:
     assert Redactor.of(CLUSTER).redact(text) == text
 
@@ -238,7 +237,7 @@ def test_a_user_of_the_capture_is_taken_out_of_other_paths() -> None:
     assert Redactor(users=["user"]).redact("/src/user/views.py") == "/src/user/views.py"
 
 
-@pytest.mark.parametrize("word", ["all_reduce", "default_pg", "rank0", "localhost", "3", "None", "mesh_dp", ""])
+@for_each("word", ["all_reduce", "default_pg", "rank0", "localhost", "3", "None", "mesh_dp", ""])
 def test_a_log_that_calls_something_else_a_host_does_not_hide_it(word: str) -> None:
     job = SmallJob(2, groups={"7": ("mesh_dp", (0, 1))})
     job.op(group="7")
@@ -249,7 +248,7 @@ def test_a_log_that_calls_something_else_a_host_does_not_hide_it(word: str) -> N
     assert Redactor.of(capture).redact(text) == text
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_the_order_of_files_does_not_change_a_pseudonym(seed: int) -> None:
     random = Random(seed)
     parts = {name: random.sample(getattr(CLUSTER, name), len(getattr(CLUSTER, name))) for name in ("places", "events")}
@@ -292,7 +291,7 @@ ALL = [*SECRETS.values(), PEM, *STORY, "gpu1", "gpu2.dc.example.com", "10.1.2.3"
        "password=hunter2", "Authorization: Bearer abc.def", "https://a:b@gpu1/x", "USER=zoe", "user-1@host-1", "fe80::1:2"]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ALL)
+@for_each("text", ALL)
 def test_what_is_redacted_stays_as_it_is(text: str) -> None:
     once = Redactor.of(CLUSTER).redact(text)
 
@@ -337,14 +336,12 @@ def test_a_recorded_case_keeps_its_story(case) -> None:
     assert not changed
 
 
-@pytest.mark.parametrize(
-    "name", ["NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "RANK", "SLURM_JOB_NODELIST", "MASTER_ADDR"]
-)
+@for_each("name", ["NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "RANK", "SLURM_JOB_NODELIST", "MASTER_ADDR"])
 def test_a_variable_that_bears_on_a_hang_is_shown(name: str) -> None:
     assert may_be_shown(name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_SETTING", "NCCL_SECRET", "SLURM_JWT", "RAY_AUTH_TOKEN", "RANKING"]
 )
 def test_a_variable_that_nobody_knows_to_be_harmless_is_left_out(name: str) -> None:

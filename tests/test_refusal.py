@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 import forkpoint
 from forkpoint.detectors.gloo_messages import message_lengths
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Signature
 from forkpoint.model.verdict import Cause, Verdict
+from looping import for_each
 from small_jobs import SmallJob
 
 C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
@@ -194,7 +193,7 @@ def told_by_nccl() -> Capture:
     return replace(capture, events=(replace(capture.events[0], pattern="nccl-truncated"),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "capture",
     [
         another_dump_missing,
@@ -231,7 +230,7 @@ def gloo(op: str, count: int, dtype: str = "Float") -> Signature:
     return Signature("gloo", op, None, ((count,),), (dtype,), ((count,),), (dtype,))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("signature", "length"),
     [
         (gloo("all_reduce", 6532), 3268),

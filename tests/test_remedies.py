@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from forkpoint.model.verdict import Fix, Probe
+from looping import for_each, is_swept
 from remedies.offered import CASES, offered, patched
 
 pytestmark = pytest.mark.torch
 
-PG_TIMEOUT = 300
+PG_TIMEOUT = 3600
 """Longer than a job is given: what ends it with an exit code of its own is the probe, or that it has finished."""
-LIMIT = 30.0
 
 # case -> what its first probe says, on which rank
 PROBED = {
@@ -51,6 +51,8 @@ NAMED = {
     "0001": (0, "all_reduce (metrics.py:15) differs (time 1): rank 0: [(2,) torch.float32]; rank 1, 2, 3: not here"),
 }
 
+ONE_IN = 3
+
 OWN_HASHES = frozenset({"0015"})
 """The order of its sets differs by process. Each of its ranks imports torch anew, which takes its time."""
 
@@ -73,20 +75,24 @@ def with_patch(offers: tuple[Probe, ...] | tuple[Fix, ...]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All patched jobs, several at a time."""
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Run]:
+    """Patched jobs, several at a time: those of one case in three, or of all in `make sweep`."""
     base = tmp_path_factory.mktemp("jobs")
-    wanted = {f"{case}-probe": with_patch(offered(case).probes)[:1] for case in PROBED}
-    wanted |= {f"{case}-fix": with_patch(offered(case).fixes)[:1] for case in FIXED}
+    share = 1 if is_swept(request) else ONE_IN
+    speaks = {f"{case}-probe": told for case, told in PROBED.items()} | {
+        f"{case}-who": told for case, told in NAMED.items()
+    }
+    wanted = {f"{case}-probe": with_patch(offered(case).probes)[:1] for case in sorted(PROBED)[::share]}
+    wanted |= {f"{case}-fix": with_patch(offered(case).fixes)[:1] for case in FIXED[::share]}
     wanted |= {f"{case}-who": with_patch(offered(case).probes)[1:2] for case in NAMED}
     jobs = [
         {
             "folder": str(patched(CASES / name[:4] / "source", patches[0], base / name)),
             "world": world(name[:4]),
-            "limit": LIMIT * (2 if name[:4] in OWN_HASHES else 1),
             "pg_timeout": PG_TIMEOUT,
             "own_hashes": name[:4] in OWN_HASHES,
             "must_end": name.endswith("fix"),
+            "ends": [speaks[name][0]] if name in speaks else [],
         }
         for name, patches in wanted.items()
         if patches
@@ -105,7 +111,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {Path(folder).name: Run(Path(folder), codes) for folder, codes in json.loads(done.stdout).items()}
 
 
-@pytest.mark.parametrize("case", sorted(PROBED))
+@for_each("case", sorted(PROBED), one_in=ONE_IN)
 def test_a_probe_turns_the_hang_into_a_failure_that_names_rank_and_condition(case: str, runs: dict[str, Run]) -> None:
     rank, says = PROBED[case]
     run = runs[f"{case}-probe"]
@@ -121,7 +127,7 @@ def test_ranks_that_wait_at_the_collective_name_those_that_do_not_come(case: str
     assert says in runs[f"{case}-who"].log(rank)
 
 
-@pytest.mark.parametrize("case", FIXED)
+@for_each("case", FIXED, one_in=ONE_IN)
 def test_a_fix_lets_the_job_finish(case: str, runs: dict[str, Run]) -> None:
     run = runs[f"{case}-fix"]
 

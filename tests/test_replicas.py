@@ -14,6 +14,7 @@ from forkpoint.diverge.waits import find_waits
 from forkpoint.ingest.reading import Reading
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.pipeline import diagnose
+from looping import for_each
 
 MANY = Mesh(tp=4, ep=4, dp=1, pp=4)
 """Sixteen pipelines."""
@@ -62,7 +63,7 @@ def test_a_rank_for_which_a_call_is_new_is_not_blamed_where_all_its_replicas_mad
     assert verdict_of(world).suspects == (world.rank,)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])
+@for_each("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])
 def test_of_two_pipelines_either_may_be_the_odd_one(kind: FaultKind) -> None:
     assert verdict_of(plant(TWO, kind, random.Random(2))).suspects == ()
 

@@ -5,7 +5,6 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
@@ -14,6 +13,7 @@ from forkpoint.model.divergence import Role
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Action, Cause, Symptom, Verdict
 from forkpoint.report.json_report import SCHEMA, render_json
+from looping import for_each
 
 DOCUMENT = json.loads((files("forkpoint.report") / "verdict.schema.json").read_text())
 VALIDATOR = Draft202012Validator(DOCUMENT)
@@ -27,7 +27,7 @@ def test_the_schema_is_itself_valid_and_versioned() -> None:
     assert DOCUMENT["properties"]["schema"]["const"] == SCHEMA
 
 
-@pytest.mark.parametrize("verdict", [verdicts.FOUND, verdicts.HEALTHY, verdicts.INCONCLUSIVE, verdicts.crowded(64)])
+@for_each("verdict", [verdicts.FOUND, verdicts.HEALTHY, verdicts.INCONCLUSIVE, verdicts.crowded(64)])
 def test_verdicts_validate(verdict: Verdict) -> None:
     VALIDATOR.validate(json.loads(render_json(verdict)))
 
@@ -59,7 +59,7 @@ def test_every_object_of_a_verdict_accepts_further_fields_and_misses_none() -> N
     assert VALIDATOR.is_valid(document)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"schema": "forkpoint.verdict/2"},
@@ -76,7 +76,7 @@ def test_a_wrong_field_fails(wrong: dict[str, Any]) -> None:
     assert not VALIDATOR.is_valid(json.loads(render_json(verdicts.FOUND)) | wrong)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "model"),
     [
         (DOCUMENT["$defs"]["cause"]["enum"], Cause),

@@ -2,16 +2,15 @@
 
 from graphlib import CycleError, TopologicalSorter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import forkpoint
-from cases import Case, load_cases
+from cases import Case, examine_case, load_cases
 from forkpoint.align import align
 from forkpoint.diverge.ring import find_cycle
 from forkpoint.diverge.waits import Held, Waiting, Waits, find_waits
 from forkpoint.model.timeline import Position, Timeline
+from looping import for_each
 from small_jobs import SmallJob
 
 DUMPED = [case for case in load_cases() if any(case.capture.rglob("*rank_*"))]
@@ -29,9 +28,9 @@ def elsewhere(timeline: Timeline, rank: int, name: str) -> bool:
     return any(p.channel is None and p.group.name == name for p in timeline.positions[rank][1:])
 
 
-@pytest.mark.parametrize("case", DUMPED, ids=[case.number for case in DUMPED])
+@for_each("case", DUMPED, ids=[case.number for case in DUMPED])
 def test_every_rank_of_a_case_stands_where_its_trace_says(case: Case) -> None:
-    timeline = align(forkpoint.read([str(case.capture)]))
+    timeline = examine_case(case.number).incident.timeline
     pending = {rank: held for rank, held in timeline.positions.items() if held}
 
     assert list(timeline.stands) == sorted(pending)
@@ -50,9 +49,9 @@ def test_every_rank_of_a_case_stands_where_its_trace_says(case: Case) -> None:
         assert held == {r for r in group.traces if r in pending and elsewhere(timeline, r, group.group.name)}
 
 
-@pytest.mark.parametrize("case", DUMPED, ids=[case.number for case in DUMPED])
+@for_each("case", DUMPED, ids=[case.number for case in DUMPED])
 def test_tracks_of_one_kind_hold_the_same_ops(case: Case) -> None:
-    timeline = align(forkpoint.read([str(case.capture)]))
+    timeline = examine_case(case.number).incident.timeline
     blocks: dict[int, tuple[int, ...]] = {}
     for group in timeline.groups:
         held = {track.blocks for rank in group.traces if (track := group.track(rank))}

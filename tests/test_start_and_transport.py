@@ -11,6 +11,7 @@ from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.pipeline import diagnose
+from looping import for_each
 from small_jobs import T0, SmallJob
 
 TORCH = "/opt/lib/python3.12/site-packages/torch/distributed"
@@ -86,8 +87,8 @@ def watchdog(rank: int) -> LogEvent:
     return LogEvent(LogKind.WATCHDOG_TIMEOUT, f"log_{rank}", 3, rank, "Watchdog caught collective operation timeout")
 
 
-@pytest.mark.parametrize("started", [False, True])
-@pytest.mark.parametrize("done_since", [False, True])
+@for_each("started", [False, True])
+@for_each("done_since", [False, True])
 def test_the_first_call_after_a_broadcast_is_no_stall_since_roots_may_differ(done_since: bool, started: bool) -> None:
     began: dict[str, Any] = {"time_discovered_started_ns": T0} if started else {}
     job = SmallJob(4)
@@ -108,7 +109,7 @@ def reducing(pending: tuple[int, ...] = ()) -> Capture:
     return job.capture()
 
 
-@pytest.mark.parametrize("pending", [(), (0,), (0, 1, 2, 3)])
+@for_each("pending", [(), (0,), (0, 1, 2, 3)])
 def test_connections_that_close_on_every_rank_in_one_call_are_the_networks(pending: tuple[int, ...]) -> None:
     verdict = heard(reducing(pending), *map(closed, range(4)))
     assert (verdict.cause, verdict.suspects) == (Cause.TRANSPORT, ())

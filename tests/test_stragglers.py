@@ -1,7 +1,7 @@
 """Who arrives last: found where it is one rank, and nobody's where it is everybody's turn."""
 
 import forkpoint
-from cases import CASES
+from cases import verdict_of
 from forkpoint.align import align
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
@@ -103,7 +103,7 @@ def test_a_straggler_that_ran_into_the_timeout_is_cited_with_its_habit() -> None
 
 
 def test_a_straggler_that_was_late_once_is_cited_without_a_habit() -> None:
-    verdict = forkpoint.diagnose(forkpoint.read([str(CASES / "0036" / "capture")]))
+    verdict = verdict_of("0036")
 
     assert verdict.cause is Cause.STRAGGLER
     assert not any("came last" in one.says for one in verdict.findings[0].evidence)

@@ -14,6 +14,7 @@ import pytest
 import forkpoint
 from forkpoint.kb.lookup import find
 from forkpoint.model.verdict import Verdict
+from looping import for_each
 from small_jobs import SmallJob
 
 FOLDER = Path(__file__).parent / "threads"
@@ -120,7 +121,7 @@ def test_a_thread_is_told_what_its_evidence_carries(thread: Thread, diagnose: Ca
     assert verdict.coverage.dumps == thread.dumps_read
 
 
-@pytest.mark.parametrize("thread", [t for t in THREADS if t.explain], ids=lambda thread: f"{thread.number:02}")
+@for_each("thread", [t for t in THREADS if t.explain], ids=lambda thread: f"{thread.number:02}")
 def test_what_it_points_to_is_explained(thread: Thread) -> None:
     entry = find(thread.explain or "")[0]
 

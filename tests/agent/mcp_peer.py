@@ -18,7 +18,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from cases import CASES
 
-PATIENCE_S = 60
+PATIENCE_S = 600
 CAPTURE, SOURCE = CASES / "0001" / "capture", CASES / "0001" / "source"
 CASE_0001 = (str(CAPTURE), "--source", str(SOURCE))
 COMMAND = (sys.executable, "-P", "-m", "forkpoint", "mcp")

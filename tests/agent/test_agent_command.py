@@ -15,6 +15,7 @@ from agent.scripted_server import Cut, ScriptedServer, Silent, Status, Step, bot
 from agent.walks import CAPTURE, ISSUED, LOCAL, SOURCE, choose, go_on, reading, right, submit
 from cases import CASES
 from forkpoint.cli import main
+from looping import for_each
 
 HEAVY = ("pydantic", "pydantic_ai", "mcp", "openai", "anthropic", "httpx2")
 PHASES = ["symptom", "progress", "cohorts", "earliest mismatch", "source", "hypothesis", "probe or fix"]
@@ -315,7 +316,7 @@ def test_a_replay_needs_the_evidence(agent, command, tmp_path):
 # ------------------------------------------------------------------------------------------------------------ extras
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [["--help"], ["agent", "--help"], ["diagnose", CAPTURE, "--source", SOURCE], ["explain", "Xid 79"]],
     ids=" ".join,
@@ -331,7 +332,7 @@ def test_other_commands_do_not_pay_for_models(args):
     assert done.stderr.splitlines()[-1] == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("missing", "told"),
     [
         ("pydantic", "forkpoint agent needs pydantic: pip install 'forkpoint[agent]'"),

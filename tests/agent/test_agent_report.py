@@ -27,6 +27,7 @@ from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.report import MAX_OPINION, SCHEMA, render_explanation, render_explanation_json
 from forkpoint.report.json_report import render_json
+from looping import for_each
 
 DOCUMENT = json.loads((files("forkpoint.agent") / "agent.schema.json").read_text())
 VALIDATOR = Draft202012Validator(DOCUMENT)
@@ -112,7 +113,7 @@ def test_no_object_of_an_explanation_accepts_another_field_or_misses_one():
     assert VALIDATOR.is_valid(document)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("confidence", "shown"),
     [("0.5", 0.5), ("7", 1.0), ("-1", 0.0), ("NaN", None), ("Infinity", None), ("-Infinity", None), ("1e999", None)],
 )

@@ -14,6 +14,7 @@ from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools.sources import name_module
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 SOME = ["0001", "0014", "0017"]
 
@@ -23,7 +24,7 @@ def applies(patch: str, folder: str) -> bool:
     return done.returncode == 0
 
 
-@pytest.mark.parametrize("number", [case.number for case in load_cases()])
+@for_each("number", [case.number for case in load_cases()])
 def test_all_that_a_verdict_offers_as_a_patch_is_in_the_catalogue(number: str) -> None:
     case = recorded(number)
     patches = {offered.patch for offered in offers(case)}
@@ -32,7 +33,7 @@ def test_all_that_a_verdict_offers_as_a_patch_is_in_the_catalogue(number: str) -
     assert patches or number not in SOME
 
 
-@pytest.mark.parametrize("number", SOME)
+@for_each("number", SOME)
 def test_ids_are_plain_and_the_same_each_time(number: str) -> None:
     made = offers(recorded(number))
     ids = [offered.id for offered in made]
@@ -42,7 +43,7 @@ def test_ids_are_plain_and_the_same_each_time(number: str) -> None:
     assert made == offers(recorded(number))
 
 
-@pytest.mark.parametrize("number", SOME)
+@for_each("number", SOME)
 def test_what_is_offered_applies_and_is_the_engines(number: str) -> None:
     case = recorded(number)
     for offered in offers(case):
@@ -94,7 +95,7 @@ CALL = """
     """
 
 
-@pytest.mark.parametrize("program", [SKIPPED, LEFT, CAUGHT, CALL])
+@for_each("program", [SKIPPED, LEFT, CAUGHT, CALL])
 def test_a_line_on_which_communication_hangs_gets_a_probe_that_applies(program: str, tmp_path: Path) -> None:
     case = with_source(tmp_path, train=program)
     line = marked(tmp_path, DECIDES)
@@ -129,7 +130,7 @@ MATCH = """
     """
 
 
-@pytest.mark.parametrize("program", [NO_COMMUNICATION, OUTSIDE, PLAIN, MATCH])
+@for_each("program", [NO_COMMUNICATION, OUTSIDE, PLAIN, MATCH])
 def test_a_line_on_which_nothing_hangs_is_refused(program: str, tmp_path: Path) -> None:
     case = with_source(tmp_path, train=program)
 
@@ -137,7 +138,7 @@ def test_a_line_on_which_nothing_hangs_is_refused(program: str, tmp_path: Path) 
         offer_at(case, "train.py", marked(tmp_path, DECIDES))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "line"),
     [("train.py", 0), ("train.py", 10**9), ("../train.py\x00", 5), ("other.py", 5), ("", 5), ("x" * 10**6, 10**400)],
 )

@@ -19,6 +19,7 @@ from forkpoint.agent.wire import schema_of
 from forkpoint.bridge.fork import ForkKind
 from forkpoint.model.op import Frame
 from forkpoint.source.apis import Origin
+from looping import for_each
 
 ANY = TypeAdapter[Claim](AnyClaim)
 NUMBERS = [case.number for case in load_cases()]
@@ -47,7 +48,7 @@ def frames_of(case: Case) -> Iterator[tuple[int, Frame]]:
         yield from ((rank, f) for position in stands for f in (position.op.stack or ())[:3])
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@for_each("number", NUMBERS)
 def test_frames_of_a_rank_are_supported_and_other_lines_are_not(number: str) -> None:
     case = recorded(number)
     for rank, one in frames_of(case):
@@ -77,7 +78,7 @@ def test_a_rank_without_any_stack_proves_nothing_about_frames() -> None:
 # log-says
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@for_each("number", NUMBERS)
 def test_lines_of_logs_are_supported_as_they_were_shown(number: str) -> None:
     case = recorded(number)
     for event in case.incident.capture.events[:8]:
@@ -117,14 +118,14 @@ def test_blanks_in_a_quote_do_not_matter_and_words_do() -> None:
     assert log_says(file, line, quote.lower()).check(case).status is Status.CONTRADICTED
 
 
-@pytest.mark.parametrize("quote", ["", " ", "Watchdog", "t op", "o", "- : - : - : -", "timeout : = - , ."])
+@for_each("quote", ["", " ", "Watchdog", "t op", "o", "- : - : - : -", "timeout : = - , ."])
 def test_a_quote_that_stands_in_any_line_proves_nothing(quote: str) -> None:
     case, file, line, _ = watchdog_line()
 
     assert log_says(file, line, quote).check(case).status is Status.UNVERIFIABLE
 
 
-@pytest.mark.parametrize("file", ["/etc/passwd", "../../../../etc/passwd", "case.toml", "expected.json"])
+@for_each("file", ["/etc/passwd", "../../../../etc/passwd", "case.toml", "expected.json"])
 def test_files_that_are_no_evidence_are_not_read(file: str) -> None:
     check = log_says(file, 1, "root:x:0:0:root and the rest").check(recorded("0001"))
 
@@ -171,7 +172,7 @@ DIFFERS = {
 }
 
 
-@pytest.mark.parametrize("origin", DIFFERS)
+@for_each("origin", DIFFERS)
 def test_a_condition_differs_for_its_own_reason_alone(origin: Origin, tmp_path: Path) -> None:
     case = with_source(tmp_path, train=f"def step(x):\n    {DIFFERS[origin]}\n        dist.all_reduce(x)\n")
     line = marked(tmp_path, DECIDES)
@@ -182,7 +183,7 @@ def test_a_condition_differs_for_its_own_reason_alone(origin: Origin, tmp_path: 
         assert check.status is not Status.CONTRADICTED
 
 
-@pytest.mark.parametrize(
+@for_each(
     "program",
     [
         "def step(x):\n    for i in range(10):  # decides\n        dist.all_reduce(x)\n",
@@ -197,7 +198,7 @@ def test_a_value_that_is_equal_on_all_ranks_contradicts(program: str, tmp_path: 
     assert check.status is Status.CONTRADICTED, check.why
 
 
-@pytest.mark.parametrize(
+@for_each(
     "program",
     [
         "def step(x, ok):\n    if ok:  # decides\n        dist.all_reduce(x)\n",
@@ -287,7 +288,7 @@ def test_without_evidence_and_source_nothing_is_supported(tmp_path: Path) -> Non
     assert {c.check(case).status for c in claims} == {Status.UNVERIFIABLE}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sent",
     [
         {"kind": "issued", "ranks": [0], "group": "0", "seq": 16, "op": "all_reduce"},
@@ -309,7 +310,7 @@ def test_claims_are_told_apart_by_their_kind_on_the_wire(sent: dict[str, object]
             ANY.validate_json(json.dumps(changed))
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@for_each("claim", CLAIMS)
 def test_every_claim_has_a_truth_table_and_asks_for_every_field(claim: type[Claim]) -> None:
     schema = schema_of(claim, ("F1", "F2"))
 

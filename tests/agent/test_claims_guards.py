@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from agent.claim_cases import CALLS, DECIDES, marked, recorded, with_source
 from forkpoint.agent.claim import Check, Status
 from forkpoint.agent.claims import Guards
+from looping import for_each
 
 
 def checked(folder: Path, program: str) -> Check:
@@ -427,7 +426,7 @@ NOT_SHOWN = {
 }
 
 
-@pytest.mark.parametrize("program", GUARDED.values(), ids=GUARDED)
+@for_each("program", GUARDED.values(), ids=GUARDED)
 def test_a_decision_that_a_call_hangs_on_is_supported(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
@@ -435,14 +434,14 @@ def test_a_decision_that_a_call_hangs_on_is_supported(program: str, tmp_path: Pa
     assert len(check.facts) == 2
 
 
-@pytest.mark.parametrize("program", REACHED_ANYHOW.values(), ids=REACHED_ANYHOW)
+@for_each("program", REACHED_ANYHOW.values(), ids=REACHED_ANYHOW)
 def test_a_call_that_is_reached_whatever_is_decided_contradicts(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
     assert check.status is Status.CONTRADICTED, check.why
 
 
-@pytest.mark.parametrize("program", NOT_SHOWN.values(), ids=NOT_SHOWN)
+@for_each("program", NOT_SHOWN.values(), ids=NOT_SHOWN)
 def test_lines_that_show_no_decision_or_no_call_are_unverifiable(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
@@ -454,7 +453,7 @@ def test_of_two_functions_the_line_that_leads_to_the_other_is_named(tmp_path: Pa
     assert "line 8 calls reduce" in checked(tmp_path, NOT_SHOWN["another function"]).why
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "line", "call_line"),
     [("other.py", 15, 16), ("train.py", 0, 16), ("train.py", 15, 10_000), ("train.py", -15, 16), ("", 15, 16)],
 )

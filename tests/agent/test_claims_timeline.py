@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import pytest
-
 from agent.claim_cases import all_recorded, recorded
 from cases import load_cases
 from forkpoint.agent.case import Case
@@ -14,6 +12,7 @@ from forkpoint.agent.claims.slots import same_op
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track
+from looping import for_each
 
 NUMBERS = [case.number for case in load_cases()]
 
@@ -62,7 +61,7 @@ def missing(ranks: list[int], group: str, seq: int) -> Missing:
     return Missing(kind="missing", evidence=[], ranks=ranks, group=group, seq=seq)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@for_each("number", NUMBERS)
 def test_what_a_dump_holds_is_supported_and_nothing_that_differs_from_it(number: str) -> None:
     case = recorded(number)
     for one in collectives(case):
@@ -83,7 +82,7 @@ def test_what_a_dump_holds_is_supported_and_nothing_that_differs_from_it(number:
             assert wrong.check(case).status is not Status.SUPPORTED
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@for_each("number", NUMBERS)
 def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) -> None:
     case = recorded(number)
     for group in case.incident.timeline.groups:
@@ -129,12 +128,12 @@ def test_the_claims_of_all_cases_are_not_about_nothing() -> None:
     assert sum(1 for _, case in all_recorded() for _ in collectives(case)) > 1000
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "allreduce", "ALLREDUCE", "nccl:all_reduce", "dist.all_reduce"])
+@for_each("op", ["all_reduce", "allreduce", "ALLREDUCE", "nccl:all_reduce", "dist.all_reduce"])
 def test_an_op_may_be_written_as_people_write_it(op: str) -> None:
     assert issued(0, "default_pg", 16, op).check(recorded("0001")).status is Status.SUPPORTED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "two", "same"),
     [
         ("_all_gather_base", "all_gather_into_tensor", True),

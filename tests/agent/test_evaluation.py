@@ -23,6 +23,7 @@ from forkpoint.agent.transcript import read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.cli import main
 from forkpoint.errors import UnreadableInput, UsageError
+from looping import for_each
 
 TWO = ("0001", "0003")
 SHOWN = [f"F{number}" for number in range(1, 60)]
@@ -163,17 +164,17 @@ def test_an_answer_that_is_the_truth_is_right_in_all() -> None:
     assert (marks.earliest, marks.suspects, marks.precision, marks.site) == (True, True, 1.0, True)
 
 
-@pytest.mark.parametrize("wrong", [{"seq": 8}, {"seq": None}, {"groups": frozenset({"tp"})}])
+@for_each("wrong", [{"seq": 8}, {"seq": None}, {"groups": frozenset({"tp"})}])
 def test_another_slot_or_group_is_not_the_fork_point(wrong: dict) -> None:
     assert mark(truth(group="default_pg"), answer(**wrong)).earliest is False
 
 
-@pytest.mark.parametrize("site", [("train.py", 13), ("train.py", 17), ("other.py", 15), None])
+@for_each("site", [("train.py", 13), ("train.py", 17), ("other.py", 15), None])
 def test_a_line_beside_the_true_ones_is_not_the_site(site: tuple[str, int] | None) -> None:
     assert mark(truth(), answer(site=site)).site is False
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("named", "exact", "precision"),
     [((2,), True, 1.0), ((1, 2), False, 0.5), ((1,), False, 0.0), ((), False, 0.0)],
 )

@@ -13,6 +13,7 @@ from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools import TOOLS, tool_named
 from forkpoint.model.verdict import Verdict
+from looping import for_each
 
 CORPUS = load_corpus()
 TRICKS = {
@@ -26,7 +27,7 @@ TRICKS = {
     "draw-a-link",
     "hide-the-cause",
 }
-each = pytest.mark.parametrize("injection", CORPUS, ids=lambda injection: injection.name)
+each = for_each("injection", CORPUS, ids=lambda injection: injection.name)
 
 
 @cache
@@ -127,7 +128,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("field", SEEN)
+@for_each("field", SEEN)
 def test_a_planted_text_is_there_to_be_read_as_data(field: str, tmp_path: Path) -> None:
     """Otherwise the tests above would say nothing: the text must have come through."""
     injection = next(i for i in CORPUS if i.field == field and SEEN[field] in i.text)

@@ -6,11 +6,10 @@ from typing import get_args
 
 import pytest
 
-import forkpoint
 from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
-from cases import CASES, load_cases
+from cases import CASES, load_cases, verdict_of
 from forkpoint.agent.budget import Account, Budget
 from forkpoint.agent.case import Case
 from forkpoint.agent.claim import Status
@@ -21,6 +20,7 @@ from forkpoint.agent.tools import TOOLS
 from forkpoint.agent.transcript import Unwritten
 from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
+from looping import for_each
 
 CORPUS = load_corpus()
 ORDERS = [i.text.replace("{secret}", SECRET).replace("{canary}", "canary") for i in CORPUS]
@@ -36,7 +36,7 @@ def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.parametrize("number", [case.number for case in load_cases()])
+@for_each("number", [case.number for case in load_cases()])
 def test_a_model_that_lies_changes_no_verdict_and_no_file(
     number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,13 +47,13 @@ def test_a_model_that_lies_changes_no_verdict_and_no_file(
     explanation = explained(case, liar)
 
     assert explanation.requests > 0
-    assert render_json(case.verdict) == render_json(forkpoint.diagnose(forkpoint.read(case.paths), case.source))
+    assert render_json(case.verdict) == render_json(verdict_of(number, source=True))
     assert tree(CASES / number) == files
     assert list(tmp_path.iterdir()) == []
     assert [line for line in liar.told if not line.isprintable() or SECRET in line] == []
 
 
-@pytest.mark.parametrize("injection", CORPUS, ids=lambda injection: injection.name)
+@for_each("injection", CORPUS, ids=lambda injection: injection.name)
 def test_a_model_that_obeys_a_planted_text_changes_no_verdict_and_no_file(
     injection: Injection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from forkpoint.agent.log_text import LONGEST, find_file, last_lines, line_at, re
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.logs.lines import LONGEST as LONGEST_CHUNK
 from forkpoint.model.log import LogKind
+from looping import for_each
 
 LOG = (CASES / "0001" / "capture" / "log_rank_1.txt").read_bytes()
 TIMEOUT = 13
@@ -44,7 +45,7 @@ def test_every_timeout_that_the_verdict_could_cite_stands_on_the_line_it_is_told
     assert seen > 100
 
 
-@pytest.mark.parametrize("number", [0, -1, 10**30])
+@for_each("number", [0, -1, 10**30])
 def test_a_line_that_is_not_there_is_none(number: int) -> None:
     assert line_at(recorded("0001"), "log_rank_1.txt", number) is None
 
@@ -73,7 +74,7 @@ def _zipped(data: bytes) -> bytes:
     return packed.getvalue()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "pack"),
     [
         ("log_rank_1.txt", bytes),
@@ -126,7 +127,7 @@ def test_a_log_that_is_gone_cannot_be_read_again(tmp_path: Path) -> None:
         next(read_lines(case, str(tmp_path / "log_rank_1.txt")))
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../../etc/passwd", "case.toml", "", "/", "x\0y", "nccl_trace_rank_0"])
+@for_each("name", ["/etc/passwd", "../../etc/passwd", "case.toml", "", "/", "x\0y", "nccl_trace_rank_0"])
 def test_only_files_of_text_that_the_case_names_are_opened(name: str) -> None:
     assert find_file(recorded("0001"), name) is None
     assert line_at(recorded("0001"), name, 1) is None

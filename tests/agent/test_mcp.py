@@ -21,6 +21,7 @@ from forkpoint.ingest import read
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.text import render_text
+from looping import for_each
 
 
 @pytest.fixture(scope="module", params=["auto", "legacy"])
@@ -154,7 +155,7 @@ def test_a_patch_of_the_peer_is_checked_and_stays_untrusted(peer: Peer) -> None:
     assert "untrusted" in remedy["notes"][0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patch", "functions"),
     [
         (PATCH, ["main"]),
@@ -187,9 +188,7 @@ def test_names_of_arguments_cannot_act_on_a_terminal(peer: Peer) -> None:
     assert "\\x1b[2J" in peer.refusal("verdict", **{"\x1b[2J": 1})
 
 
-@pytest.mark.parametrize(
-    "uri", ["case://evidence/F9999", "case://evidence/../secret", "case://other", "file:///etc/passwd"]
-)
+@for_each("uri", ["case://evidence/F9999", "case://evidence/../secret", "case://other", "file:///etc/passwd"])
 def test_addresses_that_are_not_of_the_case_are_refused(peer: Peer, uri: str) -> None:
     with pytest.raises(MCPError, match=r"no such id|nothing at this address"):
         peer.read(uri)
@@ -284,7 +283,7 @@ class SlowReading:
 
 def test_who_asks_before_the_case_is_read_is_told_how_far_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowReading(monkeypatch)
-    desk = Desk(patience_s=1)
+    desk = Desk(patience_s=3)
     with connected(make_server(desk, root)) as peer:
         told = [peer.refusal("open_case", paths=["run"], source=[]), peer.refusal("verdict")]
         second = peer.refusal("open_case", paths=["run"], source=[])

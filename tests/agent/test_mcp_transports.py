@@ -24,6 +24,7 @@ from agent.mcp_peer import (
 )
 from cases import CASES
 from forkpoint.cli import main
+from looping import for_each
 
 PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
 CALLS = {
@@ -66,7 +67,7 @@ def test_every_tool_is_asked_in_this_file(peer: Peer) -> None:
     assert set(peer.tools()) == {*CALLS, *REFUSED_HERE}
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_every_tool_answers_within_its_schema(peer: Peer, name: str) -> None:
     """The client compares data with the schema that was listed, and raises."""
     peer.tools()
@@ -150,19 +151,17 @@ def test_who_has_the_token_is_let_in_under_both_names_of_this_machine(http_serve
     assert ask(http_server, Host=f"localhost:{http_server.port}", Origin=f"http://localhost:{http_server.port}") == 200
 
 
-@pytest.mark.parametrize(
-    "token", ["", "Bearer", "Bearer wrong", "Basic {token}", "Bearer {token}x", "bearer {token}\u00e9"]
-)
+@for_each("token", ["", "Bearer", "Bearer wrong", "Basic {token}", "Bearer {token}x", "bearer {token}\u00e9"])
 def test_nobody_is_let_in_without_the_token(http_server: HttpServer, token: str) -> None:
     assert ask(http_server, Authorization=token.format(token=http_server.token)) == 401
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1"])
+@for_each("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1"])
 def test_another_host_name_is_refused_even_with_the_token(http_server: HttpServer, host: str) -> None:
     assert ask(http_server, Host=host.format(port=http_server.port)) == 421
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
+@for_each("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
 def test_another_origin_is_refused_even_with_the_token(http_server: HttpServer, origin: str) -> None:
     assert ask(http_server, Origin=origin.format(port=http_server.port)) == 403
 
@@ -175,7 +174,7 @@ def test_a_port_that_is_taken_is_a_wrong_usage(http_server: HttpServer, capsys: 
     assert "Address already in use; 0 takes a port that is free" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "why"),
     [
         (["-"], "standard input belongs to the protocol"),

@@ -16,6 +16,7 @@ from forkpoint.agent.case import Case
 from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.patch_hunks import MAX_CHARACTERS
 from forkpoint.agent.tool import Refused
+from looping import for_each
 
 TRAIN = """\
 import os
@@ -225,7 +226,7 @@ def test_without_source_there_is_nothing_to_patch(case: Case) -> None:
         check_patch(replace(case, analysis=None), GOOD, ["Trainer.fit"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "dress",
     [
         lambda text: text.replace("\n", "\r\n"),

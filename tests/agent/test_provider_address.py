@@ -7,6 +7,7 @@ import pytest
 
 from forkpoint.agent.providers.address import Provider, parse_address
 from forkpoint.errors import UsageError
+from looping import for_each
 
 KEY = "sk-0123456789"
 LOCAL = "http://127.0.0.1:8000/v1"
@@ -49,7 +50,7 @@ def test_a_model_name_may_hold_colons_and_slashes():
     assert parse_address("openai-compatible:org/qwen:7b", LOCAL, None).model == "org/qwen:7b"
 
 
-@pytest.mark.parametrize("spec", ["", "gpt-5", "openai:", ":gpt-5", "gemini:x", "OPENAI:x"])
+@for_each("spec", ["", "gpt-5", "openai:", ":gpt-5", "gemini:x", "OPENAI:x"])
 def test_a_spec_without_a_known_provider_and_a_name_is_refused(spec):
     with pytest.raises(UsageError, match="write PROVIDER:NAME"):
         parse_address(spec, None, None)
@@ -60,7 +61,7 @@ def test_a_compatible_endpoint_has_no_default():
         parse_address("openai-compatible:qwen", None, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "endpoint",
     [
         "ftp://host/v1",
@@ -81,9 +82,7 @@ def test_an_endpoint_that_is_no_web_address_is_refused(endpoint):
         parse_address("openai-compatible:qwen", endpoint, None)
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["https://me:hunter2@host/v1", "https://host/v1?key=hunter2", "https://host/#hunter2"]
-)
+@for_each("endpoint", ["https://me:hunter2@host/v1", "https://host/v1?key=hunter2", "https://host/#hunter2"])
 def test_a_secret_in_an_endpoint_is_refused_and_not_repeated(endpoint):
     with pytest.raises(UsageError, match="--key-variable") as refused:
         parse_address("openai-compatible:qwen", endpoint, None)
@@ -96,7 +95,7 @@ def test_a_missing_key_is_named_by_its_variable():
         parse_address("anthropic:claude-sonnet-5", None, None)
 
 
-@pytest.mark.parametrize("key", ["sk-one two", "sk-one\nX-Header: two", "sk-öne"])
+@for_each("key", ["sk-one two", "sk-one\nX-Header: two", "sk-öne"])
 def test_what_cannot_be_a_key_is_not_sent_and_not_repeated(monkeypatch, key):
     monkeypatch.setenv("MINE", key)
 

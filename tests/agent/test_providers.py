@@ -13,6 +13,7 @@ from agent.endpoints import KEY, LONG, MODELS, OFFERS, ask, url_for
 from agent.scripted_server import SPENT, OutOfTokens, ScriptedServer, both, calls, says, writes
 from forkpoint.agent.model import Answered, Call, Reply, Said, Usage
 from forkpoint.agent.providers import Style, connect
+from looping import for_each
 
 
 @pytest.fixture(params=MODELS)
@@ -172,7 +173,7 @@ def test_ids_of_calls_differ_where_nobody_gives_them():
     assert ids[0] != ids[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["I cannot.", '{"next": {"call": 3, "arguments": {}}}', '{"next": []}', '{"next": {"call": "pro', "[" * 20_000],
 )

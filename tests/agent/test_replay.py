@@ -37,6 +37,7 @@ from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Record, TranscriptFile, places, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import InputError, UsageError
+from looping import for_each
 
 MESSY = [
     both(says("I look.\n\x1b[2J"), calls("similar", cause=None), calls("similar", cause=None), calls("slots", x=1)),
@@ -81,7 +82,7 @@ def printed(case: Case, found: Explanation) -> tuple[str, str]:
     return render_explanation(case, found, 80), render_explanation_json(case, found)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each("name", SCRIPTS)
 def test_a_replay_gives_the_same_text_and_the_same_json(name, tmp_path):
     script, budget = SCRIPTS[name]
     case = fresh()
@@ -93,8 +94,8 @@ def test_a_replay_gives_the_same_text_and_the_same_json(name, tmp_path):
     assert printed(again, play(tmp_path / "t.jsonl", again)) == live
 
 
-@pytest.mark.parametrize("style", list(Style))
-@pytest.mark.parametrize("spec", [MODELS[0], MODELS[3]])
+@for_each("style", list(Style))
+@for_each("spec", [MODELS[0], MODELS[3]])
 def test_a_replay_is_the_same_whichever_wire_it_came_over(spec, style, tmp_path):
     case = fresh()
     with TranscriptFile(str(tmp_path / "t.jsonl")) as transcript:
@@ -260,7 +261,7 @@ def test_a_record_in_the_place_of_a_reply_is_found(good, tmp_path):
         play(chained(tmp_path, records), fresh_cached())
 
 
-@pytest.mark.parametrize("records", [[], [Record("end", {})], [Record("start", {}), Record("case", {})]])
+@for_each("records", [[], [Record("end", {})], [Record("start", {}), Record("case", {})]])
 def test_what_does_not_begin_like_a_transcript_is_none(records, tmp_path):
     with pytest.raises(InputError, match="not a transcript of forkpoint agent"):
         Replayed(records, "t.jsonl")

@@ -6,6 +6,7 @@ from anthropic import Anthropic
 from openai import OpenAI
 
 from agent.scripted_server import ScriptedServer, Silent, both, calls, says
+from looping import for_each
 
 REPLY = both(says("Rank 2 never came."), calls("progress", seq=9), calls("slots"))
 ASKED = [{"role": "user", "content": "What happened?"}]
@@ -30,7 +31,7 @@ def messages(server):
     return first.text, [(call.id, call.name, str(call.input).replace("'", '"')) for call in made]
 
 
-@pytest.mark.parametrize("client", [chat, responses, messages])
+@for_each("client", [chat, responses, messages])
 def test_a_reply_is_said_whole_to_those_who_do_not_stream(client):
     with ScriptedServer([REPLY]) as server:
         text, made = client(server)

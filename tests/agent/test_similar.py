@@ -13,6 +13,7 @@ from forkpoint.agent.similar.traits import ForkShape, shape_of
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 
 def test_the_index_is_what_the_cases_say_today() -> None:
@@ -26,7 +27,7 @@ def test_every_case_is_in_the_index_with_its_true_cause() -> None:
     assert {case.number: case.traits.cause for case in recorded()} == {c.number: c.causes[0] for c in load_cases()}
 
 
-@pytest.mark.parametrize("number", ["0001", "0005", "0016", "0024", "0101", "0115"])
+@for_each("number", ["0001", "0005", "0016", "0024", "0101", "0115"])
 def test_a_case_is_most_like_itself_and_no_more_than_those_beside_it(number: str) -> None:
     found = find_similar(opened(number).verdict)
 
@@ -34,7 +35,7 @@ def test_a_case_is_most_like_itself_and_no_more_than_those_beside_it(number: str
     assert number in best
 
 
-@pytest.mark.parametrize("number", ["0001", "0005", "0024", "0126"])
+@for_each("number", ["0001", "0005", "0024", "0126"])
 def test_a_case_that_is_left_out_is_not_told_nor_is_another_run_of_its_fault(number: str) -> None:
     found = find_similar(opened(number).verdict, without=[number])
     fault = next(case.fault for case in recorded() if case.number == number)
@@ -76,7 +77,7 @@ def test_a_verdict_without_a_cause_has_none_in_common() -> None:
     assert find_similar(verdict) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("calls", "shape"),
     [
         ([], ForkShape.NONE),

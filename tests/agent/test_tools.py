@@ -16,6 +16,7 @@ from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools import TOOLS, tool_named
 from forkpoint.agent.tools.answers import MAX_CHARACTERS, MAX_FACTS
 from forkpoint.agent.wire import schema_of
+from looping import for_each
 
 # ----------------------------------------------------------------------------------------------------------- every tool
 
@@ -119,7 +120,7 @@ def test_evidence_is_the_verdict_s_by_the_ids_of_its_json() -> None:
     assert len(ask(case, "evidence")) == len(case.verdict.evidence)
 
 
-@pytest.mark.parametrize("number", ["E0", "E99", "e1", "F1", ""])
+@for_each("number", ["E0", "E99", "e1", "F1", ""])
 def test_evidence_that_does_not_exist_is_refused(number: str) -> None:
     with pytest.raises(Refused, match="E1 to E4"):
         ask(recorded("0001"), "evidence", id=number)

@@ -12,6 +12,7 @@ from forkpoint.agent.case import open_case
 from forkpoint.agent.tool import Refused
 from forkpoint.agent.tools import log_lines
 from forkpoint.agent.tools.answers import MAX_CHARACTERS
+from looping import for_each
 
 
 def test_log_lines_without_arguments_list_the_files() -> None:
@@ -41,7 +42,7 @@ def test_log_lines_by_text_of_any_case_and_by_rank() -> None:
     assert [f.where.rpartition("/")[2] for f in one] == ["log_rank_2.txt line 54"]
 
 
-@pytest.mark.parametrize("since", ["01:18:28", "1115 01:18:28", "2026-11-15 01:18:28"])
+@for_each("since", ["01:18:28", "1115 01:18:28", "2026-11-15 01:18:28"])
 def test_log_lines_since_a_time_as_any_log_prints_it(since: str) -> None:
     told = ask(recorded("0001"), "log_lines", file="log_rank_0.txt", since=since)
 
@@ -141,7 +142,7 @@ def test_log_lines_of_a_packed_log(tmp_path: Path) -> None:
     assert fact.where.endswith("log_rank_1.txt line 13")
 
 
-@pytest.mark.parametrize("file", ["../case.toml", "/etc/passwd", "nccl_trace_rank_0", "x\0"])
+@for_each("file", ["../case.toml", "/etc/passwd", "nccl_trace_rank_0", "x\0"])
 def test_log_lines_of_what_is_no_log_of_the_case_are_refused(file: str) -> None:
     with pytest.raises(Refused, match="no such file in this case"):
         ask(recorded("0001"), "log_lines", file=file, contains="a")

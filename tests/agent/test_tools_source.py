@@ -9,6 +9,7 @@ from agent.claim_cases import all_recorded, recorded, with_source
 from cases import CASES
 from forkpoint.agent.case import open_case
 from forkpoint.agent.tool import Refused
+from looping import for_each
 
 
 def test_read_source_shows_lines_as_written() -> None:
@@ -18,7 +19,7 @@ def test_read_source_shows_lines_as_written() -> None:
     assert [*told] == ["train.py:14", "train.py:15", "train.py:16"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "file",
     [
         "../train.py",

@@ -17,6 +17,7 @@ from forkpoint.agent.case import open_case
 from forkpoint.agent.transcript import MAX_BYTES, Record, TranscriptFile, places, read_transcript
 from forkpoint.errors import InputError, UnreadableInput, UsageError
 from forkpoint.redact import Redactor
+from looping import for_each
 
 KINDS = ["case", "start", "phase", "ask", "reply", "failed", "checked", "end"]
 
@@ -104,7 +105,7 @@ def test_a_file_that_was_cut_inside_a_line_is_found(folder):
         read(folder, written(folder)[:-5])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"hello\n",

@@ -31,6 +31,7 @@ from forkpoint.agent.providers import Style
 from forkpoint.agent.words import HYPOTHESIS
 from forkpoint.report.json_report import render_json
 from forkpoint.source.apis import Origin
+from looping import for_each
 
 PHASES = [
     ("evidence", "log_lines", "explain", "similar", "go_on"),
@@ -72,8 +73,8 @@ def evidence_enums(node: object) -> list[list[str]]:
 # ------------------------------------------------------------------------------------------------------- a whole walk
 
 
-@pytest.mark.parametrize("style", list(Style))
-@pytest.mark.parametrize("spec", [LOCAL, *(spec for spec in MODELS if not spec.startswith("openai-compatible"))])
+@for_each("style", list(Style))
+@for_each("spec", [LOCAL, *(spec for spec in MODELS if not spec.startswith("openai-compatible"))])
 def test_a_model_that_is_right_is_borne_out_on_every_wire(spec, style):
     before = render_json(recorded("0001").verdict)
 
@@ -181,7 +182,7 @@ def test_a_tool_of_another_phase_is_refused():
     assert found.explanation.tool_calls == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "told"),
     [
         ("{bad", "not accepted: arguments: Invalid JSON"),

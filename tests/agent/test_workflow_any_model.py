@@ -20,6 +20,7 @@ from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Record, TranscriptFile, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
+from looping import for_each
 
 CASES = ["0001", "0005", "0006", "0016", "0040", "0077", "0100", "0135"]
 VALIDATOR = Draft202012Validator(json.loads((files("forkpoint.agent") / "agent.schema.json").read_text()))
@@ -103,7 +104,7 @@ def test_no_model_changes_a_verdict_or_makes_the_engine_fail(folder, data):
     assert (render_explanation(again, same, 80), render_explanation_json(again, same)) == (text, written)
 
 
-@pytest.mark.parametrize("number", CASES)
+@for_each("number", CASES)
 def test_the_cases_are_judged_as_diagnose_judges_them(number):
     case = recorded(number)
 

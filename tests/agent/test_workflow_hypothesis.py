@@ -23,6 +23,7 @@ from agent.walks import (
 )
 from forkpoint.agent.budget import Budget
 from forkpoint.agent.claim import Status
+from looping import for_each
 
 S, C, U = Status.SUPPORTED, Status.CONTRADICTED, Status.UNVERIFIABLE
 UNREADABLE = "what the model handed in as a hypothesis could not be read"
@@ -99,7 +100,7 @@ def test_claims_beyond_the_first_forty_are_not_checked():
     assert found.explanation.refused == ("3 claims beyond the first 40 were not checked",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "unreadable",
     [
         writes("submit_hypothesis", "{bad"),
@@ -203,7 +204,7 @@ def test_a_patch_that_the_model_wrote_is_checked_and_shown_as_untrusted():
     assert "untrusted" in remedy.notes[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patch", "why"),
     [
         (PATCH.replace("value = metric.compute()", "__import__('os').system('x')"), "may not bring in"),

@@ -29,6 +29,7 @@ from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Unwritten
 from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
+from looping import for_each
 
 PATIENT = Budget(seconds=60.0)
 SHORT = Budget(seconds=0.4)
@@ -108,7 +109,7 @@ def test_questions_end_and_the_rest_goes_on():
     assert (found.explanation.ended, found.explanation.tool_calls) == (None, 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"requests": 0},
@@ -146,8 +147,8 @@ def ended(found: Walk) -> str:
     return found.explanation.ended.partition(": ")[2]
 
 
-@pytest.mark.parametrize("spec", [LOCAL, *MODELS[:2], MODELS[3]])
-@pytest.mark.parametrize(
+@for_each("spec", [LOCAL, *MODELS[:2], MODELS[3]])
+@for_each(
     ("fault", "told"),
     [
         (Status(500, "out of memory"), r"failed \(status 500\): out of memory"),
@@ -168,8 +169,8 @@ def test_an_endpoint_that_fails_is_said_in_one_line(spec, fault, told):
     assert (found.explanation.requests, found.explanation.hypothesis) == (1, None)
 
 
-@pytest.mark.parametrize("style", list(Style))
-@pytest.mark.parametrize("fault", [Silent(), Trickle(), Flood()], ids=["silent", "trickles", "floods"])
+@for_each("style", list(Style))
+@for_each("fault", [Silent(), Trickle(), Flood()], ids=["silent", "trickles", "floods"])
 def test_an_endpoint_that_never_comes_to_an_end_is_not_waited_for(fault, style):
     found = walk([fault], style=style, budget=SHORT)
 

@@ -11,6 +11,7 @@ import verdicts
 from forkpoint.cli import main
 from forkpoint.cli.output import exit_code, print_verdict
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 DEMO = Path(forkpoint.__file__).parent / "demo"
 SCHEMA = Draft202012Validator(json.loads((files("forkpoint.report") / "verdict.schema.json").read_text()))
@@ -23,7 +24,7 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-@pytest.mark.parametrize("cause", Cause)
+@for_each("cause", Cause)
 def test_the_exit_code_says_what_was_found(cause: Cause) -> None:
     expected = {Cause.HEALTHY: 0, Cause.INCONCLUSIVE: 4}.get(cause, 1)
 

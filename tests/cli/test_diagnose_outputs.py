@@ -14,6 +14,7 @@ from forkpoint.cli import diagnose, main
 from forkpoint.cli.output import write_file
 from forkpoint.errors import UsageError
 from forkpoint.report.verdict_line import PATTERN
+from looping import for_each
 from small_jobs import SmallJob
 
 DEMO = Path(forkpoint.__file__).parent / "demo"
@@ -28,7 +29,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("more", [[], ["--quiet"], ["--json"], ["--md", "-"]])
+@for_each("more", [[], ["--quiet"], ["--json"], ["--md", "-"]])
 def test_the_verdict_line_is_the_last_on_stderr(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(DEMO), *more]) == 1
 
@@ -69,7 +70,7 @@ def test_the_demo_has_the_same_outputs(capsys: pytest.CaptureFixture[str]) -> No
     assert LINE in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--md"], ["--md", "-"], ["--md=-"]])
+@for_each("option", [["--md"], ["--md", "-"], ["--md=-"]])
 def test_markdown_is_printed_in_place_of_the_report(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(["diagnose", str(DEMO), *option])
 
@@ -82,7 +83,7 @@ def test_sarif_is_printed_in_place_of_the_report(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["version"] == "2.1.0"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "says"),
     [
         (["--json", "--md", "-"], "only one of --json, --md can be printed"),

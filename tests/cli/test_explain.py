@@ -10,6 +10,7 @@ from forkpoint.cli import main
 from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.report.explain import SCHEMA
+from looping import for_each
 
 DOCUMENT = json.loads((files("forkpoint.report") / "explain.schema.json").read_text())
 VALIDATOR = Draft202012Validator(DOCUMENT)
@@ -21,7 +22,7 @@ def _fixed_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "heading"),
     [
         (["79"], "Xid 79: the GPU has fallen off the bus"),
@@ -44,7 +45,7 @@ def test_it_says_what_a_code_means(args: list[str], heading: str, capsys: pytest
     ] == []
 
 
-@pytest.mark.parametrize("kind", EntryKind)
+@for_each("kind", EntryKind)
 def test_no_line_is_wider_than_the_terminal_unless_a_word_is(
     kind: EntryKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,7 +56,7 @@ def test_no_line_is_wider_than_the_terminal_unless_a_word_is(
     assert [line for line in lines if len(line) > 80 and len(line.split()) > 2] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "near"), [("NCCL_TIMOUT", "NCCL_TIMEOUT"), ("divergent-pth", "divergent-path"), ("xid999", "xid99")]
 )
 def test_unknown_codes_exit_2_with_suggestions(query: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +69,7 @@ def test_unknown_codes_exit_2_with_suggestions(query: str, near: str, capsys: py
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("args", [[], ["--list", "nonsense"], ["--list", "xid", "79"], ["", "--json"], [" "]])
+@for_each("args", [[], ["--list", "nonsense"], ["--list", "xid", "79"], ["", "--json"], [" "]])
 def test_wrong_usage_exits_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *args]) == 2
 
@@ -90,7 +91,7 @@ def test_the_schema_is_itself_valid_and_versioned() -> None:
     assert DOCUMENT["properties"]["entries"]["items"]["properties"]["kind"]["enum"] == list(EntryKind)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [["79"], ["NCCL_TIMEOUT"], [LINE], ["6"], ["--list"], ["--list", "variable"], ["\x7f " + LINE]],
     ids=["xid", "variable", "line", "number", "list", "list of a kind", "control character"],
@@ -142,7 +143,7 @@ def imported_and_read(*args: str) -> tuple[set[str], set[str]]:
     return set(heavy.split()), set(kinds.split())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "kinds"),
     [
         ("xid79", {"xid"}),

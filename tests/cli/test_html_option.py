@@ -4,6 +4,7 @@ import pytest
 
 from cases import CASES
 from forkpoint.cli import main
+from looping import for_each
 
 CASE = CASES / "0001"
 
@@ -29,7 +30,7 @@ def test_source_is_in_the_page_only_where_it_is_asked_for(tmp_path: Path) -> Non
     assert sizes[0] < sizes[1]
 
 
-@pytest.mark.parametrize("options", [["--html", "x.html"], ["--source", str(CASE / "source")], []])
+@for_each("options", [["--html", "x.html"], ["--source", str(CASE / "source")], []])
 def test_source_cannot_be_embedded_without_source_or_page(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

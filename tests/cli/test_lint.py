@@ -9,6 +9,7 @@ import pytest
 
 from forkpoint.cli import main
 from forkpoint.lint.catalogue import all_rules
+from looping import for_each
 from tests.lint.samples import use_sample_rules
 
 BAD = "import os\nbad = 1\n"
@@ -43,7 +44,7 @@ def test_something_found_exits_1_and_nothing_0(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "no violations in 1 file, 2 lines\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [
         [],

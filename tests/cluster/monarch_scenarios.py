@@ -39,10 +39,10 @@ def run_job(address: str) -> None:
     job = attach_to_workers(ca="trust_all_connections", workers=[address]).spawn_procs(name="job")
     trainer = job.spawn("trainer", Trainer)
     for _ in range(2):
-        sys.stdout.write(f"{trainer.pid.call_one().get(timeout=60)}\n")
+        sys.stdout.write(f"{trainer.pid.call_one().get(timeout=600)}\n")
         sys.stdout.flush()
         sys.stdin.readline()
-    job.stop().get(timeout=60)
+    job.stop().get(timeout=600)
 
 
 def main(root: Path) -> None:
@@ -56,7 +56,7 @@ def main(root: Path) -> None:
         before = job.stdout.readline()
         threading.Thread(target=_kill_when_read, args=(workers["dying"], pipes["dying"]), daemon=True).start()
         told = _ask(root, addresses)
-        rest, _ = job.communicate("\n\n", timeout=120)
+        rest, _ = job.communicate("\n\n", timeout=800)
         (root / TOLD).write_text(json.dumps({**told, "trainer": [int(before), *map(int, rest.split())]}))
     finally:
         for process in (job, *workers.values()):

@@ -9,8 +9,6 @@ from cluster.machines import essence, told_by
 from forkpoint.ingest import read
 from forkpoint.pipeline import diagnose
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

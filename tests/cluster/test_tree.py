@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.cluster.tree import FAN_IN, take_merged
 from forkpoint.collect.call import CallFailed
+from looping import for_each
 
 
 class Names:
@@ -59,7 +59,7 @@ def test_whoever_dies_costs_no_other_node_its_summary(
     assert names.widest <= FAN_IN
 
 
-@pytest.mark.parametrize(("count", "comes_here"), [(1, 1), (16, 16), (17, 2), (256, 16), (4000, 16)])
+@for_each(("count", "comes_here"), [(1, 1), (16, 16), (17, 2), (256, 16), (4000, 16)])
 def test_few_summaries_come_here_however_many_nodes_there_are(count: int, comes_here: int) -> None:
     names = Names(count, frozenset(), frozenset())
 

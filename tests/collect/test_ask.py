@@ -92,7 +92,7 @@ def ranks(tmp_path: Path) -> Iterator[tuple[list[DebugWorker], list["subprocess.
     ]
     ports = [folder / f"port_{rank}" for rank in range(3)]
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         while not all(port.exists() for port in ports):
             assert time.monotonic() < deadline, "the job did not begin"
             time.sleep(0.1)

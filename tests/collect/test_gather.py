@@ -23,6 +23,7 @@ from forkpoint.errors import UsageError
 from forkpoint.ingest import read
 from forkpoint.pipeline import diagnose
 from ingest.machine import answers
+from looping import for_each
 from small_jobs import T0, SmallJob
 
 
@@ -180,7 +181,7 @@ def test_usual_places_are_those_of_the_environment_and_of_ranks_that_run(
             env=environ, cwd=tmp_path, stdout=log, stdin=subprocess.PIPE,
         )  # fmt: skip
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 600
             while not (tmp_path / "stdout.log").read_text():
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
@@ -195,7 +196,7 @@ def test_usual_places_are_those_of_the_environment_and_of_ranks_that_run(
     assert rank.returncode == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "head", "kind"),
     [
         ("anything", job().dump(0), FileKind.DUMP),

@@ -3,7 +3,6 @@
 from collections import Counter
 from io import BytesIO
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from forkpoint.collect.bundle.environment import mask_environments
 from forkpoint.collect.bundle.lines import Lines
 from forkpoint.collect.bundle.pieces import pieces
 from forkpoint.redact import Redactor
+from looping import for_each
 from test_redact import PEM, SECRETS, STORY
 
 HOSTS = ("node7", "gpu-12", "dgx")
@@ -83,7 +83,7 @@ def test_a_line_without_end_or_space_is_left_out_and_the_next_is_there() -> None
     assert b"aaaa" not in b"".join(parts)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         (b"A=1\nB=2\nC=3\nD=4\nE=5\n", b"A=*\nB=*\nC=*\nD=*\nE=*\n"),

@@ -13,6 +13,7 @@ from forkpoint.cli import bundle
 from forkpoint.collect.bundle.make import Order, make_bundle
 from forkpoint.collect.bundle.verify import verify_bundle
 from forkpoint.errors import UnreadableInput, UsageError
+from looping import for_each
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_a_whole_bundle_is_sound_and_so_is_one_that_was_packed_again(archive: Pa
     assert found.sound == again.sound == len(members(archive)) - 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "says"),
     [
         (lambda files: files | {log_of(files): files[log_of(files)].replace(b"NCCL", b"nccl", 1)}, "differs from what was packed"),

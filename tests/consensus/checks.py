@@ -227,7 +227,7 @@ def late(rank: int) -> dict[str, object]:
     """Rank 2 comes when the others have given up."""
     if rank == 2:
         reached("gave up", 2)
-    vote = attempt(lambda: fc.any_rank(flag=False, what="stop early", timeout_s=2.0))
+    vote = attempt(lambda: fc.any_rank(flag=False, what="stop early", timeout_s=15.0))
     point("gave up")
     return {"vote": vote, STAYS: 3}
 
@@ -236,7 +236,7 @@ def slow(rank: int) -> dict[str, object]:
     """Rank 1 is late, but in time."""
     if rank == 1:
         time.sleep(2.5)
-    return {"vote": attempt(lambda: fc.any_rank(rank == 1, timeout_s=40.0))}
+    return {"vote": attempt(lambda: fc.any_rank(rank == 1, timeout_s=300.0))}
 
 
 def dead(rank: int) -> dict[str, object]:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from consensus.examples import ARGUMENTS, sections
+from looping import for_each
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]  # the first test waits for all jobs
+pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "consensus.md"
-LIMIT_S = 240
+LIMIT_S = 850
 
 Answers = dict[str, list[dict[str, Any]]]
 
@@ -144,7 +145,7 @@ def test_a_block_without_an_exception_goes_on(answers: Answers) -> None:
     assert said(answers, "no exception") == [["done", []]] * 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "own", "error"),
     [
         ("exception", {1}, "ValueError"),
@@ -214,7 +215,7 @@ def test_in_a_subgroup_ranks_are_global(answers: Answers) -> None:
 # One rank alone.
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "op"),
     [
         ("all_reduce inside", "c10d.allreduce_"),
@@ -319,7 +320,7 @@ def test_every_section_of_the_page_has_its_examples() -> None:
     assert all(len(codes) >= 2 for codes in sections(PAGE).values())
 
 
-@pytest.mark.parametrize("section", list(AFTER))
+@for_each("section", list(AFTER))
 def test_an_example_leaves_a_rank_waiting_before_and_none_after(section: str, answers: Answers) -> None:
     before = said(answers, "result", f"{section} before")
     after = said(answers, "result", f"{section} after")

@@ -76,6 +76,6 @@ if __name__ == "__main__":
     tell("skipped", fault("skip_one", 3))
     tell("raised", fault("fail_on_one", 3))
     tell("exited", fault("exit_on_one", 2))
-    tell("stalled", fault("stall_on_one", 3, timeout_s=10.0))
+    tell("stalled", fault("stall_on_one", 3, timeout_s=40.0))
     tell("ended", healthy_to_the_end)
     tell("of others", fault_of_others(of_others))

@@ -5,8 +5,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from forkpoint.controller.answers import Death, GroupCount, Hello, IssuedOps, Raised, RecorderLook
 from forkpoint.controller.compare import find_other_ops, find_unequal_counts
 from forkpoint.controller.failure import CallFailure
@@ -15,6 +13,7 @@ from forkpoint.controller.processes import RankProcesses
 from forkpoint.controller.verdicts import conclude
 from forkpoint.model.verdict import Action, Cause
 from forkpoint.model.world import ProcessGroup
+from looping import for_each
 
 WORLD = ProcessGroup("0", "default_pg", (0, 1, 2))
 PAIR = ProcessGroup("1", "undefined", (0, 1))
@@ -71,7 +70,7 @@ def test_where_nothing_was_forgotten_all_of_it_must_be_equal() -> None:
     assert split.odd == (1,)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "rank"),
     [
         ("The actor <root>.<x.RankActor forkpoint_ranks{'gpus': 1/3}> and all its descendants have failed", 1),

@@ -30,6 +30,7 @@ from forkpoint.doctor.overlay import (
     with_processes,
 )
 from forkpoint.doctor.system import KernelClock, Process, Ran, System
+from looping import for_each
 
 OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
 ALL = [rank(n, 200 + n) for n in range(4)]
@@ -58,7 +59,7 @@ def test_a_missing_rank_is_named_and_loader_workers_do_not_stand_in_for_it() -> 
     assert result.fix == "ps -o pid,ppid,stat,etimes,wchan:32,cmd -p 200,201,302,203"
 
 
-@pytest.mark.parametrize(("state", "status"), [("T", BAD), ("t", BAD), ("Z", BAD), ("D", OK), ("R", OK)])
+@for_each(("state", "status"), [("T", BAD), ("t", BAD), ("Z", BAD), ("D", OK), ("R", OK)])
 def test_a_rank_that_was_stopped_makes_no_step(state: str, status: CheckStatus) -> None:
     result = RANKS_ALIVE.look(among(*ALL[:3], rank(3, 203, state=state)))
 
@@ -95,7 +96,7 @@ def test_ranks_below_their_launcher_are_no_orphans() -> None:
     assert (result.status, result.says) == (OK, "4 ranks here, none without its launcher")
 
 
-@pytest.mark.parametrize("command", ["/sbin/init", "/usr/lib/systemd/systemd", "tini", "sleep", "/opt/guest-agent"])
+@for_each("command", ["/sbin/init", "/usr/lib/systemd/systemd", "tini", "sleep", "/opt/guest-agent"])
 def test_a_rank_that_process_1_took_in_is_an_orphan(command: str) -> None:
     init = Process(1, 0, 0, "S", 0.0, (command,), None)
 
@@ -107,7 +108,7 @@ def test_a_rank_that_process_1_took_in_is_an_orphan(command: str) -> None:
     assert "pkill" not in result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parent",
     [
         Process(1, 0, 0, "S", 0.0, ("/usr/bin/python3", "/usr/bin/torchrun"), {}),
@@ -139,12 +140,12 @@ def meeting(environ: Mapping[str, str], found: str = "10.0.0.5       STREAM node
     return with_outputs(machine, {"getent ahosts": Ran(code, found)})
 
 
-@pytest.mark.parametrize("environ", [{}, {"MASTER_ADDR": "node-0"}, {"MASTER_PORT": "29500"}])
+@for_each("environ", [{}, {"MASTER_ADDR": "node-0"}, {"MASTER_PORT": "29500"}])
 def test_without_a_meeting_point_there_is_nothing_to_look_up(environ: Mapping[str, str]) -> None:
     assert MASTER_ADDRESS.look(with_environ(empty_machine(), environ)).status is SKIPPED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "status", "says"),
     [
         (meeting(HERE), OK, "node-0 is 10.0.0.5, and port 29500 is free"),
@@ -162,7 +163,7 @@ def test_the_meeting_point_resolves_or_not(machine: System, status: CheckStatus,
     assert says in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [
         ({"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, BAD),
@@ -230,7 +231,7 @@ def test_versions_that_fit() -> None:
     assert dict(result.details) == {"torch": "2.8.0", "NCCL": "2.27.3", "driver": "565.57.01"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "says"),
     [
         (installed("2.13.0+cu130"), "CUDA 13, which needs a driver of 580 or newer"),
@@ -248,7 +249,7 @@ def test_versions_that_do_not_fit(machine: System, says: str) -> None:
     assert says in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "says"),
     [
         (empty_machine(), "neither torch nor a driver was found"),
@@ -273,7 +274,7 @@ def telling(outputs: Mapping[str, str], *, kernel: bool | None = None) -> System
     return replace(machine, clock=lambda: KernelClock(synchronised=kernel, max_error_s=0.25))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "status", "says"),
     [
         (telling({"chronyc": CHRONY}), OK, "6.5e-06 s slow of its source, by chronyd"),

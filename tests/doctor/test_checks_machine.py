@@ -2,14 +2,13 @@
 
 import re
 
-import pytest
-
 from doctor.machine_samples import machine, with_gpus, with_kernel_log
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks import CHECKS_OF_MACHINE
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.overlay import empty_machine
+from looping import for_each
 
 BARE = with_kernel_log(machine("pci_vm.json", "network_vm.json"))
 """A virtual machine without GPU and without InfiniBand."""
@@ -18,8 +17,8 @@ FORBIDDEN = re.compile(r"\brm -|\brm /|pkill|kill -|killall|NCCL_TIMEOUT|nvidia-
 """Advice that breaks other people's jobs, or that does nothing."""
 
 
-@pytest.mark.parametrize("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
-@pytest.mark.parametrize("base", [empty_machine(), BARE, with_gpus(BARE)], ids=["empty", "virtual", "with GPUs"])
+@for_each("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
+@for_each("base", [empty_machine(), BARE, with_gpus(BARE)], ids=["empty", "virtual", "with GPUs"])
 def test_every_check_can_fail(check: Check, base: object) -> None:
     report = examine_injected(base, check)
 
@@ -27,7 +26,7 @@ def test_every_check_can_fail(check: Check, base: object) -> None:
     assert report.bad[0].result.fix
 
 
-@pytest.mark.parametrize("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
+@for_each("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
 def test_no_fix_breaks_other_jobs(check: Check) -> None:
     fix = examine_injected(BARE, check).bad[0].result.fix
 

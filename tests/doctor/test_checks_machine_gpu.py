@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from doctor.machine_samples import gpu_of, machine, with_gpus, without_nvml
 from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.gpu import (
@@ -19,6 +17,7 @@ from forkpoint.doctor.checks.links import GPU_NVLINK
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
 from forkpoint.doctor.overlay import empty_machine, with_environ
 from forkpoint.doctor.system import Unanswered
+from looping import for_each
 
 GPU_CHECKS = [
     GPU_ECC,
@@ -53,7 +52,7 @@ def link(number: int = 0, **added: int) -> NvLink:
     return NvLink(number, active=True, before=before, after=replace(before, **after))
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_sound_gpus_are_ok(check: Check) -> None:
     result = check.look(with_gpus(empty_machine()))
 
@@ -61,7 +60,7 @@ def test_sound_gpus_are_ok(check: Check) -> None:
     assert result.fix is None
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: Check) -> None:
     result = check.look(machine("pci_vm.json"))
 
@@ -70,7 +69,7 @@ def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_libra
     assert result.fix is None
 
 
-@pytest.mark.parametrize("check", GPU_CHECKS, ids=lambda check: check.name)
+@for_each("check", GPU_CHECKS, ids=lambda check: check.name)
 def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: Check) -> None:
     missing = Unanswered("nvidia-ml-py is not installed", INSTALL)
 
@@ -79,12 +78,12 @@ def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(che
     assert (result.status, result.says, result.fix) == (CheckStatus.SKIPPED, missing.why, INSTALL)
 
 
-@pytest.mark.parametrize("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
+@for_each("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
 def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
     assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "change", "says"),
     [
         (GPU_ECC, {"uncorrected": 1}, "GPU 0 (0000:18:00.0): 1 uncorrected"),
@@ -111,7 +110,7 @@ def test_one_gpu_in_trouble_is_named(check: object, change: dict[str, object], s
     assert result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "change"),
     [
         (GPU_ECC, {"uncorrected_ever": 3}),
@@ -132,7 +131,7 @@ def test_a_gpu_whose_ecc_is_off_counts_no_errors() -> None:
     assert GPU_ECC.look(with_gpus(empty_machine(), off, off)).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("added", "status"),
     [
         ({}, CheckStatus.OK),
@@ -168,7 +167,7 @@ def test_gpus_of_another_model_may_have_fewer_links() -> None:
     assert GPU_NVLINK.look(with_gpus(empty_machine(), few)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [
         ({"SLURM_GPUS_ON_NODE": "8"}, CheckStatus.BAD),

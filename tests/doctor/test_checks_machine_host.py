@@ -11,6 +11,7 @@ from forkpoint.doctor.checks.limits import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PID
 from forkpoint.doctor.checks.recorder import DUMP_SPACE
 from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_files, with_packages, with_processes
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
+from looping import for_each
 
 GIB = 1 << 30
 TOP = "/sys/fs/cgroup"
@@ -36,7 +37,7 @@ def with_file_in_shm(system: System, name: str, users: Sequence[str | None]) -> 
     return with_processes(with_facts(seen, facts), [process(pid) for pid in range(100, 100 + len(users))])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("total", "free", "status"),
     [
         (64 << 20, 64 << 20, CheckStatus.BAD),
@@ -73,7 +74,7 @@ def test_leftovers_are_named_with_their_owner_and_nobody_is_told_to_delete_them(
     assert "rm " not in result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "users"),
     [
         ("nccl-WU88OE", ["7f00-7f01 rw-s 0 00:19 7 /dev/shm/nccl-WU88OE\n"]),
@@ -106,7 +107,7 @@ def test_recorded_limits_are_ok_without_rdma_and_bad_with_it() -> None:
     assert LIMITS.look(with_files(limited(locked_memory="unlimited"), RDMA)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("files", "environ", "status"),
     [
         ("1024", {}, CheckStatus.BAD),
@@ -120,7 +121,7 @@ def test_open_files_must_do_for_the_world(files: str, environ: dict[str, str], s
     assert LIMITS.look(with_environ(limited(open_files=files), environ)).status is status
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stack", "nccl", "status"),
     [
         ("unlimited", "2.27.5", CheckStatus.BAD),
@@ -187,13 +188,13 @@ def test_a_container_sees_its_group_as_the_top() -> None:
     assert CGROUP_MEMORY.look(outside_path).status is CheckStatus.BAD
 
 
-@pytest.mark.parametrize("check", [CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU])
+@for_each("check", [CGROUP_MEMORY, CGROUP_PIDS, CGROUP_CPU])
 def test_a_machine_without_control_groups_is_skipped(check: object) -> None:
     assert check.look(empty_machine()).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(("refused", "status"), [(0, CheckStatus.OK), (3, CheckStatus.BAD)])
-@pytest.mark.parametrize(
+@for_each(("refused", "status"), [(0, CheckStatus.OK), (3, CheckStatus.BAD)])
+@for_each(
     ("where", "folder"), [(SLURM, OWN), (SLURM, ABOVE), (OLDER, f"{TOP}/pids/job:7")], ids=["own", "above", "older"]
 )
 def test_a_refused_process_is_bad_wherever_the_limit_stands(
@@ -234,7 +235,7 @@ def job(
     return with_processes(with_files(system, files), [*mothers, *children])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quota", "allowed", "ranks", "loaders", "status"),
     [
         ("max 100000\n", "0-7", 2, 3, CheckStatus.OK),
@@ -285,7 +286,7 @@ def test_the_older_quota_counts_as_the_newer() -> None:
     assert CGROUP_CPU.look(job(machine(texts={**OLDER, **status, **none}), 4, 0)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [
         ({}, CheckStatus.SKIPPED),
@@ -306,7 +307,7 @@ def dumps(free: int, inodes_free: int = 100, **environ: str) -> System:
     return with_environ(with_disk(with_packages(empty_machine(), {"torch": "2.13.0"}), "/dumps", disk), settings)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("system", "status"),
     [
         (dumps(160_000_000), CheckStatus.OK),

@@ -1,7 +1,5 @@
 """Checks of what the kernel said, from lines as kernels and drivers print them."""
 
-import pytest
-
 from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
 from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
@@ -9,6 +7,7 @@ from forkpoint.doctor.checks.links import PCIE_ERRORS
 from forkpoint.doctor.kernel_log import LOOK_BACK_S
 from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
 from forkpoint.doctor.system import Ran, System, Unanswered
+from looping import for_each
 
 H100 = machine("pci_h100.json")
 LOST = "NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -56,7 +55,7 @@ NEAR = [
 ]
 
 
-@pytest.mark.parametrize(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
+@for_each(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
 def test_such_a_line_is_bad(check: object, line: str) -> None:
     result = check.look(with_kernel_log(H100, line))
 
@@ -64,12 +63,12 @@ def test_such_a_line_is_bad(check: object, line: str) -> None:
     assert result.fix
 
 
-@pytest.mark.parametrize(("check", "line"), NEAR, ids=[line[:60] for _, line in NEAR])
+@for_each(("check", "line"), NEAR, ids=[line[:60] for _, line in NEAR])
 def test_such_a_line_does_not_speak_against_the_node(check: object, line: str) -> None:
     assert check.look(with_kernel_log(H100, line)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
+@for_each(("check", "line"), BAD, ids=[line[:60] for _, line in BAD])
 def test_a_line_older_than_a_day_is_not_judged(check: object, line: str) -> None:
     old = with_kernel_log(H100, line, seconds_ago=30_000)
     today = with_files(old, {"/proc/uptime": f"{37_046.54 - 30_000 + LOOK_BACK_S - 1} 0\n"})
@@ -79,13 +78,13 @@ def test_a_line_older_than_a_day_is_not_judged(check: object, line: str) -> None
     assert check.look(later).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
+@for_each("check", KERNEL_CHECKS, ids=lambda check: check.name)
 def test_a_sound_machine_is_ok(check: Check) -> None:
     assert check.look(with_kernel_log(H100)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize("check", KERNEL_CHECKS, ids=lambda check: check.name)
-@pytest.mark.parametrize("outputs", [{}, {"dmesg": REFUSED}, {"dmesg": Ran(0, ""), "journalctl": Ran(0, "")}])
+@for_each("check", KERNEL_CHECKS, ids=lambda check: check.name)
+@for_each("outputs", [{}, {"dmesg": REFUSED}, {"dmesg": Ran(0, ""), "journalctl": Ran(0, "")}])
 def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(
     check: Check, outputs: dict[str, Ran | Unanswered]
 ) -> None:
@@ -114,7 +113,7 @@ def virtual(*lines: str) -> System:
     return with_kernel_log(machine("pci_vm.json"), *lines)
 
 
-@pytest.mark.parametrize("check", [XIDS, ADAPTER_MESSAGES, PCIE_ERRORS])
+@for_each("check", [XIDS, ADAPTER_MESSAGES, PCIE_ERRORS])
 def test_a_machine_without_the_hardware_is_skipped_and_not_ok(check: object) -> None:
     assert check.look(virtual()).status is CheckStatus.SKIPPED
 

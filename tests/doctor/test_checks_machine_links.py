@@ -8,6 +8,7 @@ from forkpoint.doctor.checks.links import PCIE_LINK
 from forkpoint.doctor.checks.network import INFINIBAND, NETWORK_INTERFACES
 from forkpoint.doctor.chosen import is_chosen
 from forkpoint.doctor.overlay import empty_machine, with_environ
+from looping import for_each
 
 GPU = "/sys/bus/pci/devices/0000:18:00.0"
 ADAPTER = "/sys/bus/pci/devices/0000:19:00.0"
@@ -15,7 +16,7 @@ PORT = "/sys/class/infiniband/mlx5_1/ports/1"
 ETH0 = "/sys/class/net/eth0"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("setting", "name", "port", "chosen"),
     [
         ("", "mlx5_0", "1", True),
@@ -61,7 +62,7 @@ def test_the_speed_of_an_adapter_counts_always_and_that_of_a_gpu_while_it_works(
     assert PCIE_LINK.look(with_gpus(slow_gpu, works)).says == "GPU 0000:18:00.0 runs 2.5 of 32 GT/s"
 
 
-@pytest.mark.parametrize("width", ["255\n", "63\n", "0\n", "\n"])
+@for_each("width", ["255\n", "63\n", "0\n", "\n"])
 def test_a_bus_that_tells_no_widths_is_skipped(width: str) -> None:
     unknown = {f"{device}/current_link_width": width for device in (GPU, ADAPTER)}
 
@@ -85,9 +86,7 @@ def test_no_adapter_is_skipped() -> None:
     assert INFINIBAND.look(machine("network_vm.json")).status is CheckStatus.SKIPPED
 
 
-@pytest.mark.parametrize(
-    ("state", "physical"), [("1: DOWN", "2: Polling"), ("2: INIT", "5: LinkUp"), ("3: ARMED", "5: LinkUp")]
-)
+@for_each(("state", "physical"), [("1: DOWN", "2: Polling"), ("2: INIT", "5: LinkUp"), ("3: ARMED", "5: LinkUp")])
 def test_a_port_that_is_on_and_not_active_is_bad(state: str, physical: str) -> None:
     texts = {f"{PORT}/state": f"{state}\n", f"{PORT}/phys_state": f"{physical}\n"}
 
@@ -128,7 +127,7 @@ def test_a_port_slower_than_others_of_its_board_is_bad() -> None:
     assert INFINIBAND.look(machine("infiniband_h100.json", texts=another_board)).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counter", "status"),
     [
         ("counters/symbol_error", CheckStatus.BAD),
@@ -187,7 +186,7 @@ def test_an_interface_the_job_uses_must_be_up() -> None:
     assert NETWORK_INTERFACES.look(with_environ(vm, {"NCCL_SOCKET_IFNAME": "lo"})).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "status"),
     [
         ("statistics/rx_crc_errors", CheckStatus.BAD),

@@ -20,6 +20,7 @@ from forkpoint.doctor.checks.recorder import (
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_files, with_processes
 from forkpoint.doctor.system import Disk, FileFacts, Process, System
+from looping import for_each
 
 OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED
 BY_RELEASE = (RECORDER_ON, RECORDER_BUFFER, RECORDER_DUMP, RECORDER_PATH, RECORDER_PATH_UNIQUE, RECORDER_PATH_SURVIVES)
@@ -27,7 +28,7 @@ FOLDER = FileFacts(4096, 1000, 0.0, is_folder=True)
 UID = "6f3a2b1c-77aa-4c1e-9f5e-0d2c1b8e4a10"
 
 
-@pytest.mark.parametrize("check", [*BY_RELEASE, RECORDER_TIMING, ASYNC_ERROR_HANDLING, TIMEOUTS])
+@for_each("check", [*BY_RELEASE, RECORDER_TIMING, ASYNC_ERROR_HANDLING, TIMEOUTS])
 def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Check) -> None:
     result = check.look(empty_machine())
 
@@ -35,14 +36,14 @@ def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Chec
     assert "--job PID" in result.fix
 
 
-@pytest.mark.parametrize("check", BY_RELEASE)
+@for_each("check", BY_RELEASE)
 def test_a_release_without_a_recorder_is_not_blamed_for_it(check: Check) -> None:
     result = check.look(with_torch_and("2.1.2", {}))
 
     assert (result.status, result.says) == (SKIPPED, "torch 2.1 has no flight recorder; the first one is in 2.2")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "environ", "status", "says"),
     [
         ("2.6.0", {}, BAD, "off: the default of torch 2.6 is 0"),
@@ -77,7 +78,7 @@ def test_the_fix_names_what_this_release_reads() -> None:
     assert new == "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("size", "status"),
     [("2097152", BAD), ("100001", BAD), ("100000", OK), ("20000", OK), ("100", OK), ("99", BAD), ("0", SKIPPED)],
 )
@@ -92,7 +93,7 @@ def test_a_size_in_bytes_is_told_as_memory() -> None:
     assert "TORCH_NCCL_TRACE_BUFFER_SIZE=2000" in result.fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "environ", "status", "word"),
     [
         ("2.5.1", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, BAD, "off by default in torch 2.5"),
@@ -134,7 +135,7 @@ def test_a_folder_that_can_be_written_is_ok() -> None:
     assert (result.status, result.says) == (OK, "dumps go to /shared/4711/rank_RANK, by TORCH_FR_DUMP_TEMP_FILE")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "says"),
     [
         (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 is not there (TORCH_FR_DUMP_TEMP_FILE)"),
@@ -156,7 +157,7 @@ def test_the_folder_of_the_default_need_not_be_there_as_torch_makes_it() -> None
     assert RECORDER_PATH.look(replace(machine, may_write=lambda _path: False)).status is BAD
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "prefix"),
     [
         ("2.6.0", "/tmp/nccl_trace_rank_"),
@@ -172,7 +173,7 @@ def test_the_default_moves_with_the_release_and_is_nobodys_own(version: str, pre
     assert result.says.startswith(f"{prefix}RANK, torch's default")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prefix", "environ", "status"),
     [
         ("/shared/dumps/rank_", {}, BAD),
@@ -212,9 +213,7 @@ def test_dumps_older_than_the_job_are_another_ones(modified: float, status: Chec
     assert result.status is status
 
 
-@pytest.mark.parametrize(
-    ("kind", "status"), [("tmpfs", BAD), ("overlay", BAD), ("ext4", OK), ("nfs4", OK), ("lustre", OK)]
-)
+@for_each(("kind", "status"), [("tmpfs", BAD), ("overlay", BAD), ("ext4", OK), ("nfs4", OK), ("lustre", OK)])
 def test_a_disk_outlives_the_job_or_goes_with_it(kind: str, status: CheckStatus) -> None:
     machine = with_torch_and("2.13.0", {"TORCH_FR_DUMP_TEMP_FILE": "/shared/4711/rank_"})
     result = RECORDER_PATH_SURVIVES.look(with_disk(machine, "/shared", Disk("/shared", kind, 9, 9, 0, 0)))
@@ -230,7 +229,7 @@ def test_a_disk_that_does_not_tell_is_skipped() -> None:
     assert "/home/ada/.cache/torch" in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status"),
     [
         ({}, OK),
@@ -245,7 +244,7 @@ def test_timing_is_for_investigations(environ: Mapping[str, str], status: CheckS
     assert RECORDER_TIMING.look(with_torch_and("2.13.0", environ)).status is status
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "environ", "status", "word"),
     [
         ("2.13.0", {}, OK, "3 (end without abort) by the default of torch 2.13; torchrun sets 1"),
@@ -267,7 +266,7 @@ def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status
     assert word in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status", "word"),
     [
         ({}, OK, "heartbeat 480 s, dump 15 s"),
@@ -289,7 +288,7 @@ def test_timeouts_must_leave_time_for_each_other(environ: Mapping[str, str], sta
     assert word in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "status", "says"),
     [
         ({}, SKIPPED, "none of torch's or NCCL's switches is set"),
@@ -308,7 +307,7 @@ def test_values_that_torch_would_refuse(environ: Mapping[str, str], status: Chec
     assert says in result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "says"),
     [
         ("NCCL_TIMEOUT", "does not exist"),
@@ -329,7 +328,7 @@ def test_a_variable_that_nobody_reads_is_named(name: str, says: str) -> None:
     assert result.fix.startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "NCCL_DEBUG",
@@ -343,7 +342,7 @@ def test_a_variable_that_somebody_may_read_is_left_alone(name: str) -> None:
     assert UNKNOWN_VARIABLES.look(with_environ(empty_machine(), {name: "1"})).status is OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "environ", "status"),
     [
         ("2.7.0", {"TORCH_FR_BUFFER_SIZE": "2000"}, BAD),

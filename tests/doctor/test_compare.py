@@ -15,6 +15,7 @@ from forkpoint.doctor.overlay import empty_machine
 from forkpoint.doctor.render.text import render_changes, render_comparison
 from forkpoint.doctor.report import DoctorReport
 from forkpoint.errors import UnreadableInput
+from looping import for_each
 
 
 def node(host: str, driver: str, status: str = "ok", **more: str) -> Document:
@@ -128,7 +129,7 @@ def test_a_report_comes_back_from_its_file(tmp_path: Path) -> None:
     assert document.results["clock"].status == "skipped"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

@@ -22,10 +22,11 @@ from forkpoint.launch_env.launchers import LAUNCHERS
 from forkpoint.launch_env.names import known_names
 from forkpoint.launch_env.release import Release, parse_release
 from forkpoint.launch_env.wanted import wanted
+from looping import for_each
 
 RELEASES = [Release(2, minor) for minor in range(1, 15)]
-BY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda launcher: launcher.name)
-BY_RELEASE = pytest.mark.parametrize("release", RELEASES, ids=str)
+BY_LAUNCHER = for_each("launcher", LAUNCHERS, ids=lambda launcher: launcher.name)
+BY_RELEASE = for_each("release", RELEASES, ids=str)
 
 
 def run_env(*args: str) -> int:
@@ -38,7 +39,7 @@ def rendered(launcher, release: Release | None) -> str:
     return launcher.render((*wanted(release), *launcher.adds(release)), "/shared/dumps")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "release"),
     [
         ("2.13.0+cpu", Release(2, 13)),
@@ -57,7 +58,7 @@ def test_2_10_comes_after_2_9() -> None:
     assert parse_release("2.10.1") > parse_release("2.9.0")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("release", "names"),
     [
         (Release(2, 1), []),
@@ -167,7 +168,7 @@ def test_the_command_prints_for_the_torch_it_finds(capsys: pytest.CaptureFixture
     assert "/scratch/$JOB/rank_" in [setting["value"] for setting in document["settings"]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "says"),
     [
         (["--torch", "new"], "--torch new: is no version"),
@@ -216,7 +217,7 @@ def test_a_good_script_has_no_problem() -> None:
     assert check_script(GOOD, Release(2, 9)) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "number", "about", "says"),
     [
         ("export NCCL_TIMEOUT=1800", 2, "NCCL_TIMEOUT", "does not exist"),
@@ -240,7 +241,7 @@ def test_what_is_wrong_is_named_with_its_line(line: str, number: int, about: str
     assert found[0].fix
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "# export NCCL_TIMEOUT=1800",
@@ -292,7 +293,7 @@ def test_torchrun_without_a_log_per_rank() -> None:
     assert [(each.line, each.about) for each in problems] == [(8, "torchrun")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "found"),
     [
         (

@@ -23,6 +23,7 @@ from forkpoint.doctor.checks.network import INFINIBAND
 from forkpoint.doctor.nvml import parse_nvml
 from forkpoint.doctor.overlay import with_files, with_outputs
 from forkpoint.doctor.system import Ran, System
+from looping import for_each
 
 GPU = "/sys/bus/pci/devices/0000:00:06.0"
 OK_THERE = [
@@ -47,14 +48,14 @@ def h200(texts: Mapping[str, str] | None = None, said: str = "", **changed: obje
     return replace(with_files(told, {"/proc/uptime": UPTIME}), nvml=lambda: parse_nvml(document))
 
 
-@pytest.mark.parametrize("check", OK_THERE, ids=lambda check: check.name)
+@for_each("check", OK_THERE, ids=lambda check: check.name)
 def test_the_recorded_machine_is_sound(check: Check) -> None:
     result = check.look(h200())
 
     assert (result.status, result.fix) == (CheckStatus.OK, None), result.says
 
 
-@pytest.mark.parametrize("check", [GPU_NVLINK, INFINIBAND, ADAPTER_MESSAGES], ids=lambda check: check.name)
+@for_each("check", [GPU_NVLINK, INFINIBAND, ADAPTER_MESSAGES], ids=lambda check: check.name)
 def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     result = check.look(h200())
 
@@ -62,7 +63,7 @@ def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     assert result.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "changed", "says"),
     [
         (GPU_ECC, {"uncorrected": 2}, "2 uncorrected"),

@@ -9,6 +9,7 @@ from forkpoint.doctor import nvml_reader
 from forkpoint.doctor.live import live_system
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, Nvml, parse_nvml, read_nvml
 from forkpoint.doctor.system import Ran, Unanswered
+from looping import for_each
 
 STAND_IN = Path(__file__).parent / "nvml_stand_in"
 
@@ -45,7 +46,7 @@ def test_the_reader_takes_counters_twice_and_by_field_where_the_older_call_fails
     assert (second.before, second.after) == (LinkErrors(0, 0, 90), LinkErrors(0, 0, 90))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "kind"),
     [
         ({"missing": "nvidia-ml-py"}, Unanswered),
@@ -66,9 +67,7 @@ def test_the_line_that_installs_the_library_comes_with_its_absence() -> None:
     assert told.fix == INSTALL
 
 
-@pytest.mark.parametrize(
-    "answer", [Unanswered("it did not answer in 10 s"), Ran(-11, "", "Segmentation fault"), Ran(0, "{")]
-)
+@for_each("answer", [Unanswered("it did not answer in 10 s"), Ran(-11, "", "Segmentation fault"), Ran(0, "{")])
 def test_a_reader_that_does_not_end_or_ends_without_an_answer_speaks_against_the_driver(
     answer: Ran | Unanswered,
 ) -> None:

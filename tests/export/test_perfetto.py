@@ -13,6 +13,7 @@ from forkpoint.export import perfetto
 from forkpoint.export.perfetto import entries_per_rank, export_perfetto
 from forkpoint.ingest.again import read_dumps_again
 from forkpoint.model.verdict import Verdict
+from looping import for_each
 from small_jobs import SmallJob
 
 DEMO = Path(forkpoint.__file__).parent / "demo"
@@ -168,7 +169,7 @@ def test_past_the_limit_the_newest_of_every_rank_are_kept_and_it_is_said(
     assert labels == ["35 older entries left out"] * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("held", "budget", "each"),
     [([], 10, 0), ([3, 4], 10, 4), ([100, 100], 10, 5), ([1, 100, 100], 11, 5), ([9] * 20, 10, 0)],
 )
@@ -211,9 +212,7 @@ def test_nothing_to_read_is_an_empty_trace() -> None:
     assert trace["traceEvents"] == []
 
 
-@pytest.mark.parametrize(
-    "text", ["</script><b>", '"},{"ph":"X"}', "\x1b[2J\u202e\x00\x7f", "x" * 100_000, "\\u0041\\"], ids=ascii
-)
+@for_each("text", ["</script><b>", '"},{"ph":"X"}', "\x1b[2J\u202e\x00\x7f", "x" * 100_000, "\\u0041\\"], ids=ascii)
 def test_hostile_names_are_text_and_short(tmp_path: Path, text: str) -> None:
     job = SmallJob(2, groups={"1": (text, (0, 1))})
     job.op(group="1", name=text, thread_name=text, frames=[{"name": text, "filename": text, "line": 1}])

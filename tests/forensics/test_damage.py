@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ import forkpoint
 from cases import Case, load_cases
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Action, Cause
+from looping import for_each
 
 WATCHED = [case for case in load_cases() if any(case.capture.glob("*.jsonl"))]
 
@@ -60,7 +60,7 @@ def test_damaged_values_never_turn_the_verdict_wrong(tmp_path_factory, case: Cas
         assert verdict.cause in {*case.causes, Cause.INCONCLUSIVE} | vanished, f"case {case.number}: {verdict.summary}"
 
 
-@pytest.mark.parametrize("case", WATCHED, ids=[case.number for case in WATCHED])
+@for_each("case", WATCHED, ids=[case.number for case in WATCHED])
 def test_the_files_of_one_kind_alone_accuse_nobody_else_and_take_no_node_out(case: Case) -> None:
     for kind in ("forensics", "replicas"):
         files = [str(path) for path in case.capture.glob(f"{kind}_*.jsonl")]

@@ -8,6 +8,7 @@ import pytest
 import forkpoint
 from forensics.written import NAN, SPIKE, WORLD, Changes, data_of, write_forensics
 from forkpoint.model.verdict import Action, Cause, Symptom, Verdict
+from looping import for_each
 
 
 def diagnose(folder: Path, changes: Changes, **options) -> Verdict:
@@ -23,7 +24,7 @@ UNDECIDED = (Cause.INCONCLUSIVE, (), Action.INVESTIGATE)
 ACCUSED = (Cause.SILENT_CORRUPTION, (2,), Action.INVESTIGATE)
 
 
-@pytest.mark.parametrize("change", [NAN, SPIKE, {"loss": "inf"}])
+@for_each("change", [NAN, SPIKE, {"loss": "inf"}])
 def test_one_rank_alone_with_a_batch_that_did_nothing_elsewhere_is_named(tmp_path: Path, change) -> None:
     verdict = diagnose(tmp_path, {(2, 40): {**change, "data": data_of(1, 7)}})
 
@@ -88,7 +89,7 @@ def test_only_the_first_odd_step_counts(tmp_path: Path) -> None:
     assert answer(verdict) == ACCUSED
 
 
-@pytest.mark.parametrize("lost", [0, 1, 3])
+@for_each("lost", [0, 1, 3])
 def test_without_the_record_of_a_rank_nobody_is_named(tmp_path: Path, lost: int) -> None:
     verdict = diagnose(
         tmp_path, {(2, 40): {**NAN, "data": data_of(1, 7)}}, ranks=[r for r in range(WORLD) if r != lost]
@@ -123,7 +124,7 @@ def test_the_first_steps_of_a_run_are_not_judged(tmp_path: Path) -> None:
     assert answer(diagnose(tmp_path, {(2, 5): {**SPIKE, "data": data_of(1, 7)}})) == (Cause.HEALTHY, (), Action.NONE)
 
 
-@pytest.mark.parametrize(("usual", "spike", "found"), [(-5.0, -0.5, True), (-5.0, -4.0, False), (0.0, 0.5, True)])
+@for_each(("usual", "spike", "found"), [(-5.0, -0.5, True), (-5.0, -4.0, False), (0.0, 0.5, True)])
 def test_losses_may_be_negative_or_zero(tmp_path: Path, usual: float, spike: float, found: bool) -> None:
     losses = {(rank, step): {"loss": usual} for rank in range(WORLD) for step in range(60)}
     verdict = diagnose(tmp_path, {**losses, (2, 40): {"loss": spike}})

@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
-import pytest
-
 import forkpoint
 from forensics.written import NAN, WORLD, data_of, head, usual_step, write_forensics, write_lines
 from forkpoint.errors import UnreadableInput
 from forkpoint.ingest.value_records import looks_like_values, read_values
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 
 def read(folder: Path) -> Capture:
@@ -59,7 +58,7 @@ def test_a_cut_file_is_not_called_healthy(tmp_path: Path) -> None:
     assert forkpoint.diagnose(read(tmp_path)).cause is Cause.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("keep", [5, 30, 60, 90])
+@for_each("keep", [5, 30, 60, 90])
 def test_a_file_cut_in_its_first_line_is_no_evidence(tmp_path: Path, keep: int) -> None:
     write_forensics(tmp_path, ranks=[0])
     path = tmp_path / "forensics_rank_0.jsonl"
@@ -72,7 +71,7 @@ def test_a_file_cut_in_its_first_line_is_no_evidence(tmp_path: Path, keep: int) 
     assert not capture.values
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "[" * 100_000,
@@ -104,7 +103,7 @@ def test_what_would_act_on_a_terminal_does_not_come_through() -> None:
     assert values.forensics[0].groups[2] == ""
 
 
-@pytest.mark.parametrize("rank", [None, -1, "2", True, 1 << 60])
+@for_each("rank", [None, -1, "2", True, 1 << 60])
 def test_a_file_that_does_not_say_whose_it_is_is_left_out(rank: object) -> None:
     values, told = read_values(json.dumps(head(0) | {"rank": rank}), "name")
 
@@ -149,6 +148,6 @@ def test_files_of_a_job_of_another_size_are_left_out(tmp_path: Path) -> None:
     assert forkpoint.diagnose(capture).cause is Cause.HEALTHY
 
 
-@pytest.mark.parametrize("text", ['{"schema": "forkpoint.verdict/1"}', '{"rank": 0, "schema": "x"}', "step 1 loss 2"])
+@for_each("text", ['{"schema": "forkpoint.verdict/1"}', '{"rank": 0, "schema": "x"}', "step 1 loss 2"])
 def test_other_files_are_not_taken_for_values(text: str) -> None:
     assert not looks_like_values(text)

@@ -11,8 +11,9 @@ import pytest
 import forkpoint
 from forkpoint.model.values import ForensicsLog
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]  # the first test waits for all jobs
+pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 JOBS = ["ddp", "views", "accumulated", "fsdp", "plain"]
@@ -26,7 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests")},
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -37,7 +37,7 @@ def norms(log: ForensicsLog) -> list[float]:
     return [sum(norm**2 for norm in step.norms if norm is not None) ** 0.5 for step in log.steps]
 
 
-@pytest.mark.parametrize("job", JOBS)
+@for_each("job", JOBS)
 def test_each_rank_records_the_gradients_of_its_own_batch(folder: Path, job: str) -> None:
     logs = forkpoint.read([str(folder / job)]).values.forensics
 
@@ -47,7 +47,7 @@ def test_each_rank_records_the_gradients_of_its_own_batch(folder: Path, job: str
     assert len({round(norms(log)[0], 4) for log in logs}) == 3
 
 
-@pytest.mark.parametrize("job", JOBS)
+@for_each("job", JOBS)
 def test_layers_losses_and_indices_are_there_on_every_step(folder: Path, job: str) -> None:
     log = forkpoint.read([str(folder / job)]).values.forensics[1]
 

@@ -16,6 +16,7 @@ from forkpoint.replicas.forensics.gradients import measure
 from forkpoint.replicas.forensics.layer_groups import layer_group, plain_name
 from forkpoint.replicas.forensics.recorder import Recorder
 from forkpoint.replicas.forensics.ring import Ring, Step
+from looping import for_each
 
 pytestmark = pytest.mark.torch
 
@@ -173,7 +174,7 @@ def test_gradients_are_the_same_with_and_without_recording(tmp_path: Path) -> No
     assert torch.equal(model.weight.grad, before)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+@for_each("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
 def test_what_is_measured_of_a_tensor(dtype: torch.dtype) -> None:
     assert measure(torch.tensor([3.0, -4.0], dtype=dtype)).tolist() == [5.0, 4.0, 0.0]
     assert measure(torch.tensor([1.0, float("inf"), float("inf")], dtype=dtype)).tolist() == [float("inf")] * 2 + [2.0]
@@ -181,7 +182,7 @@ def test_what_is_measured_of_a_tensor(dtype: torch.dtype) -> None:
     assert measure(torch.tensor([float("nan"), float("inf")], dtype=dtype))[1:].isnan().tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "group"),
     [
         ("module.layers.3.attn.wq.weight", "layers.3"),

@@ -21,6 +21,7 @@ from forensics.written import (
     write_replicas,
 )
 from forkpoint.model.verdict import Action, Cause, Symptom, Verdict
+from looping import for_each
 from written_jobs import WrittenJob, xid
 
 FLIPPED = mismatch(0, 30, RANK_2_ODD)
@@ -68,7 +69,7 @@ def test_the_file_of_one_rank_is_enough(tmp_path: Path, kept: int) -> None:
     assert answer(diagnose(tmp_path)) == (Cause.SILENT_CORRUPTION, (2,), Action.INVESTIGATE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sums",
     [{0: "a", 1: "b"}, {0: "a", 1: "a", 2: "b", 3: "b"}, {0: "a", 1: "b", 2: "c", 3: "a"}, {0: "a", 1: "b", 2: "c"}],
 )
@@ -144,7 +145,7 @@ def test_software_never_takes_a_node_out(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- two signals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "action"),
     [("persistent", Action.REPLACE_NODE), ("transient", Action.INVESTIGATE), ("same-everywhere", Action.INVESTIGATE)],
 )
@@ -165,7 +166,7 @@ def test_a_recheck_that_speaks_against_another_device_is_none(tmp_path: Path, de
     assert diagnose(tmp_path).action is Action.INVESTIGATE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "action"),
     [
         (xid(2, 48, "DBE", pid=4002), Action.REPLACE_NODE),
@@ -196,7 +197,7 @@ def test_gradients_out_of_line_while_replicas_were_equal_are_a_second_signal(tmp
     assert any(e.file.endswith("forensics_rank_2.jsonl") for e in verdict.evidence)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("at", "change"),
     [((2, 45), ON_RANK_2), ((1, 33), ON_RANK_2), ((2, 33), NAN), ((2, 33), {"norm": [1.0, 60.0, 1.0]})],
     ids=["after the difference may have begun", "another rank", "a batch of its own", "not far enough"],
@@ -251,7 +252,7 @@ def test_files_that_only_begin_say_nothing(tmp_path: Path) -> None:
     assert answer(diagnose(tmp_path)) == (Cause.INCONCLUSIVE, (), Action.INVESTIGATE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "hostile",
     [
         mismatch(0, 30, {}),

@@ -6,6 +6,7 @@ import pytest
 from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
 from forkpoint.guard.wire import decode, encode
 from forkpoint.model.world import ProcessGroup
+from looping import for_each
 
 pytestmark = pytest.mark.torch
 
@@ -18,12 +19,12 @@ def test_asks_and_answers_survive_the_journey() -> None:
     assert decode_ask(encode(ask)) == ask
 
 
-@pytest.mark.parametrize("keep", ["/etc", "../x", "20261115-101010/..", "a", "20261115-101010\n"])
+@for_each("keep", ["/etc", "../x", "20261115-101010/..", "a", "20261115-101010\n"])
 def test_a_folder_that_is_no_time_is_not_taken(keep) -> None:
     assert decode_ask(encode({"number": 1, "keep": keep})).keep == ""
 
 
-@pytest.mark.parametrize("rank", ["../../x", None, [], "2/3"])
+@for_each("rank", ["../../x", None, [], "2/3"])
 def test_a_rank_that_is_no_number_makes_no_answer(rank) -> None:
     forged = encode(msgspec.msgpack.decode(encode(ANSWER)) | {"rank": rank})
     assert decode(forged, RankAnswer) is None

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from datetime import timedelta
 
 import pytest
@@ -18,7 +17,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import TCPStore
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
 print(store.port, flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -32,16 +31,14 @@ def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
     one.tell("a", b"\x00\xff")
     one.tell("c", b"")
     assert one.hear(["c"]) == [b""]  # a store takes words without an answer: now they have arrived
-    began = time.monotonic()
-    assert other.hear(["a", "b", "c"]) == [b"\x00\xff", None, b""]
-    assert time.monotonic() - began < 0.9  # it did not wait for what is not there
+    assert other.hear(["a", "b", "c"]) == [b"\x00\xff", None, b""]  # who waits for what is not there goes blind
     one.tell("b", b"2")
     assert one.hear(["b"]) == [b"2"]
     assert other.hear(["b"]) == [b"2"]
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_host_that_dies_or_freezes_makes_it_blind_within_seconds(how: str) -> None:
+def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
     with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
         try:
             assert host.stdout is not None
@@ -49,10 +46,9 @@ def test_a_host_that_dies_or_freezes_makes_it_blind_within_seconds(how: str) -> 
             meeting.tell("a", b"1")
             assert meeting.hear(["a"]) == [b"1"]
             host.send_signal(9 if how == "kill" else 19)
-            time.sleep(0.5)
-            began = time.monotonic()
+            if how == "kill":
+                host.wait()
             with pytest.raises(Blind, match="does not answer"):
                 meeting.hear(["a"])
-            assert time.monotonic() - began < 30
         finally:
             host.kill()

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 
 SCRIPT = """
 import time
 from datetime import timedelta
 import torch, torch.distributed as dist
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=90))
+dist.init_process_group("gloo", timeout=timedelta(seconds=600))
 rank = dist.get_rank()
-for step in range(3000):
+for step in range(100_000):
     time.sleep(0.02)
     if step == 60 and rank == 2:
         dist.broadcast(torch.ones(3), 0)
@@ -37,13 +37,13 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     environ = os.environ | {"FORKPOINT": "raise", "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280, check=False, errors="replace"
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False, errors="replace"
     )
     return run.stdout + run.stderr
 
 
 def test_without_a_change_of_code_the_guard_says_what_goes_wrong_and_ends_the_job(output: str) -> None:
-    """Otherwise the job would hang for 90 s, until gloo's timeout, which nobody here says."""
+    """Otherwise the job would hang for ten minutes, until gloo's timeout, which nobody here says."""
     alarms = set(re.findall(r"forkpoint guard: 20\S+Z ([a-z-]+), .*", output))
     assert "divergent-path" in alarms, output
     assert re.search(r"rank 2 broadcast", output)

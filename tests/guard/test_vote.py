@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.torch
 
 HERE = Path(__file__).parent
 HOWS = ("fine", "root", "size", "absent")
@@ -23,11 +23,10 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         folder.mkdir()
         script = f"import os, runpy\nos.environ['VOTED'] = {how!r}\nrunpy.run_path({str(HERE / 'voted_job.py')!r})\n"
         (folder / "train.py").write_text(script)
-        job = {"world": 3, "limit": 90, "pg_timeout": 60, "own_hashes": False, "must_end": False}
-        told.append(job | {"folder": str(folder)})
+        told.append({"folder": str(folder), "world": 3, "pg_timeout": 600})
     (base / "jobs.json").write_text(json.dumps(told))
     command = [sys.executable, str(HERE.parent / "remedies" / "ranks.py"), str(base / "jobs.json")]
-    subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, timeout=190, capture_output=True)
+    subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
     return {how: [(base / how / f"log_rank_{rank}.txt").read_text() for rank in range(3)] for how in HOWS}
 
 
@@ -49,4 +48,4 @@ def test_a_call_that_differs_is_refused_on_every_rank_and_both_sides_are_named(l
 
 
 def test_who_does_not_come_is_named(logs) -> None:
-    assert "rank 2: no call within 3 s" in logs["absent"][0]
+    assert "rank 2: no call within 15 s" in logs["absent"][0]

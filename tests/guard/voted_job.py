@@ -13,11 +13,11 @@ import forkpoint.guard
 from forkpoint.guard.voting import RanksDiffer
 
 HOW = os.environ["VOTED"]
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+dist.init_process_group("gloo", timeout=timedelta(seconds=600))
 odd = dist.get_rank() == 2
 model = DistributedDataParallel(nn.Linear(4, 2))
 try:
-    with forkpoint.guard.vote(timeout_s=30 if HOW != "absent" else 3):
+    with forkpoint.guard.vote(timeout_s=300 if HOW != "absent" else 15):
         for _ in range(3):
             model(torch.ones(1, 4)).sum().backward()
             dist.all_reduce(torch.ones(3))

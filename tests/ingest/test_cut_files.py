@@ -10,12 +10,13 @@ from forkpoint.ingest.flight_recorder import GroupStatus, decode
 from ingest.compare import as_values, both_ways
 from ingest.encode import encode
 from ingest.samples import dump, entry, varied_dump
+from looping import for_each
 
 ENTRIES = 6
 WRITERS = {"torch": encode, "protocol 2": lambda d: pickle.dumps(d, 2), "protocol 5": lambda d: pickle.dumps(d, 5)}
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS.keys())
+@for_each("write", WRITERS.values(), ids=WRITERS.keys())
 def test_a_cut_at_any_byte_gives_the_entries_before_it(write):
     data = write(dump([entry(i) for i in range(ENTRIES)]))
     found: list[int] = []
@@ -64,7 +65,7 @@ def test_a_cut_before_the_first_entry_is_an_error_with_a_next_step():
         decode(encode(dump([entry()]))[:40], "f")
 
 
-@pytest.mark.parametrize("data", [b"", b"\x80", b"\x80\x02", b"hello", b"PK\x03\x04", b"\x80\x02\x00\x00"])
+@for_each("data", [b"", b"\x80", b"\x80\x02", b"hello", b"PK\x03\x04", b"\x80\x02\x00\x00"])
 def test_a_file_with_nothing_in_it_is_refused_in_one_line(data: bytes):
     with pytest.raises(UnreadableInput, match=r"^f: [^\n]+; [^\n]+$"):
         decode(data, "f")

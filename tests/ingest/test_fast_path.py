@@ -13,6 +13,7 @@ from ingest.compare import both_ways
 from ingest.encode import encode
 from ingest.fuzz import MUTATIONS
 from ingest.samples import MAIN, dump, entry, real_dumps, varied_dump
+from looping import for_each
 
 
 def assert_same(data: bytes) -> None:
@@ -48,7 +49,7 @@ def test_a_field_that_only_some_entries_have_costs_one_layout_more(monkeypatch: 
     assert added_by_machine(data, monkeypatch) < 10
 
 
-@pytest.mark.parametrize("path", real_dumps(), ids=lambda path: "/".join(path.parts[-3:]))
+@for_each("path", real_dumps(), ids=lambda path: "/".join(path.parts[-3:]))
 def test_real_dumps_are_read_the_same(path):
     assert_same(path.read_bytes())
 

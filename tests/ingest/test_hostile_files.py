@@ -13,6 +13,7 @@ from forkpoint.traces.pickles import MAX_DEPTH
 from ingest.compare import both_ways
 from ingest.encode import encode
 from ingest.samples import dump, entry
+from looping import for_each
 
 HEAD = b"\x80\x02}(X\x07\x00\x00\x00version"
 """The beginning of a dump; the value of its first key is up to the test."""
@@ -35,9 +36,7 @@ def read(value: bytes) -> None:
     decode(HEAD + value, "f")
 
 
-@pytest.mark.parametrize(
-    ("protocol", "opcode"), [(2, "GLOBAL"), (3, "GLOBAL"), (4, "STACK_GLOBAL"), (5, "STACK_GLOBAL")]
-)
+@for_each(("protocol", "opcode"), [(2, "GLOBAL"), (3, "GLOBAL"), (4, "STACK_GLOBAL"), (5, "STACK_GLOBAL")])
 def test_a_pickle_that_would_run_a_command_is_refused_by_name_and_place(protocol: int, opcode: str):
     data = pickle.dumps(dump([entry(0), entry(1, state=Shell())]), protocol)
 
@@ -45,7 +44,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_by_name_and_place(protocol
         decode(data, "f")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "name"),
     [
         (b"cos\nsystem\n", "GLOBAL"),
@@ -68,7 +67,7 @@ def test_every_opcode_that_can_reach_code_is_refused_whatever_is_on_the_stack(co
         read(b"X\x02\x00\x00\x00osX\x06\x00\x00\x00system" + code + b".")
 
 
-@pytest.mark.parametrize("opcode", list(b"012FILSTUVdglp\x8f\x90\x91\x96\x97\x98"))
+@for_each("opcode", list(b"012FILSTUVdglp\x8f\x90\x91\x96\x97\x98"))
 def test_opcodes_that_no_dump_needs_are_refused(opcode: int):
     with pytest.raises(HostileInput, match="is not plain data"):
         read(bytes((opcode,)) + b"\n\n.")
@@ -86,7 +85,7 @@ def test_hostile_code_after_good_entries_condemns_the_whole_file():
         decode(data.replace(b"\x88h", b"cos\nsystem\nh"), "f")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "claim",
     [
         b"X\xff\xff\xff\xff",
@@ -102,7 +101,7 @@ def test_a_value_longer_than_any_dump_needs_is_refused_before_it_is_read(claim: 
         read(claim + bytes(1000))
 
 
-@pytest.mark.parametrize("claim", [b"X\xff\xff\x00\x00", b"\x8c\xff", b"C\xff", b"\x8a\xff", b"\x8b\xff\x00\x00\x00"])
+@for_each("claim", [b"X\xff\xff\x00\x00", b"\x8c\xff", b"C\xff", b"\x8a\xff", b"\x8b\xff\x00\x00\x00"])
 def test_a_value_longer_than_the_file_means_the_file_was_cut(claim: bytes):
     with pytest.raises(UnreadableInput, match="cut at byte"):
         read(claim + b"abc")
@@ -113,7 +112,7 @@ def test_deep_nesting_by_marks_is_refused():
         read(b"](" * 10_000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "deep",
     [b"]" * 90_000 + b"a" * 89_999, b")" + b"\x85" * 90_000, b"}" * 90_000 + b"K\x01" + b"s" * 10],
     ids=["lists", "tuples", "dicts"],
@@ -129,7 +128,7 @@ def test_a_deep_tuple_cannot_be_a_key():
         read(b"N" + b")" + b"\x85" * 90_000 + b"Nu.")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key",
     [b"]", b"}", b")", b"N", b"G" + bytes(8), b"C\x01a", b"\x8a\x08" + b"\xff" * 7 + b"\x1f"],
     ids=["list", "dict", "tuple", "None", "float", "bytes", "large number"],
@@ -139,13 +138,13 @@ def test_keys_are_text_or_small_numbers(key: bytes):
         read(b"N" + key + b"Nu.")
 
 
-@pytest.mark.parametrize("opcode", [b"]", b"}", b"N\x85"])
+@for_each("opcode", [b"]", b"}", b"N\x85"])
 def test_a_file_of_empty_containers_is_refused(opcode: bytes):
     with pytest.raises(HostileInput, match="more lists and dicts"):
         read(opcode * 250_000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "broken",
     [
         b"NN(e.",
@@ -172,7 +171,7 @@ def test_opcodes_that_do_not_fit_together_are_damage(broken: bytes):
         read(broken)
 
 
-@pytest.mark.parametrize("data", [b"\x80\x02a", b"\x80\x02e", b"\x80\x02\x94", b"\x80\x02\x85.", b"\x80\x02."])
+@for_each("data", [b"\x80\x02a", b"\x80\x02e", b"\x80\x02\x94", b"\x80\x02\x85.", b"\x80\x02."])
 def test_an_empty_stack_is_damage(data: bytes):
     with pytest.raises(UnreadableInput):
         decode(data, "f")
@@ -195,7 +194,7 @@ def test_an_entry_list_that_holds_itself_is_left_out():
     assert decode(pickle.dumps(dump(entries), 2), "f").header.cut == "1 entry not understood (it is not a dict)"
 
 
-@pytest.mark.parametrize("field", ["input_sizes", "output_dtypes", "frames"])
+@for_each("field", ["input_sizes", "output_dtypes", "frames"])
 def test_a_small_file_that_unfolds_to_a_huge_dump_is_refused(field: str):
     shared: dict[str, object] = {
         "input_sizes": [[1] * 1000] * 100,

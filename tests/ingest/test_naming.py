@@ -1,11 +1,10 @@
 """Whose file it is, by its name and by those of its neighbours."""
 
-import pytest
-
 from forkpoint.ingest.naming import FileNames
+from looping import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "ranks"),
     [
         (["nccl_trace_rank_0", "nccl_trace_rank_3"], [0, 3]),
@@ -26,7 +25,7 @@ def test_a_dump_is_of_the_rank_in_its_own_name_before_that_of_its_folder(names: 
     assert [known.of_dump(name) for name in names] == ranks
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "ranks"),
     [
         (["log_rank_0.txt", "log_rank_1.txt"], [0, 1]),
@@ -44,7 +43,7 @@ def test_only_a_number_after_the_word_rank_is_one_for_sure(names: list[str], ran
     assert [known.spelled(name) for name in names] == ranks
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "ranks"),
     [
         (["run/attempt_0/0/stderr.log", "run/attempt_0/3/stderr.log"], [0, 3]),

@@ -17,6 +17,7 @@ from forkpoint.ingest import read
 from forkpoint.ingest.files import is_url, open_file, shown
 from forkpoint.ingest.remote import list_files
 from forkpoint.pipeline import diagnose
+from looping import for_each
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -166,7 +167,7 @@ def test_what_is_not_installed_is_named_with_its_pip_command(module: str, says: 
     assert f"pip install {says}" in run.stderr
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "url"),
     [("s3://a/b", True), ("http://a", True), ("/a://b", False), ("C:/x", False), ("-", False), ("a/b", False)],
 )

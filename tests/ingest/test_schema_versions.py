@@ -11,6 +11,7 @@ from forkpoint.ingest.flight_recorder.columns import NO_FRAMES
 from forkpoint.model.op import Frame, Signature
 from ingest.encode import encode
 from ingest.samples import ALL_REDUCE, MAIN, MODULE, T0, dump, entry
+from looping import for_each
 
 Write = Callable[[object], bytes]
 
@@ -20,7 +21,7 @@ def _protocol(number: int) -> Write:
 
 
 WRITERS = {"torch": encode, **{f"protocol {n}": _protocol(n) for n in (2, 3, 4, 5)}}
-each_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS.keys())
+each_writer = for_each("write", WRITERS.values(), ids=WRITERS.keys())
 
 
 def read(entries: list[dict[str, object]], **changed: object) -> DumpColumns:
@@ -143,7 +144,7 @@ def test_gloo_registers_its_groups_without_a_name_and_their_ranks_say_nothing():
     assert columns.signatures[0].lib == "gloo"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "expected"),
     [
         ("[0, 1]", (0, 1)),
@@ -181,7 +182,7 @@ def test_a_dump_rewritten_by_another_tool_may_say_its_rank():
     assert read([entry()], rank=True).header.rank is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "expected"),
     [
         ("nccl:send 0->1", ("nccl", "send", (0, 1))),
@@ -199,7 +200,7 @@ def test_a_name_is_split_into_library_op_and_peers(name: str, expected: tuple[st
     assert (signature.lib, signature.op, signature.peers) == expected
 
 
-@pytest.mark.parametrize(("state", "number"), [("scheduled", 0), ("started", 1), ("completed", 2), ("melted", 0)])
+@for_each(("state", "number"), [("scheduled", 0), ("started", 1), ("completed", 2), ("melted", 0)])
 def test_states_become_numbers_and_unknown_ones_mean_scheduled(state: str, number: int):
     assert read_one(state=state).state.tolist() == [number]
 
@@ -238,7 +239,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("field", MALFORMED)
+@for_each("field", MALFORMED)
 def test_an_entry_that_makes_no_sense_is_left_out_and_said(field: str):
     data = pickle.dumps(dump([entry(0), entry(1, **{field: MALFORMED[field]}), entry(2)]), 2)
     columns = decode(data, "nccl_trace_rank_0")
@@ -259,7 +260,7 @@ def test_entries_left_out_leave_nothing_in_the_tables():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changed",
     [
         {"version": 2.1},
@@ -283,7 +284,7 @@ def test_a_dump_of_which_no_entry_makes_sense_is_refused():
         read([entry(0, profiling_name=...), entry(1, profiling_name=None)])
 
 
-@pytest.mark.parametrize("value", [{}, {"weights": [1.0]}, "text", 5, None, (1, 2)])
+@for_each("value", [{}, {"weights": [1.0]}, "text", 5, None, (1, 2)])
 def test_other_pickles_are_no_dumps(value: object):
     with pytest.raises(UnreadableInput, match="x: not a flight recorder dump"):
         decode(pickle.dumps(value, 4), "x")

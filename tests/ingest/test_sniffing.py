@@ -10,6 +10,7 @@ from forkpoint.ingest import flight_recorder
 from forkpoint.ingest.flight_recorder import decode, looks_like_dump
 from ingest.encode import encode
 from ingest.samples import dump, entry
+from looping import for_each
 
 DUMPS = {
     "torch": encode(dump([entry()])),
@@ -28,12 +29,12 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("data", DUMPS.values(), ids=DUMPS.keys())
+@for_each("data", DUMPS.values(), ids=DUMPS.keys())
 def test_a_dump_is_known_by_its_first_bytes(data: bytes):
     assert looks_like_dump(data[:200])
 
 
-@pytest.mark.parametrize("data", OTHERS.values(), ids=OTHERS.keys())
+@for_each("data", OTHERS.values(), ids=OTHERS.keys())
 def test_other_files_are_not_taken_for_dumps(data: bytes):
     assert not looks_like_dump(data)
 

@@ -6,10 +6,9 @@ import random
 import tarfile
 import zipfile
 
-import pytest
-
 from forkpoint.ingest.logs.archives import ArchiveMember, UnpackBudget, open_members
 from forkpoint.model.capture import Problem
+from looping import for_each
 
 SMALL = UnpackBudget(ratio=100, ratio_from=1 << 20, swelling=1 << 24, unbroken=1 << 22)
 NOISE = random.Random(7).randbytes(1 << 20).hex().encode() + b"\n"
@@ -51,7 +50,7 @@ def zipped(stretch: bytes) -> bytes:
     return data.getvalue()
 
 
-@pytest.mark.parametrize("pack", [gzipped, tarred, zipped])
+@for_each("pack", [gzipped, tarred, zipped])
 def test_a_stretch_without_a_lines_end_that_swells_is_stopped_inside_an_archive_that_does_not(pack) -> None:
     size, said = unpacked(pack(b"x" * (1 << 26)))
 
@@ -59,7 +58,7 @@ def test_a_stretch_without_a_lines_end_that_swells_is_stopped_inside_an_archive_
     assert any("grows more than 100 times" in text for text in said)
 
 
-@pytest.mark.parametrize("pack", [gzipped, tarred, zipped])
+@for_each("pack", [gzipped, tarred, zipped])
 def test_lines_that_repeat_are_read_for_longer_and_stopped_where_they_go_on_and_on(pack) -> None:
     short, long = SAME * 10 + b"x" * 258 * 8, b"y" * 257 + b"\n"
 
@@ -67,7 +66,7 @@ def test_lines_that_repeat_are_read_for_longer_and_stopped_where_they_go_on_and_
     assert any("grows more than" in text for text in unpacked(pack(long * (1 << 19)))[1])
 
 
-@pytest.mark.parametrize("pack", [gzipped, tarred, zipped])
+@for_each("pack", [gzipped, tarred, zipped])
 def test_a_long_log_that_packs_well_is_whole(pack) -> None:
     log = b"".join(
         b"step %d done, loss as before, nothing to tell of the others in this line\n" % n for n in range(200_000)

@@ -13,6 +13,7 @@ from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries, marks
 from forkpoint.kb.lookup import find
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 ALL = [entry for kind in EntryKind for entry in entries(kind)]
 XIDS = range(1, 177)
@@ -82,7 +83,7 @@ def test_follow_on_xids_are_never_called_the_cause() -> None:
     assert all("Never the cause" in find(f"xid{code}")[0].not_means for code in ("45", "154"))
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@for_each("name", VARIABLES)
 def test_every_variable_is_there_by_name(name: str) -> None:
     entry = find(name)[0]
 
@@ -90,7 +91,7 @@ def test_every_variable_is_there_by_name(name: str) -> None:
     assert name in {entry.code, *entry.aliases}
 
 
-@pytest.mark.parametrize("name", DO_NOTHING)
+@for_each("name", DO_NOTHING)
 def test_variables_that_do_nothing_say_so_and_what_to_use(name: str) -> None:
     entry = find(name)[0]
 

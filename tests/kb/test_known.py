@@ -1,15 +1,14 @@
 """Problems that others met: recognised by what logs really hold, short, and never a cause."""
 
-import pytest
-
 import forkpoint
 from forkpoint.ingest.logs.patterns import patterns
 from forkpoint.kb.entry import ClueField, KnownProblem
 from forkpoint.kb.load import known
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
-KNOWN = pytest.mark.parametrize("one", known(), ids=lambda one: one.entry.code)
+KNOWN = for_each("one", known(), ids=lambda one: one.entry.code)
 HINT = 130
 """Two lines of the report, where words do not break."""
 

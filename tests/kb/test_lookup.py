@@ -1,7 +1,6 @@
-import pytest
-
 from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.lookup import find, suggest
+from looping import for_each
 
 WATCHDOG = (
     "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, "
@@ -171,12 +170,12 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "line"), SAMPLES, ids=[f"{code}-{n}" for n, (code, _) in enumerate(SAMPLES)])
+@for_each(("code", "line"), SAMPLES, ids=[f"{code}-{n}" for n, (code, _) in enumerate(SAMPLES)])
 def test_a_pasted_line_is_recognised(code: str, line: str) -> None:
     assert find(line)[0].code == code
 
 
-@pytest.mark.parametrize(
+@for_each(
     "prefix",
     [
         "[rank12]: ",
@@ -191,7 +190,7 @@ def test_what_a_launcher_puts_in_front_does_not_matter(prefix: str) -> None:
     assert find(prefix + WATCHDOG)[0].code == "watchdog-timeout"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "codes"),
     [
         ("NVRM: Xid (PCI:0000:9b:00): 119, pid=2024380, name=nvidia-smi, Timeout after 6s", ["119", "xid-line"]),
@@ -221,7 +220,7 @@ def test_a_follow_on_xid_leads_to_the_one_that_caused_it() -> None:
     assert [entry.code for entry in find(line)] == ["48", "45", "xid-line"]
 
 
-@pytest.mark.parametrize("query", ["79", " 79 ", "xid79", "Xid 79", "XID_79", "xid-79", "Xid: 79", "079"])
+@for_each("query", ["79", " 79 ", "xid79", "Xid 79", "XID_79", "xid-79", "Xid: 79", "079"])
 def test_an_xid_may_be_spelled_as_people_do(query: str) -> None:
     assert (find(query)[0].kind, find(query)[0].code) == (EntryKind.XID, "79")
 
@@ -230,7 +229,7 @@ def test_a_bare_number_is_an_xid_and_says_what_else_it_could_be() -> None:
     assert [entry.query for entry in find("6")] == ["xid6", "ncclRemoteError", "IBV_WC_MW_BIND_ERR"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "code"),
     [
         ("Divergent Path", "divergent-path"),
@@ -246,7 +245,7 @@ def test_case_and_separators_do_not_matter(query: str, code: str) -> None:
     assert find(query)[0].code == code
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "near"),
     [
         ("NCCL_TIMOUT", "NCCL_TIMEOUT"),
@@ -261,7 +260,7 @@ def test_a_misspelling_is_unknown_and_the_right_spelling_comes_first(query: str,
     assert suggest(query)[0] == near
 
 
-@pytest.mark.parametrize("query", ["0x4f", "999999", "hello world", "(", "\x00", "é" * 200, "xid", "loss 3.2 step 79"])
+@for_each("query", ["0x4f", "999999", "hello world", "(", "\x00", "é" * 200, "xid", "loss 3.2 step 79"])
 def test_what_is_unknown_is_not_guessed_at(query: str) -> None:
     assert find(query) == ()
 

@@ -1,15 +1,14 @@
 from pathlib import Path
 
-import pytest
-
 from docs.build import render_kb
 from forkpoint.kb.entry import EntryKind
 from forkpoint.kb.load import entries
+from looping import for_each
 
 FOLDER = Path(__file__).parents[2] / "docs" / "kb"
 
 
-@pytest.mark.parametrize(("name", "page"), render_kb().items(), ids=lambda value: value if value.endswith("md") else "")
+@for_each(("name", "page"), render_kb().items(), ids=lambda value: value if value.endswith("md") else "")
 def test_a_page_is_what_the_entries_say(name: str, page: str) -> None:
     assert (FOLDER / name).read_text() == page, "run `make docs`"
 
@@ -18,7 +17,7 @@ def test_there_is_no_page_that_nobody_writes() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(render_kb())
 
 
-@pytest.mark.parametrize("kind", EntryKind)
+@for_each("kind", EntryKind)
 def test_a_page_names_every_entry_of_its_kind(kind: EntryKind) -> None:
     page = render_kb()[f"{kind}.md"]
 

@@ -7,6 +7,7 @@ import pytest
 from forkpoint.kb.entry import Entry, EntryKind
 from forkpoint.kb.load import entries
 from forkpoint.kb.lookup import find
+from looping import for_each
 
 ALL = [entry for kind in EntryKind for entry in entries(kind)]
 
@@ -53,7 +54,7 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize(("wrong", "reason"), NEVER.items(), ids=NEVER.values())
+@for_each(("wrong", "reason"), NEVER.items(), ids=NEVER.values())
 def test_no_entry_claims_or_advises_it(wrong: str, reason: str) -> None:
     assert [entry.query for entry in ALL if re.search(wrong, claims(entry))] == []
 
@@ -108,7 +109,7 @@ def test_xid_48_leads_to_the_xids_beside_it_before_anything_is_exchanged() -> No
     assert all(number in the("48").do[0] for number in ("63", "64", "94", "95"))
 
 
-@pytest.mark.parametrize("number", ["13", "31", "43"])
+@for_each("number", ["13", "31", "43"])
 def test_xids_of_the_application_are_not_called_hardware(number: str) -> None:
     assert dict(the(number).facts)["likelier origin"].startswith("application")
 

@@ -23,6 +23,7 @@ from forkpoint.lab.collectives.links import (
 from forkpoint.lab.collectives.nccl_log import read_choices
 from forkpoint.lab.collectives.plan import CollectivesPlan, mesh_partitions
 from forkpoint.lab.collectives.rounds import Pair, rounds_of_pairs
+from looping import for_each
 
 US = 1000
 
@@ -30,7 +31,7 @@ US = 1000
 # ------------------------------------------------------------------------------------------------------------- patterns
 
 
-@pytest.mark.parametrize("members", [2, 3, 8, 81, 1000])
+@for_each("members", [2, 3, 8, 81, 1000])
 def test_every_sum_and_product_is_exact_even_in_bfloat16(members: int) -> None:
     sums = patterns.total(members, 4000, seed=1)
     products = patterns.product(members, 4000, seed=1)
@@ -39,7 +40,7 @@ def test_every_sum_and_product_is_exact_even_in_bfloat16(members: int) -> None:
     assert 1 < products.max() < 256
 
 
-@pytest.mark.parametrize("members", [2, 8, 200])
+@for_each("members", [2, 8, 200])
 def test_every_member_matters_to_the_sum(members: int) -> None:
     for member in (0, members - 1):
         assert patterns.addend(member, members, 4000, seed=0).any()
@@ -114,7 +115,7 @@ def test_sums_of_booleans_are_not_tried() -> None:
     assert {kind for kind, _ in tried} == set(KIND_BY_NAME)
 
 
-@pytest.mark.parametrize("world", [2, 3, 7, 8])
+@for_each("world", [2, 3, 7, 8])
 def test_rounds_have_every_pair_once_and_no_rank_twice_at_a_time(world: int) -> None:
     rounds = rounds_of_pairs(world)
 

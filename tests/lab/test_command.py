@@ -11,6 +11,7 @@ from forkpoint.cli import main
 from forkpoint.errors import UsageError
 from forkpoint.lab.faults import FAULTS
 from forkpoint.lab.torch_here import TorchHere, find_torch
+from looping import for_each
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ def test_the_list_for_programs_says_job_and_cause(capsys: pytest.CaptureFixture[
     assert by_name["nan-skip"]["cause"] == "divergent-path"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "told"),
     [
         (["run", "early-stopp"], "did you mean early-stop?"),

@@ -15,9 +15,10 @@ from forkpoint.lab.faults import FAULTS
 from forkpoint.lab.job import DDP, JOBS
 from forkpoint.lab.patch import patch
 from forkpoint.model.verdict import Cause
+from looping import for_each
 
 BROKEN = [fault for fault in FAULTS if fault.truth.cause[0] is not Cause.HEALTHY]
-BY_NAME = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+BY_NAME = for_each("fault", FAULTS, ids=lambda fault: fault.name)
 
 
 @BY_NAME
@@ -40,7 +41,7 @@ def test_suspects_are_ranks_of_the_job_in_order(fault: Fault) -> None:
         assert all(0 <= rank < fault.job.world for answer in truth.suspects for rank in answer)
 
 
-@pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.name)
+@for_each("fault", BROKEN, ids=lambda fault: fault.name)
 def test_something_is_broken_and_the_truth_tells_what(fault: Fault) -> None:
     assert any(edit.guilty for edit in fault.edits) or fault.signals or fault.absent
     assert fault.truth.story.endswith(".")
@@ -100,7 +101,7 @@ def test_a_truth_that_was_written_reads_back_the_same(fault: Fault, tmp_path: Pa
     assert read_case(tmp_path).truth == fault.truth_for(fault.backends[0])
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+@for_each("job", JOBS, ids=lambda job: job.name)
 def test_jobs_are_short_programs_that_take_their_place_from_the_environment(job) -> None:
     assert 50 <= job.text.count("\n") <= 125
     assert re.search(r'os\.environ\["RANK"\]', job.text)

@@ -15,7 +15,7 @@ from forkpoint.lab.ranks import _own_folder
 from forkpoint.lab.record import LabSettings, RecordedFault, record
 from forkpoint.model.verdict import Cause
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]  # other work may share the cores
+pytestmark = pytest.mark.torch
 
 
 def fault_named(name: str) -> Fault:
@@ -42,7 +42,7 @@ def named(fault: Fault, tmp_path: Path) -> Fault:
 def test_a_healthy_job_runs_to_its_end_and_is_called_healthy(tmp_path: Path) -> None:
     fault = named(replace(fault_named("healthy-loop"), env={"STEPS": "6"}), tmp_path)
 
-    recorded = record(fault, LabSettings(out=tmp_path, world=2, pg_timeout=60, limit=120))
+    recorded = record(fault, LabSettings(out=tmp_path, world=2, pg_timeout=600, limit=800))
 
     assert dict(recorded.exits) == {0: 0, 1: 0}
     assert sorted(path.name for path in recorded.folder.iterdir()) == ["capture", "case.toml", "source"]
@@ -54,7 +54,7 @@ def test_a_healthy_job_runs_to_its_end_and_is_called_healthy(tmp_path: Path) -> 
 
 def test_a_broken_job_leaves_dumps_logs_stacks_source_and_truth(tmp_path: Path) -> None:
     recorded = record(
-        named(fault_named("metric-on-rank-0"), tmp_path), LabSettings(out=tmp_path, world=3, pg_timeout=15, limit=120)
+        named(fault_named("metric-on-rank-0"), tmp_path), LabSettings(out=tmp_path, world=3, pg_timeout=45, limit=800)
     )
 
     kinds = {path.name.rstrip("0123456789.tx") for path in recorded.capture.iterdir()}
@@ -73,7 +73,7 @@ def test_a_signal_is_sent_when_the_log_says_so_and_a_run_can_go_without_anything
 ) -> None:
     fault = replace(fault_named("healthy-loop"), signals=(Signal(1, SIGKILL, when="step 2 "),))
 
-    settings = LabSettings(out=tmp_path, world=2, limit=120, dumps=False, env={"STEPS": "5000", "GREETING": "hello"})
+    settings = LabSettings(out=tmp_path, world=2, limit=800, dumps=False, env={"STEPS": "5000", "GREETING": "hello"})
     recorded = record(named(fault, tmp_path), settings)
 
     assert recorded.exits[1] == -SIGKILL
@@ -84,7 +84,7 @@ def test_a_signal_is_sent_when_the_log_says_so_and_a_run_can_go_without_anything
 
 
 def test_a_run_that_is_cancelled_ends_its_ranks(tmp_path: Path) -> None:
-    settings = LabSettings(out=tmp_path, world=2, limit=120)
+    settings = LabSettings(out=tmp_path, world=2, limit=800)
     threading.Timer(1, settings.cancelled.set).start()
 
     recorded = record(named(replace(fault_named("healthy-loop"), env={"STEPS": "5000"}), tmp_path), settings)

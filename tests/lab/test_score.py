@@ -4,13 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from forkpoint.lab.case_folder import CaseFolder
 from forkpoint.lab.fault import HANGS, Truth
 from forkpoint.lab.render import score_json, score_text, truth_text
 from forkpoint.lab.score import Mark, Score, Scored, mark, score
 from forkpoint.model.verdict import Action, Cause, Verdict
+from looping import for_each
 from verdicts import FOUND, HEALTHY, INCONCLUSIVE
 
 TRUTH = Truth(HANGS, (Cause.DIVERGENT_PATH, Cause.RANK_LOST), ((2,), (2, 3)), (Action.FIX_CODE,), "Rank 2 leaves.")
@@ -21,7 +20,7 @@ def said(cause: Cause, *suspects: int) -> Verdict:
     return replace(FOUND, cause=cause, suspects=suspects)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("truth", "verdict", "expected"),
     [
         (TRUTH, said(Cause.DIVERGENT_PATH, 2), Mark.RIGHT),

@@ -7,6 +7,7 @@ import pytest
 from forkpoint.errors import UsageError
 from forkpoint.lint.config import read_config
 from forkpoint.lint.options import Options, PathIgnore
+from looping import for_each
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
 
@@ -54,7 +55,7 @@ def test_without_a_table_the_default_holds(tmp_path: Path) -> None:
     assert read_config(str(tmp_path)) == Options()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("table", "says"),
     [
         ("selct = []", "has no key 'selct'; did you mean 'select'?"),

@@ -11,6 +11,7 @@ from forkpoint.lint.diff import render_diff
 from forkpoint.lint.edits import FileChanges, plan_changes, write_change
 from forkpoint.lint.violation import LineEdit, Violation
 from forkpoint.source import Program, read_program
+from looping import for_each
 
 NOTHING = Violation("bad-word", "", 1, 1, 1, "f", "wrong")
 
@@ -113,10 +114,8 @@ def test_writing_keeps_mode_and_links_and_leaves_nothing_behind(tmp_path: Path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.py", "train.py"]
 
 
-@pytest.mark.parametrize("name", ["train.py", "a b.py", 'a"b\\.py', "\u00fc.py", "pkg/deep.py"])
-@pytest.mark.parametrize(
-    "before", [b"a\nb\nc\n", b"a\r\nb\r\nc\r\n", b"a\nb\nc", b"# coding: latin-1\nb = '\xe9'\nc\n", b"a\rb\rc\n"]
-)
+@for_each("name", ["train.py", "a b.py", 'a"b\\.py', "\u00fc.py", "pkg/deep.py"])
+@for_each("before", [b"a\nb\nc\n", b"a\r\nb\r\nc\r\n", b"a\nb\nc", b"# coding: latin-1\nb = '\xe9'\nc\n", b"a\rb\rc\n"])
 def test_git_applies_the_diff(tmp_path: Path, name: str, before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / name

@@ -6,6 +6,7 @@ import pytest
 
 from forkpoint.lint import LintReport, Options, lint
 from forkpoint.lint.catalogue import IGNORE_RULES, AnyRule
+from looping import for_each
 from tests.lint.samples import program_of
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
@@ -19,7 +20,7 @@ def told(report: LintReport) -> list[tuple[str, int]]:
     return [(violation.rule, violation.line) for violation in report.violations]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "bad = 1  # forkpoint: ignore[bad-word] a group of one\n",
@@ -39,7 +40,7 @@ def test_it_ignores_on_the_line_above_it_and_at_the_end(tmp_path: Path, text: st
     assert report.notes == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "bad = 1  # forkpoint: ignore[doubtful-word] another rule\n",
@@ -54,7 +55,7 @@ def test_it_ignores_nothing_else(tmp_path: Path, text: str) -> None:
     assert "bad-word" in [code for code, _ in told(report_on(tmp_path, text))]
 
 
-@pytest.mark.parametrize("rest", ["", " ", " -", " # noqa: E501", ":"])
+@for_each("rest", ["", " ", " -", " # noqa: E501", ":"])
 def test_an_ignore_without_a_reason_ignores_and_is_a_violation(tmp_path: Path, rest: str) -> None:
     report = report_on(tmp_path, f"bad = 1  # forkpoint: ignore[bad-word]{rest}\n")
 
@@ -101,8 +102,6 @@ def test_the_examples_of_rules_about_ignores_are_true(tmp_path: Path, rule: AnyR
     assert told(lint(program_of(tmp_path, rule.silent_in), options)) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["x = 1\x0c  # forkpoint: ignore[bad-word] odd\n", "# forkpoint:", "\ufeff# forkpoint: x"]
-)
+@for_each("text", ["x = 1\x0c  # forkpoint: ignore[bad-word] odd\n", "# forkpoint:", "\ufeff# forkpoint: x"])
 def test_odd_text_is_no_crash(tmp_path: Path, text: str) -> None:
     report_on(tmp_path, text, advisory=True)

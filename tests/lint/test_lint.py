@@ -10,6 +10,7 @@ from forkpoint.lint.options import PathIgnore
 from forkpoint.lint.violation import Violation
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis
+from looping import for_each
 from tests.lint.samples import find_bad, program_of, rule
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
@@ -59,7 +60,7 @@ def test_violations_are_sorted_and_told_once(tmp_path: Path, monkeypatch: pytest
     assert told == [("a.py", 1), ("b.py", 1), ("b.py", 2)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("glob", "told"),
     [
         ("vendored", []),

@@ -3,9 +3,8 @@
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from forkpoint.lint import Options, lint
+from looping import for_each
 from tests.lint.samples import program_of
 
 HEAD = """\
@@ -268,14 +267,14 @@ def rules_in(folder: Path, source: str) -> set[str]:
     return {v.rule for v in lint(program, Options()).violations}
 
 
-@pytest.mark.parametrize("what", MECHANISMS)
+@for_each("what", MECHANISMS)
 def test_it_is_found(what: str, tmp_path: Path) -> None:
     rule, source, _ = MECHANISMS[what]
 
     assert rule in rules_in(tmp_path, source)
 
 
-@pytest.mark.parametrize("what", MECHANISMS)
+@for_each("what", MECHANISMS)
 def test_the_mended_program_is_quiet(what: str, tmp_path: Path) -> None:
     _, _, mended = MECHANISMS[what]
 

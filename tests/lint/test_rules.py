@@ -4,17 +4,16 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from forkpoint.lint import Options, lint
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.edits import plan_changes, write_change
 from forkpoint.lint.rule import LintRule
 from forkpoint.lint.rules import RULES
 from forkpoint.lint.violation import Violation
+from looping import for_each
 from tests.lint.samples import program_of
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+every_rule = for_each("rule", RULES, ids=lambda rule: rule.code)
 
 
 def violations_of(rule: LintRule, folder: Path, source: str) -> tuple[Violation, ...]:

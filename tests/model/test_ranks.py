@@ -1,11 +1,11 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.model.ranks import format_ranks, name_ranks
+from looping import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "text"),
     [
         ([], ""),

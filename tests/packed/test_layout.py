@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.model.layout import MAX_ITEMS, U32, Reader, pack_ints, pack_tokens, skip_ints
+from looping import for_each
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TOKENS = st.integers(0, 2**64 - 1)
@@ -27,7 +28,7 @@ def test_numbers_in_equal_steps_take_one_step(first: int, step: int, count: int)
     assert Reader(packed).ints().tolist() == [first + step * i for i in range(count)]
 
 
-@pytest.mark.parametrize(("step", "width"), [(127, 1), (128, 2), (-129, 2), (40_000, 4), (-(2**31) - 1, 8)])
+@for_each(("step", "width"), [(127, 1), (128, 2), (-129, 2), (40_000, 4), (-(2**31) - 1, 8)])
 def test_differences_are_as_narrow_as_they_fit(step: int, width: int) -> None:
     assert pack_ints([0, step, step])[12] == width
 

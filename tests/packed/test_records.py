@@ -15,6 +15,7 @@ from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace, Track
 from forkpoint.model.traces import Traces
 from forkpoint.traces.verify import DAMAGE, RecordVerifier, verify_tables
 from ingest.samples import real_dumps
+from looping import for_each
 from small_jobs import SmallJob
 
 DUMPS = real_dumps()
@@ -35,7 +36,7 @@ def without_pause(op: Op) -> tuple[object, ...]:
     return op.record_id, op.seq, op.batch, op.signatures, op.state, op.created_ns, op.completed_ns, op.stack, op.thread
 
 
-@pytest.mark.parametrize("path", DUMPS, ids=str)
+@for_each("path", DUMPS, ids=str)
 def test_a_record_holds_the_ops_of_its_dump(path: Path) -> None:
     tables = SharedTables()
     columns = decode(path.read_bytes(), path.name)
@@ -125,7 +126,7 @@ def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_read() -> 
     assert refused > len(record.data) // 2
 
 
-@pytest.mark.parametrize("kind", list(EntryKind))
+@for_each("kind", list(EntryKind))
 def test_an_entry_under_another_key_is_refused(kind: EntryKind) -> None:
     _, tables = pipeline()
     packed = next(iter(tables.entries(kind).values()))

@@ -4,10 +4,12 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from cases import examine_case
 from forkpoint.align import align
 from forkpoint.cohorts import find_partings
 from forkpoint.detectors import detect
@@ -33,6 +35,12 @@ class Drawn:
 class Payload:
     header: dict[str, Any]
     sections: dict[str, np.ndarray]
+
+
+@cache
+def drawn_case(number: str) -> Drawn:
+    found = examine_case(number)
+    return Drawn(found.incident, found.verdict, draw(found.incident, found.verdict))
 
 
 def drawn(capture: Capture) -> Drawn:

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-import forkpoint
 import verdicts
 from cases import Case, load_cases
 from forkpoint.align import align
@@ -17,7 +16,8 @@ from forkpoint.model.trace import Tables
 from forkpoint.pictures import groups
 from forkpoint.pictures.heat import cell_of
 from forkpoint.pictures.op_names import OpNames
-from pictures.drawn import cells, drawn
+from looping import for_each
+from pictures.drawn import cells, drawn, drawn_case
 from small_jobs import SmallJob
 
 C, I, N, D, U = (  # noqa: E741 one letter per cell keeps rows readable
@@ -48,9 +48,9 @@ def slowly(group: GroupTimeline, rank: int, seq: int, tables: Tables) -> CellSta
     return cell_of(op) if op else C if done else I
 
 
-@pytest.mark.parametrize("case", load_cases(), ids=lambda case: case.number)
+@for_each("case", load_cases(), ids=lambda case: case.number)
 def test_every_cell_of_a_recorded_incident_is_what_its_timeline_says(case: Case) -> None:
-    found = drawn(forkpoint.read([str(case.capture)]))
+    found = drawn_case(case.number)
     timeline = found.incident.timeline
     by_key = {(g.group.name, g.group.ranks): g for g in timeline.groups}
 

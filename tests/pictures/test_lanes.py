@@ -1,10 +1,8 @@
 from dataclasses import replace
 
-import forkpoint
-from cases import CASES
 from forkpoint.model.picture import CellState, Lane
 from forkpoint.pictures.lanes import draw_lanes
-from pictures.drawn import Drawn, drawn
+from pictures.drawn import Drawn, drawn, drawn_case
 from small_jobs import SmallJob
 
 
@@ -13,7 +11,7 @@ def odd(lane: Lane) -> list[int]:
 
 
 def of_case(number: str) -> Drawn:
-    return drawn(forkpoint.read([str(CASES / number / "capture")]))
+    return drawn_case(number)
 
 
 def test_the_odd_call_is_outlined_where_ranks_call_different_things() -> None:

@@ -1,8 +1,8 @@
 import numpy as np
-import pytest
 
 from forkpoint.model.picture import Picture
 from forkpoint.model.world import Place
+from looping import for_each
 from pictures.drawn import drawn
 from small_jobs import SmallJob
 
@@ -66,7 +66,7 @@ def test_the_stride_tells_the_place_of_ranks_whose_groups_nobody_declares() -> N
     assert picture.position[:, 1].tolist() == [0, 1] * 4
 
 
-@pytest.mark.parametrize("members", [((0, 1),), ((0, 1), (1, 2), (2, 3)), ((0, 1, 2), (3,))])
+@for_each("members", [((0, 1),), ((0, 1), (1, 2), (2, 3)), ((0, 1, 2), (3,))])
 def test_groups_that_do_not_tile_the_job_are_no_axis(members: tuple[tuple[int, ...], ...]) -> None:
     groups = {str(i + 1): ("some", ranks) for i, ranks in enumerate(members)}
 
@@ -98,7 +98,7 @@ def test_hosts_of_some_ranks_alone_are_kept_but_lay_out_nothing() -> None:
     assert picture.local.tolist() == [-1, -1, -1, -1]
 
 
-@pytest.mark.parametrize("shape", [{"a": (2, 1), "b": (3, 2)}, {"a": (4, 1)}, {"a": (2, 6), "b": (2, 1)}, {}])
+@for_each("shape", [{"a": (2, 1), "b": (3, 2)}, {"a": (4, 1)}, {"a": (2, 6), "b": (2, 1)}, {}])
 def test_no_two_ranks_share_a_place(shape: dict[str, tuple[int, int]]) -> None:
     picture = drawn(job_of(12, families(12, **shape)).capture()).picture
 

@@ -1,17 +1,16 @@
-import pytest
-
 import forkpoint
 from cases import CASES, Case, load_cases
 from forkpoint.model.picture import RankState
-from pictures.drawn import drawn
+from looping import for_each
+from pictures.drawn import drawn, drawn_case
 from small_jobs import SmallJob
 
 S = RankState
 
 
-@pytest.mark.parametrize("case", load_cases(), ids=lambda case: case.number)
+@for_each("case", load_cases(), ids=lambda case: case.number)
 def test_each_rank_has_the_state_of_its_cohort(case: Case) -> None:
-    found = drawn(forkpoint.read([str(case.capture)]))
+    found = drawn_case(case.number)
     picture, divergence = found.picture, found.verdict.divergence
 
     assert picture.ranks.tolist() == list(found.incident.timeline.world)
@@ -49,7 +48,7 @@ def test_a_rank_without_a_dump_is_silent() -> None:
 
 
 def test_a_rank_whose_own_log_tells_its_end_is_lost() -> None:
-    found = drawn(forkpoint.read([str(CASES / "0033" / "capture")]))
+    found = drawn_case("0033")
 
     assert found.picture.state.tolist() == [S.WAITING, S.LOST, S.WAITING, S.WAITING]
 

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,10 +49,23 @@ def damages(draw: st.DrawFn) -> Damage:
     )
 
 
+LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
 @given(case=st.sampled_from(ALL), damage=damages())
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=LENIENT)
 def test_damaged_evidence_never_turns_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
-    folder = tmp_path_factory.mktemp("capture")
+    check_damaged(case, damage, tmp_path_factory.mktemp("capture"))
+
+
+@pytest.mark.sweep
+@given(case=st.sampled_from(ALL), damage=damages())
+@settings(max_examples=2000, suppress_health_check=LENIENT)
+def test_damage_of_many_kinds_never_turns_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
+    check_damaged(case, damage, tmp_path_factory.mktemp("capture"))
+
+
+def check_damaged(case: Case, damage: Damage, folder: Path) -> None:
     try:
         paths = sorted(_damaged(case, damage, folder), reverse=damage.backwards)
         verdict = forkpoint.diagnose(forkpoint.read(paths)) if paths else None

@@ -3,16 +3,16 @@
 import json
 import pickle
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import forkpoint
-from cases import Case, load_cases
+from cases import Case, load_cases, verdict_of
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.traces.pickles import Machine
+from looping import for_each
 
 ALL = load_cases()
 Dump = dict[str, Any]
@@ -59,9 +59,11 @@ def _diagnose(case: Case, folder: Path, write: Callable[[Dump], bytes], *, with_
         return None
 
 
-@pytest.mark.parametrize("with_texts", [True, False], ids=["with logs", "dumps alone"])
-@pytest.mark.parametrize("write", [as_json, as_active_only])
-@pytest.mark.parametrize("case", ALL, ids=[c.number for c in ALL])
+FORMS = list(product(ALL, (as_json, as_active_only), (True, False)))
+KINDS = list(product(ALL, ("nccl_trace_rank_*", "log_rank_*", "stacks_rank_*")))
+
+
+@for_each(("case", "write", "with_texts"), FORMS, one_in=5)
 def test_a_poorer_form_never_turns_the_verdict_wrong(
     case: Case, write: Callable[[Dump], bytes], with_texts: bool, tmp_path: Path
 ) -> None:
@@ -72,10 +74,10 @@ def test_a_poorer_form_never_turns_the_verdict_wrong(
         assert verdict.cause in (*case.causes, Cause.INCONCLUSIVE), verdict.summary
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@for_each("protocol", [2, 3, 4, 5])
 def test_dumps_rewritten_by_python_give_the_same_verdict(protocol: int, tmp_path: Path) -> None:
     for case in (c for c in ALL if c.number in ("0001", "0005", "0017")):
-        original = forkpoint.diagnose(forkpoint.read([str(case.capture)]))
+        original = verdict_of(case.number)
 
         rewritten = _diagnose(case, tmp_path, lambda d: pickle.dumps(d, protocol=protocol), with_texts=True)
 
@@ -84,8 +86,7 @@ def test_dumps_rewritten_by_python_give_the_same_verdict(protocol: int, tmp_path
         assert rewritten.divergence == original.divergence
 
 
-@pytest.mark.parametrize("kind", ["nccl_trace_rank_*", "log_rank_*", "stacks_rank_*"])
-@pytest.mark.parametrize("case", ALL, ids=[c.number for c in ALL])
+@for_each(("case", "kind"), KINDS, one_in=4)
 def test_one_kind_of_evidence_alone_never_turns_the_verdict_wrong(case: Case, kind: str) -> None:
     paths = [str(p) for p in sorted(case.capture.glob(kind))]
     try:

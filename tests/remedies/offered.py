@@ -6,20 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from forkpoint.align import align
-from forkpoint.bridge import bridge
-from forkpoint.cohorts import find_partings
-from forkpoint.detectors import detect
-from forkpoint.diverge import find_divergences
-from forkpoint.ingest import read
-from forkpoint.judge.verdict import judge
-from forkpoint.model.incident import Incident
+from cases import CASES, examine_case
 from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies import remedies
-from forkpoint.source import read_program
-from forkpoint.source.analysis import analyse
-
-CASES = Path(__file__).parents[2] / "cases"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +23,10 @@ class Offered:
 
 @cache
 def offered(case: str) -> Offered:
-    capture = read([str(CASES / case / "capture")])
-    timeline = align(capture)
-    incident = Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline)))
-    verdict = judge(incident, detect(incident))
+    found = examine_case(case, source=True)
+    assert found.analysis
     source = str(CASES / case / "source")
-    analysis = analyse(read_program([source]))
-    return Offered(*remedies(bridge(incident, verdict, analysis), verdict.divergence, analysis, [source]))
+    return Offered(*remedies(found.forks, found.verdict.divergence, found.analysis, [source]))
 
 
 def patched(source: Path, patch: str, target: Path) -> Path:

@@ -3,13 +3,15 @@
     python ranks.py JOBS.json
 
 A job is a folder with a train.py. What each rank printed is in `log_rank_N.txt` beside it; exit codes of all jobs
-come out as JSON on standard output.
+come out as JSON on standard output. A job is over when its ranks have ended, when what the test waits for has happened,
+or when it hangs: a clock alone ends nothing, since a busy machine may need any time.
 """
 
 import atexit
 import faulthandler
 import json
 import os
+import re
 import runpy
 import signal
 import socket
@@ -26,19 +28,31 @@ torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()  # wha
 
 AT_ONCE = 8
 """Most of them wait most of the time."""
+HANGS_S = 60.0
+"""None of its ranks has used any CPU for so long. On a busy machine who has something to do gets a little of it."""
+LIMIT_S = 840.0
 
 
 @dataclass
 class Job:
     folder: Path
     world: int
-    limit: float
     pg_timeout: int
-    own_hashes: bool
+    own_hashes: bool = False
     """Every rank has other hashes of strings, as processes have by default."""
-    must_end: bool
+    must_end: bool = False
     """If a rank has to be killed, try once more: torch itself now and then hangs when a model is freed at the end."""
+    ends: list[int] = field(default_factory=list)
+    """Once these ranks have ended the others are killed; [] = all have to end."""
+    until: str = ""
+    """Once the log of rank 0 has this (a pattern) all ranks are killed; "" = they end by themselves."""
+    stays_s: float = 0.0
+    """They are left so long after that, to see what else they say."""
+    said: float | None = None
     began: float = 0.0
+    used: int = 0
+    """CPU of all ranks together when it last grew, at `moved`."""
+    moved: float = 0.0
     ranks: dict[int, int] = field(default_factory=dict)
     """Process number -> rank."""
     codes: dict[int, int] = field(default_factory=dict)
@@ -90,7 +104,8 @@ def free_port() -> int:
 
 
 def start(job: Job) -> Job:
-    job.began, job.ranks, job.codes = time.monotonic(), {}, {}
+    job.began = job.moved = time.monotonic()
+    job.ranks, job.codes, job.used, job.said = {}, {}, 0, None
     port = free_port()
     for rank in range(job.world):
         pid = os.fork()
@@ -101,17 +116,47 @@ def start(job: Job) -> Job:
 
 
 def is_done(job: Job) -> bool:
-    """Reap whoever has ended; at the limit end the rest."""
-    for pid in [p for p, rank in job.ranks.items() if rank not in job.codes]:
+    """Reap whoever has ended; end the rest where nothing more is to come."""
+    left = [p for p, rank in job.ranks.items() if rank not in job.codes]
+    for pid in left:
         ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended and time.monotonic() - job.began > job.limit:
-            os.kill(pid, signal.SIGUSR1)  # its stack goes to its log
-            time.sleep(0.2)
-            os.kill(pid, signal.SIGKILL)
-            ended, status = os.waitpid(pid, 0)
         if ended:
             job.codes[job.ranks[pid]] = os.waitstatus_to_exitcode(status)
+    left = [p for p in left if job.ranks[p] not in job.codes]
+    enough, hangs = has_enough(job), is_stuck(job, left)
+    for pid in left if enough or hangs else []:
+        if not enough:
+            os.kill(pid, signal.SIGUSR1)  # its stack goes to its log
+            time.sleep(0.5)
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        job.codes[job.ranks[pid]] = os.waitstatus_to_exitcode(status)
     return len(job.codes) == job.world
+
+
+def has_enough(job: Job) -> bool:
+    """What the test waits for has happened."""
+    if job.ends:
+        return job.codes.keys() >= set(job.ends)
+    if not job.until:
+        return False
+    log = job.folder / "log_rank_0.txt"
+    if job.said is None and log.exists() and re.search(job.until, log.read_text(errors="replace"), re.MULTILINE):
+        job.said = time.monotonic()
+    return job.said is not None and time.monotonic() - job.said >= job.stays_s
+
+
+def is_stuck(job: Job, left: list[int]) -> bool:
+    now, used = time.monotonic(), sum(map(ticks, left))
+    if used != job.used:
+        job.used, job.moved = used, now
+    return now - job.moved > HANGS_S or now - job.began > LIMIT_S
+
+
+def ticks(pid: int) -> int:
+    """CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def main() -> None:
@@ -129,7 +174,7 @@ def main() -> None:
                 waiting.append(job)
                 continue
             done[str(job.folder)] = codes
-        time.sleep(0.02)
+        time.sleep(0.1)
     sys.stdout.write(json.dumps(done))
 
 

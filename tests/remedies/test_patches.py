@@ -3,14 +3,14 @@
 import ast
 from pathlib import Path
 
-import pytest
+from cases import CASES, load_cases
+from looping import for_each
+from remedies.offered import offered, patched
 
-from remedies.offered import CASES, offered, patched
-
-ALL = sorted(path.name for path in CASES.glob("[0-9]*") if (path / "capture").is_dir())
+ALL = [case.number for case in load_cases()]
 
 
-@pytest.mark.parametrize("case", ALL)
+@for_each("case", ALL)
 def test_every_patch_applies_and_the_result_parses(case: str, tmp_path: Path) -> None:
     for place, patch in enumerate(offered(case).patches):
         folder = patched(CASES / case / "source", patch, tmp_path / str(place))
@@ -18,7 +18,7 @@ def test_every_patch_applies_and_the_result_parses(case: str, tmp_path: Path) ->
             ast.parse(file.read_bytes())
 
 
-@pytest.mark.parametrize("case", ALL)
+@for_each("case", ALL)
 def test_there_are_at_most_three_probes_and_each_is_a_patch(case: str) -> None:
     probes = offered(case).probes
 

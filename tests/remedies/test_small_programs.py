@@ -11,6 +11,7 @@ from forkpoint.model.world import ProcessGroup
 from forkpoint.remedies.scene import Scene
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
+from looping import for_each
 from remedies.forks import offered_at
 from remedies.offered import apply_patch
 
@@ -33,8 +34,8 @@ def written(folder: Path, text: str, name: str = "train.py") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["train.py", "my train.py", "größe.py", 'a "b".py'])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@for_each("name", ["train.py", "my train.py", "größe.py", 'a "b".py'])
+@for_each("end", ["\n", "\r\n"])
 def test_patches_keep_line_ends_and_any_file_name(name: str, end: str, tmp_path: Path) -> None:
     text = SKIPS.replace("\n", end)
     _, fixes = offered_at(written(tmp_path, text, name), ForkKind.LEFT, 8, file=name)
@@ -181,7 +182,7 @@ def f(rank, loss):
     assert [fix.patch for fix in fixes] == [None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "written"),
     [((4, 5, 6, 7), "range(4, 8)"), ((1, 9, 17), "range(1, 18, 8)"), ((2, 3), "(2, 3)"), ((0, 1, 5), "(0, 1, 5)")],
 )

@@ -456,7 +456,7 @@ def rechecks(rank: int) -> dict[str, object]:
 def late(rank: int) -> object:
     """Rank 1 never comes to the check."""
     with silently() as caught:
-        watch = replicas.watch(tensors={"x": torch.zeros(1)}, every=1, timeout_s=2.0)
+        watch = replicas.watch(tensors={"x": torch.zeros(1)}, every=1, timeout_s=15.0)
         watch.step()
         answers = [] if rank == 1 else [told(watch.step()), told(watch.step())]
     return [answers, [str(warning.message) for warning in caught]]

@@ -7,12 +7,10 @@ import json
 import sys
 import time
 
-from consensus import ranks
 from consensus.ranks import Job, end, is_done, read, start
 from replicas.jobs import JOBS
 
 AT_ONCE = 2
-ranks.LIMIT_S = 200.0  # a hundred faults, one after the other
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from forkpoint.replicas.bits import bytes_of
 from forkpoint.replicas.block_sums import COLUMNS, ROWS
 from forkpoint.replicas.checksums import checksums
+from looping import for_each
 
 pytestmark = pytest.mark.torch
 
@@ -44,7 +45,7 @@ def random_words(size: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(-(2**62), 2**62, (size,), generator=source)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@for_each("size", SIZES)
 def test_every_bit_of_a_place_counts(size: int) -> None:
     words = random_words(size)
     before = number(words)
@@ -80,7 +81,7 @@ WORDS = random_words(3 * BLOCK + 1000)
 BEFORE = number(WORDS)
 
 
-@pytest.mark.parametrize("by", [1, 7, COLUMNS, BLOCK])
+@for_each("by", [1, 7, COLUMNS, BLOCK])
 def test_shifted_data_and_swapped_blocks_are_seen(by: int) -> None:
     shifted = WORDS.roll(by)
     swapped = torch.cat([WORDS[by : 2 * by], WORDS[:by], WORDS[2 * by :]])
@@ -97,7 +98,7 @@ def test_equal_rows_in_another_order_of_values_are_seen() -> None:
     assert number(columns) != number(columns.flip(0))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES, ids=str)
 def test_any_dtype_has_bits(dtype: torch.dtype) -> None:
     content = torch.arange(1, 16 * 33 + 1, dtype=torch.int64).to(torch.uint8)
     if dtype == torch.bool:

@@ -7,6 +7,7 @@ pytest.importorskip("torch")
 from forkpoint.replicas.classify import Heading, Row, classify, headings_differ, layouts_differ
 from forkpoint.replicas.report import Kind, What
 from forkpoint.replicas.vote import odd_ranks
+from looping import for_each
 
 RANKS = (4, 5, 6, 7)
 
@@ -31,7 +32,7 @@ def kinds(*rows: Row, compared: int = 100, last_equal: int = 10, ranks: tuple[in
     return [found.kind for found in classify(ranks, rows, compared, last_equal)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "odd"),
     [
         ((1, 1, 2, 1), (6,)),
@@ -55,7 +56,7 @@ def test_a_few_words_of_one_rank_are_suspected_hardware() -> None:
     assert "1 of 256 pieces" in found.why
 
 
-@pytest.mark.parametrize(
+@for_each(
     "near_miss",
     [
         row((2, 2, 3, 2), differing=256),  # an update that went another way
@@ -75,7 +76,7 @@ def test_a_table_that_nobody_writes_to_has_no_business_to_change() -> None:
     assert kinds(row((1, 1, 3, 1), what=What.BUFFER)) == [Kind.SUSPECTED_HARDWARE]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "software",
     [
         row((2, 2, 1, 2), differing=256),  # still has what all had before

@@ -8,6 +8,7 @@ from torch import nn
 
 from forkpoint import replicas
 from forkpoint.replicas.derive import clean, model_items, optimizer_items
+from looping import for_each
 
 pytestmark = pytest.mark.torch
 
@@ -60,7 +61,7 @@ def test_state_of_the_optimizer_is_named_after_its_parameter() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "written"),
     [
         ("module.body.weight", "body.weight"),

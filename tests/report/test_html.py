@@ -8,13 +8,10 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import forkpoint
 import verdicts
-from cases import CASES
 from forkpoint.model.picture import Axis, CellState, Lane, LaneCell, OpName, Picture, Quote
 from forkpoint.model.verdict import Fix, Probe, Verdict
 from forkpoint.pictures import op_names
@@ -23,7 +20,8 @@ from forkpoint.report.html.bounds import bounded
 from forkpoint.report.html.page import Page, read_page
 from forkpoint.report.html.ranges import MAX_RANGES, as_ranges
 from forkpoint.report.json_report import render_json
-from pictures.drawn import drawn, expand, unpack
+from looping import for_each
+from pictures.drawn import drawn, drawn_case, expand, unpack
 from small_jobs import SmallJob
 
 TINY = Page(
@@ -84,7 +82,7 @@ def hostile_picture(text: str) -> Picture:
     )
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+@for_each("text", HOSTILE, ids=lambda text: ascii(text[:12]))
 def test_a_hostile_string_in_any_field_stays_data(text: str) -> None:
     hostile = replace(
         verdicts.FOUND,
@@ -162,7 +160,7 @@ def test_patches_hold_source_and_are_in_the_page_only_where_source_may_be() -> N
     assert with_them["left_out"] == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ranks", "text"),
     [
         ([], ""),
@@ -193,9 +191,9 @@ def test_ranges_hold_the_ranks_they_were_made_from(ranks: set[int]) -> None:
     assert read <= ranks
 
 
-@pytest.mark.parametrize("number", ["0001", "0005", "0021", "0044", "0065"])
+@for_each("number", ["0001", "0005", "0021", "0044", "0065"])
 def test_the_payload_holds_the_picture(number: str) -> None:
-    picture = drawn(forkpoint.read([str(CASES / number / "capture")])).picture
+    picture = drawn_case(number).picture
 
     payload = unpack(encode(picture))
 

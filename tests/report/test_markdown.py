@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -13,6 +12,7 @@ import verdicts
 from forkpoint.model.divergence import Cohort, Role
 from forkpoint.model.verdict import Fix, Verdict
 from forkpoint.report.markdown import MAX_LINES, render_markdown
+from looping import for_each
 from report.hostile import STRINGS, hostile
 
 PATCH = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-if rank == 0:\n+if True:\n"
@@ -122,7 +122,7 @@ def test_a_patch_that_does_not_fit_is_counted_and_left_to_json() -> None:
     assert PATCH in text
 
 
-@pytest.mark.parametrize("ranks", [8, 1000, 100_000])
+@for_each("ranks", [8, 1000, 100_000])
 def test_any_job_fits_a_page_and_what_does_not_fit_is_counted(ranks: int) -> None:
     text = render_markdown(verdicts.crowded(ranks))
 
@@ -132,7 +132,7 @@ def test_any_job_fits_a_page_and_what_does_not_fit_is_counted(ranks: int) -> Non
     assert "- 994 more: --json" in text
 
 
-@pytest.mark.parametrize("string", STRINGS, ids=lambda s: ascii(s[:20]))
+@for_each("string", STRINGS, ids=lambda s: ascii(s[:20]))
 def test_a_hostile_string_stays_text(string: str) -> None:
     document = render_markdown(hostile(string))
 

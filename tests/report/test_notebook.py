@@ -2,13 +2,13 @@
 
 from html.parser import HTMLParser
 
-import pytest
 from hypothesis import given
 
 import forkpoint
 import verdicts
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.notebook import render_snippet
+from looping import for_each
 from report.hostile import STRINGS, hostile
 
 ALLOWED = {"div", "p", "strong", "table", "caption", "tr", "th", "td", "ul", "li", "code"}
@@ -45,7 +45,7 @@ def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:
     assert "train.py:15 log_progress: is_main_process()" in text
 
 
-@pytest.mark.parametrize("string", STRINGS, ids=lambda s: ascii(s[:20]))
+@for_each("string", STRINGS, ids=lambda s: ascii(s[:20]))
 def test_a_hostile_string_stays_text(string: str) -> None:
     document = render_snippet(hostile(string))
 

@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 
 import verdicts
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.report.sarif import render_sarif
+from looping import for_each
 from report.hostile import STRINGS, hostile
 
 OTHER = Site("metrics.py", 9, "compute", None, None, 0)
@@ -57,7 +57,7 @@ def test_the_same_fork_is_known_again_on_another_line_and_another_machine() -> N
     assert prints[0] == prints[1] != prints[2]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("confidence", "cause", "level"),
     [(0.95, Cause.HOST_STALL, "error"), (0.7, Cause.HOST_STALL, "warning"), (0, Cause.INCONCLUSIVE, "note")],
 )
@@ -80,7 +80,7 @@ def test_a_healthy_job_has_neither() -> None:
     assert (run["results"], said(run)) == ([], [])
 
 
-@pytest.mark.parametrize("cause", Cause)
+@for_each("cause", Cause)
 def test_every_cause_is_a_rule_within_githubs_limits(cause: Cause) -> None:
     (rule,) = run_of(replace(verdicts.FOUND, cause=cause))["tool"]["driver"]["rules"]
 
@@ -95,7 +95,7 @@ def test_related_places_are_bounded() -> None:
     assert len(run["results"][0]["relatedLocations"]) == 100
 
 
-@pytest.mark.parametrize("string", STRINGS, ids=lambda s: ascii(s[:20]))
+@for_each("string", STRINGS, ids=lambda s: ascii(s[:20]))
 def test_a_hostile_string_is_neither_link_nor_control_character(string: str) -> None:
     document = render_sarif(hostile(string))
 

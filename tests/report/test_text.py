@@ -11,6 +11,7 @@ from forkpoint.model.divergence import Cohort, Role
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Source, Verdict
 from forkpoint.report.text import SCREEN_LINES, render_text
+from looping import for_each
 
 
 def lines(verdict: Verdict, width: int = 80) -> list[str]:
@@ -99,8 +100,8 @@ def test_few_moments_of_one_source_are_no_timeline(moments) -> None:
     assert not any(line.startswith("timeline") for line in lines(replace(verdicts.FOUND, moments=moments)))
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("ranks", [8, 1000, 100_000])
+@for_each("width", [40, 80, 200])
+@for_each("ranks", [8, 1000, 100_000])
 def test_any_job_fits_one_screen(ranks: int, width: int) -> None:
     text = lines(verdicts.crowded(ranks), width)
 

@@ -11,6 +11,7 @@ from forkpoint.model.verdict import Action, Cause, Coverage, Symptom, Verdict
 from forkpoint.run.job import JobEnd
 from forkpoint.run.outcome import Attempt
 from forkpoint.run.retries import MAX_WAIT_S, Retry, next_step
+from looping import for_each
 
 CHILD = 17
 
@@ -19,7 +20,7 @@ def verdict(action: Action, *, cause: Cause = Cause.DIVERGENT_PATH, confidence: 
     return Verdict(Symptom.ERROR, cause, confidence, action, (1, 2), "something", None, Coverage(4, 4, 4, 4))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "code"),
     [
         (Action.FIX_CODE, DO_NOT_RETRY),
@@ -85,7 +86,7 @@ def test_chance_shortens_a_wait_by_up_to_half() -> None:
     assert next_step([attempt()], 1, back_off_s=4, chance=0.0) == Retry(2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "again",
     [
         FOUND,
@@ -101,7 +102,7 @@ def test_the_same_cause_without_progress_stops_it(again: Diagnosed) -> None:
     assert step.code == DO_NOT_RETRY
 
 
-@pytest.mark.parametrize(
+@for_each(
     "again",
     [
         replace(FOUND, suspects=(2,)),
@@ -121,7 +122,7 @@ def test_failures_that_nobody_understood_are_not_the_same_cause() -> None:
     assert isinstance(step_after(attempt(None, code=1), attempt(None, code=1)), Retry)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("last", "code"),
     [
         (attempt(code=DO_NOT_RETRY), DO_NOT_RETRY),

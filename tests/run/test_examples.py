@@ -10,6 +10,7 @@ import pytest
 
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE
+from looping import for_each
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ["slurm/training.sbatch", "slurm/epilog.sh", "node-problem-detector/forkpoint-doctor.sh"]
@@ -25,7 +26,7 @@ def test_the_job_of_kubernetes_stops_at_the_code_that_means_it() -> None:
     assert "\t" not in text
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@for_each("script", SCRIPTS)
 def test_a_script_is_well_formed_and_changes_no_node(script: str) -> None:
     path = EXAMPLES / script
     text = path.read_text()
@@ -58,7 +59,7 @@ def test_every_rule_of_node_problem_detector_has_its_condition_and_script() -> N
     assert all((EXAMPLES / "node-problem-detector" / Path(rule["path"]).name).is_file() for rule in config["rules"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("results", "code", "says"),
     [
         ([{"check": "xids", "status": "bad"}, {"check": "gpu-ecc", "status": "bad"}], 1, "xids,gpu-ecc"),

@@ -18,6 +18,7 @@ from forkpoint.run.job import JobEnd
 from forkpoint.run.outcome import Attempt
 from forkpoint.sinks.node_commands import commands_for
 from forkpoint.sinks.prometheus import render_metrics
+from looping import for_each
 from small_jobs import SmallJob
 
 
@@ -43,7 +44,7 @@ class Service:
     @staticmethod
     def _ask(request: urllib.request.Request) -> tuple[int, dict]:
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -62,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield Service(process.stdout.readline().strip(), folder)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=600)
 
 
 def write_dumps(folder: Path) -> None:
@@ -109,7 +110,7 @@ def test_only_files_below_the_root_are_read(service: Service) -> None:
     assert service.post(service.folder / "logs" / ".." / "secret" / "key.log", "terminal")[0] == 403
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("log", "intent", "status"),
     [("logs/job.log", "terminal", 400), ("", "terminal", 400), ("job_cycle9.log", "terminal", 404)],
 )
@@ -164,6 +165,6 @@ def test_commands_that_change_a_node_are_in_the_words_of_the_scheduler() -> None
     assert commands_for(Decision(DO_NOT_RETRY, "why"), {"SLURM_JOB_ID": "77"}) == ()
 
 
-@pytest.mark.parametrize("name", ["node; rm -rf", "$(id)", "-all", "a b", "node\nx", ""])
+@for_each("name", ["node; rm -rf", "$(id)", "-all", "a b", "node\nx", ""])
 def test_a_name_that_is_no_host_name_makes_no_command(name: str) -> None:
     assert commands_for(Decision(RETRY_ELSEWHERE, "why", (name,)), {"SLURM_JOB_ID": "77"}) == ()

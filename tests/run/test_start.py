@@ -4,8 +4,6 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from forkpoint.ingest import read
 from forkpoint.launch_env.release import Release
 from forkpoint.live.diagnosing import ANY_NODE
@@ -16,6 +14,7 @@ from forkpoint.run.hang import find_alarm, is_hang
 from forkpoint.run.launcher import plan_launch
 from forkpoint.run.recording import fetch_dumps, guarding, recording
 from forkpoint.run.torch_release import find_torch
+from looping import for_each
 from small_jobs import SmallJob
 
 LOGS = Path("logs")
@@ -23,7 +22,7 @@ ELSEWHERE = "/opt/training/bin/torchrun"
 """Not beside this Python, so without our plug-in."""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "place"),
     [
         ([ELSEWHERE, "--nproc-per-node", "8", "train.py"], 1),
@@ -40,7 +39,7 @@ def test_torchrun_gets_one_log_per_rank(command: list[str], place: int) -> None:
     assert launch.writes_logs
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [
         ["torchrun", "--log-dir", "mine", "train.py"],
@@ -61,7 +60,7 @@ def test_log_options_in_torchruns_own_variables_count_too() -> None:
     assert plan_launch([ELSEWHERE, "train.py"], {"PET_TEE": "3"}).argv(LOGS) == (ELSEWHERE, "train.py")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [["srun", "torchrun", "train.py"], ["python", "torch.distributed.run", "-m", "x"], ["python", "-m", "train"]],
 )
@@ -79,7 +78,7 @@ def test_a_command_that_is_one_rank_runs_here() -> None:
 # ----------------------------------------------------------------------------------------------------------- variables
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("release", "present", "absent"),
     [
         (Release(2, 13), "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
@@ -103,7 +102,7 @@ def test_where_the_release_is_not_known_both_names_are_set() -> None:
     assert added["TORCH_FR_DUMP_TEMP_FILE"] == added["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == "dumps/rank_"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "family"),
     [
         ("TORCH_NCCL_TRACE_BUFFER_SIZE", "BUFFER_SIZE"),
@@ -203,7 +202,7 @@ def test_the_last_alarm_that_is_complete_counts(tmp_path: Path) -> None:
     assert find_alarm(tmp_path / "nothing") is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stalled", "quiet_s", "hangs"),
     [(True, 0.0, True), (False, 31.0, True), (False, 29.0, False)],
 )
@@ -216,7 +215,7 @@ def test_an_alarm_of_a_job_that_goes_on_is_no_hang(tmp_path: Path, stalled: bool
 # --------------------------------------------------------------------------------------------------------------- steps
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "step"),
     [
         ("step 120 loss 2.1", 120),

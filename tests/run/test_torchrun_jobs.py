@@ -12,9 +12,10 @@ from jsonschema import Draft202012Validator
 from forkpoint.ingest import read
 from forkpoint.live.worker import decide, find_nodes
 from forkpoint.pipeline import diagnose
+from looping import for_each
 from run.wrapped import Done, Wrapped, start
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 
 RUN, VERDICT = (
     Draft202012Validator(json.loads((files(package) / f"{name}.schema.json").read_text()))
@@ -23,13 +24,13 @@ RUN, VERDICT = (
 JOB = str(Path(__file__).with_name("job.py"))
 PLUG_IN = ("--logs-specs", "forkpoint")
 WRAPPED = {
-    "success": ((), (), 1, "nothing", 60),
-    "crash": ((), PLUG_IN, 3, "raise", 60),
-    "killed rank": ((), (), 3, "kill", 60),
-    "lost GPU": (("--prometheus", "run.prom"), (), 3, "lose the GPU", 60),
-    "hang": ((), (), 2, "sleep", 5),
-    "divergence": (("--hang-after", "3"), (), 3, "broadcast", 120),
-    "told to stop": ((), (), 2, "sleep", 300),
+    "success": ((), (), 1, "nothing", 600),
+    "crash": ((), PLUG_IN, 3, "raise", 600),
+    "killed rank": ((), (), 3, "kill", 600),
+    "lost GPU": (("--prometheus", "run.prom"), (), 3, "lose the GPU", 600),
+    "hang": ((), (), 2, "sleep", 45),
+    "divergence": (("--hang-after", "20"), (), 3, "broadcast", 600),
+    "told to stop": ((), (), 2, "sleep", 600),
 }
 """What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout."""
 
@@ -56,12 +57,12 @@ def with_plug_in(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(path)}
 
 
-@pytest.mark.parametrize("name", [*WRAPPED])
+@for_each("name", [*WRAPPED])
 def test_no_process_survives(jobs: dict[str, Done], name: str) -> None:
     assert jobs[name].survivors() == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "code"),
     [
         ("success", 0),
@@ -77,7 +78,7 @@ def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: i
     assert jobs[name].code == code, jobs[name].stderr
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "cause", "suspects"),
     [
         ("crash", "divergent-path", [1]),
@@ -119,7 +120,7 @@ def test_the_same_evidence_with_an_xid_of_another_process_at_another_gpu_leaves_
     assert (decision.code, decision.nodes) == (75, ())
 
 
-@pytest.mark.parametrize("name", [*WRAPPED])
+@for_each("name", [*WRAPPED])
 def test_what_became_of_a_run_is_told_as_the_schema_says(jobs: dict[str, Done], name: str) -> None:
     RUN.validate(jobs[name].outcome)
     for attempt in jobs[name].outcome["attempts"]:
@@ -132,7 +133,7 @@ def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs
     assert jobs["success"].stdout == "".join(f"[rank0]:step {step}\n" for step in range(20))
 
 
-@pytest.mark.parametrize("name", ["killed rank", "hang", "divergence", "told to stop"])
+@for_each("name", ["killed rank", "hang", "divergence", "told to stop"])
 def test_every_rank_has_a_log_and_the_launcher_too(jobs: dict[str, Done], name: str) -> None:
     files = [path for path in jobs[name].evidence() if path.suffix == ".log"]
     ranks = WRAPPED[name][2]

@@ -53,7 +53,7 @@ class Wrapped:
         return living(self.mark)
 
     def finish(self) -> Done:
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=800)
         return Done(self.process.returncode, out, err, self.folder, self.mark)
 
 

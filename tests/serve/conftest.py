@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_S = 30
+PATIENCE_S = 600
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 
 from cases import CASES
 from forkpoint.cli import main
+from looping import for_each
 from serve.conftest import PATIENCE_S, Server, serving
 
 HOSTILE = '<img src=x onerror=alert(1)>\x1b[2J\u202e"&'
@@ -49,9 +50,7 @@ def test_the_token_lets_in_once_and_a_cookie_from_then_on(server: Server) -> Non
     assert server.ask("/", Cookie=name).status == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/?token=", "/?token=wrong", "/?token=%ff", "/events", "/incidents/x", "/nowhere"]
-)
+@for_each("path", ["/", "/?token=", "/?token=wrong", "/?token=%ff", "/events", "/incidents/x", "/nowhere"])
 def test_nothing_is_told_without_the_token(server: Server, path: str) -> None:
     refused = server.ask(path)
 
@@ -65,9 +64,7 @@ def test_a_wrong_cookie_is_refused(server: Server) -> None:
     assert server.ask("/", Cookie=f"forkpoint-{server.port}=é".encode("latin-1").decode("latin-1")).status == 403
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", "[::1]:{port}", ""]
-)
+@for_each("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", "[::1]:{port}", ""])
 def test_another_name_of_this_machine_is_refused(server: Server, host: str) -> None:
     assert server.ask("/", Host=host.format(port=server.port), **server.cookie).status in {400, 403}
 
@@ -76,7 +73,7 @@ def test_localhost_is_a_name_of_this_machine(server: Server) -> None:
     assert server.ask("/", Host=f"localhost:{server.port}", **server.cookie).status == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
+@for_each("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
 def test_a_page_of_another_origin_is_refused_even_with_the_token(server: Server, origin: str) -> None:
     origin = origin.format(port=server.port)
 
@@ -88,7 +85,7 @@ def test_its_own_pages_may_ask(server: Server) -> None:
     assert server.ask("/", Origin=f"http://127.0.0.1:{server.port}", **server.cookie).status == 200
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@for_each("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_nothing_can_be_changed(server: Server, method: str) -> None:
     refused = server.ask("/", method, **server.cookie)
 
@@ -101,7 +98,7 @@ def test_head_is_answered_without_a_body(server: Server) -> None:
         assert (answer.status, answer.text) == (200, "")
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/?token=wrong", "/incidents/x"])
+@for_each("path", ["/", "/nowhere", "/?token=wrong", "/incidents/x"])
 def test_every_answer_forbids_what_a_browser_could_do_with_it(server: Server, path: str) -> None:
     headers = server.get(path).headers
 
@@ -113,7 +110,7 @@ def test_every_answer_forbids_what_a_browser_could_do_with_it(server: Server, pa
     assert "server" not in headers
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "/../../etc/passwd",
@@ -208,7 +205,7 @@ def test_a_port_that_is_taken_is_wrong_usage(
     assert "leave it out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "says"),
     [
         (["/nonexistent"], "is not a directory"),

@@ -18,6 +18,7 @@ from forkpoint.serve import folders as folders_module
 from forkpoint.serve.diagnosis import Diagnoser, IncidentPage
 from forkpoint.serve.folders import IncidentFolder, find_folders
 from forkpoint.serve.watch import LIST, FolderWatch, Settling
+from looping import for_each
 
 
 def page_of(html: bytes) -> IncidentPage:
@@ -64,7 +65,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     assert find_folders(str(tmp_path / "served")).found == ()
 
 
-@pytest.mark.parametrize("change", ["content", "time", "name", "more", "gone"])
+@for_each("change", ["content", "time", "name", "more", "gone"])
 def test_the_state_changes_with_names_sizes_and_times(tmp_path: Path, change: str) -> None:
     write(tmp_path / "a")
     write(tmp_path / "b")

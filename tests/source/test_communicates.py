@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from forkpoint.source.analysis import Analysis
+from looping import for_each
 from tests.source.written import analysis_of
 
 
@@ -71,7 +70,7 @@ STAYS_LOCAL = {
 }
 
 
-@pytest.mark.parametrize("what", COMES_TO)
+@for_each("what", COMES_TO)
 def test_it_comes_to_a_collective_through(what: str, tmp_path: Path) -> None:
     source, op = COMES_TO[what]
     name = "B.f" if "class B" in source else "f"
@@ -81,7 +80,7 @@ def test_it_comes_to_a_collective_through(what: str, tmp_path: Path) -> None:
     assert found == op
 
 
-@pytest.mark.parametrize("what", STAYS_LOCAL)
+@for_each("what", STAYS_LOCAL)
 def test_it_does_not_communicate(what: str, tmp_path: Path) -> None:
     assert reached(analysis_of(tmp_path, train=STAYS_LOCAL[what]), "f") is None
 

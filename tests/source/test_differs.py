@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from forkpoint.source.apis import Origin, Strength
+from looping import for_each
 from tests.source.written import analysis_of, asked
 
 DIFFERS = {
@@ -102,7 +101,7 @@ EQUAL = {
 }
 
 
-@pytest.mark.parametrize("what", DIFFERS)
+@for_each("what", DIFFERS)
 def test_it_can_differ(what: str, tmp_path: Path) -> None:
     source, origin = DIFFERS[what]
 
@@ -112,7 +111,7 @@ def test_it_can_differ(what: str, tmp_path: Path) -> None:
     assert any(r.strength is not Strength.POSSIBLE for r in reasons)
 
 
-@pytest.mark.parametrize("what", EQUAL)
+@for_each("what", EQUAL)
 def test_nothing_says_that_it_differs(what: str, tmp_path: Path) -> None:
     reasons = asked(analysis_of(tmp_path, train=EQUAL[what])).reasons
 

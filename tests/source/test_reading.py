@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
+from looping import for_each
 
 BAD = {
     "a syntax error": b"def f(:\n",
@@ -19,7 +18,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@for_each("what", BAD)
 def test_it_is_noted_and_the_rest_is_read(what: str, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_bytes(BAD[what])
     (tmp_path / "good.py").write_text("import torch.distributed as dist\ndef f(x):\n    dist.all_reduce(x)\n")

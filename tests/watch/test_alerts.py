@@ -11,6 +11,7 @@ from forkpoint.errors import UsageError
 from forkpoint.report.json_report import render_json
 from forkpoint.watch import alerts
 from forkpoint.watch.alerts import Alerts, parse_webhook
+from looping import for_each
 from watch.others import answering, drips, hooked
 
 
@@ -23,7 +24,7 @@ def test_a_webhook_gets_the_verdict_and_is_tried_again_while_its_server_fails() 
     assert heard[-1][1].decode() == render_json(verdicts.FOUND)
 
 
-@pytest.mark.parametrize(("statuses", "tries"), [([500] * 9, 3), ([404] * 9, 1), ([302] * 9, 1)])
+@for_each(("statuses", "tries"), [([500] * 9, 3), ([404] * 9, 1), ([302] * 9, 1)])
 def test_a_webhook_that_refuses_is_a_note_without_the_secret_and_redirects_are_not_followed(
     statuses: list[int], tries: int
 ) -> None:
@@ -50,9 +51,7 @@ def test_a_webhook_that_answers_in_drops_is_cut_off(monkeypatch: pytest.MonkeyPa
     assert "could not be notified" in notes[0].text
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://a/b", "file:///etc/passwd", "a.b", "http://", "https://user:pw@a/b", "http://a/\nb"]
-)
+@for_each("url", ["ftp://a/b", "file:///etc/passwd", "a.b", "http://", "https://user:pw@a/b", "http://a/\nb"])
 def test_only_http_addresses_without_passwords_are_taken(url: str) -> None:
     with pytest.raises(UsageError):
         parse_webhook(url)
@@ -66,16 +65,16 @@ def test_a_command_gets_the_verdict_on_standard_input_and_its_arguments_as_they_
     assert (tmp_path / "told").read_text() == f"{verdicts.FOUND.cause}; $(touch here) 'x'"
 
 
-@pytest.mark.parametrize(
-    ("command", "note"),
+@for_each(
+    ("command", "limit_s", "note"),
     [
-        (("/nowhere/to/be/found",), "cannot be run"),
-        ((sys.executable, "-c", "raise SystemExit(7)"), "exit code 7"),
-        ((sys.executable, "-c", "import time; time.sleep(60)"), "not done after 1 s, ended"),
+        (("/nowhere/to/be/found",), 600.0, "cannot be run"),
+        ((sys.executable, "-c", "raise SystemExit(7)"), 600.0, "exit code 7"),
+        ((sys.executable, "-c", "import time; time.sleep(3600)"), 1.0, "not done after 1 s, ended"),
     ],
 )
-def test_a_command_that_fails_or_hangs_is_a_note(command: tuple[str, ...], note: str) -> None:
-    notes = Alerts(command=command, command_limit_s=1.0).send(verdicts.FOUND)
+def test_a_command_that_fails_or_hangs_is_a_note(command: tuple[str, ...], limit_s: float, note: str) -> None:
+    notes = Alerts(command=command, command_limit_s=limit_s).send(verdicts.FOUND)
 
     assert note in notes[0].text
 

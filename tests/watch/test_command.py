@@ -17,12 +17,13 @@ from jsonschema import Draft202012Validator
 
 from forkpoint.cli import main
 from forkpoint.watch.views import json_line
+from looping import for_each
 from small_jobs import T0, SmallJob
 from watch.others import hooked
 from watch.test_sources import WATCHDOG
 
 SCHEMA = Draft202012Validator(json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text()))
-PATIENCE_S = 60
+PATIENCE_S = 800
 HOUR_S = 3600
 
 
@@ -54,9 +55,7 @@ def stuck() -> SmallJob:
     return job
 
 
-@pytest.mark.parametrize(
-    ("job", "code", "state"), [(healthy(), 0, "waiting"), (differing(), 1, "found"), (stuck(), 4, "found")]
-)
+@for_each(("job", "code", "state"), [(healthy(), 0, "waiting"), (differing(), 1, "found"), (stuck(), 4, "found")])
 def test_once_ends_with_the_code_of_diagnose(
     job: SmallJob, code: int, state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,7 +78,7 @@ def test_once_with_nothing_to_read_says_why_and_is_unreadable(
     assert "Connection refused" in told
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         [],

@@ -18,7 +18,7 @@ from forkpoint.watch.spool import Spool
 
 pytestmark = pytest.mark.torch
 JOB = Path(__file__).with_name("job.py")
-PATIENCE_S = 90
+PATIENCE_S = 800
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def watch(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Watch:
         time.sleep(0.1)
     workers = [DebugWorker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)]
     spool = Spool(str(tmp_path_factory.mktemp("spool")))
-    return Watch([DebugServer(workers, dated=False)], spool, WatchSettings(stall_s=3.0, world_size=3))
+    return Watch([DebugServer(workers, dated=False)], spool, WatchSettings(stall_s=20.0, world_size=3))
 
 
 def look_until(watch: Watch, *states: WatchState) -> list[Sight]:
@@ -87,7 +87,7 @@ def test_a_rank_that_stops_is_named_after_the_stall_time_and_the_job_runs_again_
     assert found.verdict
     assert found.evidence
     assert (found.verdict.cause, found.verdict.suspects) == (Cause.HOST_STALL, (1,))
-    assert found.still_s >= 3.0
+    assert found.still_s >= 20.0
     assert (found.is_alarm, again.is_alarm, again.state) == (True, False, WatchState.FOUND)
     assert after.verdict is None
     assert {evidence.file.rpartition("/")[0] for evidence in found.verdict.evidence} == {found.evidence}

@@ -2,15 +2,14 @@
 
 from itertools import pairwise
 
-import pytest
-
+from looping import for_each
 from web.golden_pictures import GOLDEN, INCIDENTS, photograph, share_that_differs
 
 TOLERANCE = 0.02
 """Of all blocks. A changed sentence is about 1 %, a picture that is gone or moved is more."""
 
 
-@pytest.mark.parametrize("number", INCIDENTS)
+@for_each("number", INCIDENTS)
 def test_an_incident_looks_as_it_was_accepted(browser, incident, tmp_path, number) -> None:
     picture = photograph(browser, incident(number), tmp_path)
     page = browser.new_page()

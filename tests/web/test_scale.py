@@ -18,12 +18,17 @@ def large(tmp_path_factory):
     return file
 
 
-def test_ten_thousand_ranks_fit_and_are_quick(open_page, large) -> None:
-    page = open_page(large)
-
-    timing = measure(page, large)
+def test_ten_thousand_ranks_fit_into_a_small_page(open_page, large) -> None:
+    open_page(large)
 
     assert large.stat().st_size < 500_000
+
+
+@pytest.mark.sweep
+def test_ten_thousand_ranks_are_drawn_quickly(open_page, large) -> None:
+    """Not in `make test`: other work on the machine would fail it."""
+    timing = measure(open_page(large), large)
+
     assert timing.first_picture < ROOM * 1000
     assert sorted(timing.redraws)[len(timing.redraws) // 2] < ROOM * 50
 

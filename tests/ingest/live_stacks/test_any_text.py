@@ -12,6 +12,7 @@ from forkpoint.ingest.live_stacks.shapes import Shape, find_shape
 from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, RankStacks
 from forkpoint.ingest.text import clean
 from ingest.live_stacks.recorded import SAMPLES
+from looping import for_each
 
 REAL = [path.read_text() for path in sorted(SAMPLES.iterdir())]
 SINGLE = [text for text in REAL if "=== Rank" not in text]
@@ -74,7 +75,7 @@ def test_a_file_cut_anywhere_shows_the_same_main_thread_or_none(text, end) -> No
         assert cut.main is None or cut.main.line == whole.main.line
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "Thread 0x" + "f" * MEGABYTE,

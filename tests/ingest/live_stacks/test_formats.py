@@ -8,6 +8,7 @@ from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stack
 from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, ThreadKind
 from forkpoint.model.op import Frame
 from ingest.live_stacks.recorded import SAMPLES, names, read_one, recorded
+from looping import for_each
 
 HEADER = "Current thread 0x00007f9dcec21140 (most recent call first):\n"
 
@@ -16,12 +17,12 @@ def kinds(name: str) -> list[str]:
     return [thread.kind.value for thread in read_one(name).threads]
 
 
-@pytest.mark.parametrize("path", sorted(SAMPLES.iterdir()), ids=lambda path: path.name)
+@for_each("path", sorted(SAMPLES.iterdir()), ids=lambda path: path.name)
 def test_a_recorded_file_is_taken_for_stacks_by_its_beginning(path) -> None:
     assert looks_like_stacks(path.read_text()[:4096])
 
 
-@pytest.mark.parametrize("path", sorted(SAMPLES.iterdir()), ids=lambda path: path.name)
+@for_each("path", sorted(SAMPLES.iterdir()), ids=lambda path: path.name)
 def test_the_main_thread_of_a_recorded_file_is_the_one_that_runs_the_program(path) -> None:
     for stacks in read_live_stacks(path.read_text(), path.name, 0):
         assert stacks.main is not None
@@ -36,7 +37,7 @@ def test_a_log_with_stacks_in_its_middle_is_still_a_log() -> None:
     assert [s.rank for s in read_live_stacks(f"step 1\nstep 2\n{text}", "log", 2)] == [2]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

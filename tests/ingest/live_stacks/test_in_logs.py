@@ -11,6 +11,7 @@ from forkpoint.ingest.live_stacks import in_logs
 from forkpoint.ingest.live_stacks.read import read_live_stacks
 from forkpoint.ingest.logs import LogReading, read_log
 from ingest.live_stacks.recorded import recorded
+from looping import for_each
 
 FAULTHANDLER = """\
 Thread 0x00007f99f13fe6c0 (most recent call first):
@@ -55,8 +56,8 @@ def steps(reading: LogReading) -> dict[int | None, int]:
     return {one.rank: next(f.line for f in one.stack if f.name == "step") for one in reading.stacks}
 
 
-@pytest.mark.parametrize("form", [FAULTHANDLER, PY_SPY, GDB], ids=["faulthandler", "py-spy", "gdb"])
-@pytest.mark.parametrize(
+@for_each("form", [FAULTHANDLER, PY_SPY, GDB], ids=["faulthandler", "py-spy", "gdb"])
+@for_each(
     "prefix",
     [
         "[rank{}]: ",
@@ -87,7 +88,7 @@ def test_a_process_of_ray_is_the_rank_that_it_called_itself() -> None:
     assert steps(reading) == {8: 40, 9: 41, None: 42}
 
 
-@pytest.mark.parametrize("prefix", ["[default{}]:", "trainer-{}  | ", "(Worker pid=10{}, ip=10.0.0.1) "])
+@for_each("prefix", ["[default{}]:", "trainer-{}  | ", "(Worker pid=10{}, ip=10.0.0.1) "])
 def test_a_number_that_is_no_rank_stays_none(prefix: str) -> None:
     reading = read_log("\n".join(interleaved(FAULTHANDLER, prefix)).encode(), "job.log", None)
 

@@ -1,14 +1,13 @@
 """Whose code a frame is: one answer for dumps, logs and stacks."""
 
-import pytest
-
 from forkpoint.model.frames import is_user_code, user_place
 from forkpoint.model.op import Frame
+from looping import for_each
 
 PACKAGES = "/env/lib/python3.11/site-packages/"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "filename",
     [
         "/train/train.py",
@@ -27,7 +26,7 @@ def test_the_users_scripts_and_trainers_are_user_code(filename: str) -> None:
     assert is_user_code(Frame("f", filename, 3))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "filename",
     [
         PACKAGES + "torch/distributed/distributed_c10d.py",

@@ -1,12 +1,11 @@
 """What holds a stack: each shape by a stack that was seen, and the order of precedence."""
 
-import pytest
-
 from forkpoint.ingest.live_stacks.read import read_live_stacks
 from forkpoint.ingest.live_stacks.shapes import Shape, find_shape, find_user_frame
 from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
 from forkpoint.model.op import Frame, Stack
 from ingest.live_stacks.recorded import read_one
+from looping import for_each
 
 USER = ("main (train.py:28)", "<module> (train.py:33)")
 TORCH = "torch/distributed/distributed_c10d.py"
@@ -18,7 +17,7 @@ def stack(*frames: str) -> Stack:
     return read_live_stacks(text, "x", 0)[0].threads[0].stack
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shape", "frames"),
     [
         (Shape.COLLECTIVE, [f"all_reduce ({TORCH}:3252)", "wrapper (torch/distributed/c10d_logger.py:83)"]),
@@ -55,7 +54,7 @@ def test_a_known_call_tells_what_holds_the_thread(shape, frames) -> None:
     assert find_shape(stack(*frames)) is shape
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shape", "frames"),
     [
         (
@@ -100,7 +99,7 @@ def test_the_user_s_own_dataset_ends_the_call_of_the_loader() -> None:
     assert find_user_frame(worker) == Frame("Stuck.__getitem__", "train.py", 13)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "frames",
     [
         ["linear (torch/nn/functional.py:1)", "DistributedDataParallel.forward (torch/nn/parallel/distributed.py:1)"],

@@ -15,6 +15,7 @@ import pytest
 
 from forkpoint.ingest.logs import ArchiveMember, UnpackBudget, open_members, read_log, zstd
 from forkpoint.model.capture import Problem
+from looping import for_each
 
 LOG = b"[rank3]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
 
@@ -48,7 +49,7 @@ def zipped(names: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "data", "inside"),
     [
         ("log.txt", LOG, "log.txt"),
@@ -90,7 +91,7 @@ def test_links_and_devices_are_passed_over(tmp_path: Path) -> None:
     assert members(out.getvalue(), "a.tar") == ({}, [])
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, lambda data: zipped({"x": data})])
+@for_each("pack", [gzip.compress, lzma.compress, lambda data: zipped({"x": data})])
 def test_a_bomb_ends_where_the_budget_does(pack) -> None:
     budget = UnpackBudget(total=1 << 22, ratio=10, ratio_from=1 << 20)
     contents, problems = members(pack(bytes(1 << 24)), "bomb", budget)

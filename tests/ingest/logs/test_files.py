@@ -10,9 +10,10 @@ from forkpoint.errors import UsageError
 from forkpoint.ingest import read
 from forkpoint.ingest.files import find_files
 from forkpoint.ingest.naming import spelled_rank
+from looping import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "rank"),
     [
         ("rank3.log", 3),

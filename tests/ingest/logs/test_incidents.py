@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from forkpoint.ingest.logs import LogKind, LogReading, read_log
 from forkpoint.model.log import QUIET
+from looping import for_each
 
 CASES = Path(__file__).parents[3] / "cases"
 
@@ -43,7 +42,7 @@ def read_case(case: str, rank: int) -> LogReading:
     return read_log((CASES / case / "capture" / f"log_rank_{rank}.txt").read_bytes(), f"log_rank_{rank}.txt", rank)
 
 
-@pytest.mark.parametrize(("case", "rank"), EXPECTED)
+@for_each(("case", "rank"), EXPECTED)
 def test_each_rank_says_what_it_said(case: str, rank: int) -> None:
     reading = read_case(case, rank)
 

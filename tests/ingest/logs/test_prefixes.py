@@ -1,14 +1,13 @@
 """Whose line it is, by every launcher's prefix."""
 
-import pytest
-
 from forkpoint.ingest.logs import Speaker, read_log
 from forkpoint.ingest.logs.lines import parse_line, split_glued
+from looping import for_each
 
 SAYS = "ValueError: no"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prefix", "speaker"),
     [
         ("", Speaker()),
@@ -45,7 +44,7 @@ def test_a_prefix_says_who_speaks_and_leaves_the_message(prefix: str, speaker: S
     assert (line.speaker, line.message) == (speaker, SAYS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "[Rank 3] Watchdog",

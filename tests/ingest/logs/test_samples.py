@@ -1,10 +1,9 @@
 """Every line that is known says what it should."""
 
-import pytest
-
 from forkpoint.ingest.logs import match_line, read_log
 from forkpoint.ingest.logs.lines import parse_line
 from ingest.logs.sample_lines import SAMPLES, Sample
+from looping import for_each
 
 PREFIXES = {
     "[rank0]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught": (0, "321 02:07:08", None, 0),
@@ -28,14 +27,14 @@ def test_there_are_as_many_samples_as_were_collected() -> None:
     assert len({sample.id for sample in SAMPLES}) == 105
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.used == "event"], ids=str)
+@for_each("sample", [s for s in SAMPLES if s.used == "event"], ids=str)
 def test_a_line_in_a_log_is_one_event_of_its_kind(sample: Sample) -> None:
     (event,) = read_log(f"{sample.text}\n".encode(), "log", None).events
 
     assert (event.kind, event.pattern) == (sample.kind, sample.pattern)
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.used == "line"], ids=str)
+@for_each("sample", [s for s in SAMPLES if s.used == "line"], ids=str)
 def test_a_line_that_needs_its_place_is_known_when_asked_for(sample: Sample) -> None:
     found = match_line(parse_line(sample.text).message)
 
@@ -43,7 +42,7 @@ def test_a_line_that_needs_its_place_is_known_when_asked_for(sample: Sample) -> 
     assert (found[0].kind, found[0].name) == (sample.kind, sample.pattern)
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.used == "prefix"], ids=lambda s: s.text[:30])
+@for_each("sample", [s for s in SAMPLES if s.used == "prefix"], ids=lambda s: s.text[:30])
 def test_a_prefix_tells_rank_time_and_group(sample: Sample) -> None:
     line = parse_line(sample.text)
     group = line.group

@@ -1,8 +1,7 @@
 """The watchdog's lines of every release, and those of its look-alikes."""
 
-import pytest
-
 from forkpoint.ingest.logs import Counters, Group, LogEvent, LogKind, Work, read_log
+from looping import for_each
 
 
 def read_one(line: str) -> LogEvent:
@@ -10,7 +9,7 @@ def read_one(line: str) -> LogEvent:
     return event
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "work"),
     [
         (
@@ -85,7 +84,7 @@ def test_without_a_rank_in_front_there_is_none() -> None:
     assert event.rank is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "group", "counters"),
     [
         (
@@ -138,7 +137,7 @@ def test_a_status_line_counts_what_the_group_did(line: str, group: Group, counte
     assert (event.kind, event.group, event.counters) == (LogKind.GROUP_STATUS, group, counters)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "origin"),
     [
         ("Received a dump signal due to a collective timeout from  rank 3 and we will try our best", "3"),

@@ -3,7 +3,6 @@
 import random
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from forkpoint.ingest.machine.ras_report import RasReport, find_behind
 from forkpoint.ingest.text import clean
 from ingest.machine.answers import JSON, MONITOR_JSON, TEXTS
 from ingest.machine.lines import HEADERS, OTHERS, QUIET, XIDS
+from looping import for_each
 
 MEGABYTE = 1 << 20
 INIT = "node-1:9:9 [0] NCCL INFO ncclCommInitRankConfig comm 0x48 rank 3 nranks 8 cudaDev 1 nvmlDev 1 busId 1a000 commId 0xc - Init START"
@@ -76,7 +76,7 @@ def mutated_json(chance: random.Random, size: int) -> str:
     return "".join(pieces)
 
 
-@pytest.mark.parametrize("make", [random_text, shuffled_lines, mutated_json])
+@for_each("make", [random_text, shuffled_lines, mutated_json])
 def test_ten_megabytes_of_random_or_mutated_text_say_nothing_that_is_not_there(make) -> None:
     chance = random.Random(20261115)
     for _ in range(10):
@@ -107,7 +107,7 @@ def test_any_mixture_of_lines_is_read(text) -> None:
         assert place_of_bus(read_places(text.split("\n"), "x", None, world=8), event.host, event.bus_id) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "NVRM: " + "nvlink " * 100_000,

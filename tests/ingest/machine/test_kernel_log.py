@@ -1,11 +1,10 @@
 """Kernel messages, as dmesg and the journal print them."""
 
-import pytest
-
 from forkpoint.ingest.machine.bus import normal_bus
 from forkpoint.ingest.machine.kernel import MAX_EVENTS, looks_like_kernel_log, read_kernel_log
 from forkpoint.ingest.machine.kernel_event import KernelEvent
 from ingest.machine.lines import HEADERS, OTHERS, QUIET, XIDS
+from looping import for_each
 
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid=12, name=python, GPU has fallen off the bus."
 
@@ -15,7 +14,7 @@ def read_one(line: str) -> KernelEvent:
     return event
 
 
-@pytest.mark.parametrize("line", XIDS)
+@for_each("line", XIDS)
 def test_an_xid_is_read_in_every_printed_form(line) -> None:
     event = read_one(line)
 
@@ -23,7 +22,7 @@ def test_an_xid_is_read_in_every_printed_form(line) -> None:
     assert event.kind == "xid"
 
 
-@pytest.mark.parametrize("line", OTHERS)
+@for_each("line", OTHERS)
 def test_other_trouble_is_read_with_what_the_line_names(line) -> None:
     event = read_one(line)
 
@@ -32,13 +31,13 @@ def test_other_trouble_is_read_with_what_the_line_names(line) -> None:
     assert event.sxid == (12028 if event.kind == "sxid" else None)
 
 
-@pytest.mark.parametrize("line", QUIET)
+@for_each("line", QUIET)
 def test_a_line_without_trouble_or_about_it_is_no_event(line) -> None:
     assert read_kernel_log(f"{line}\n[12345.678901] {line}\n", "x") == ()
 
 
-@pytest.mark.parametrize("header", HEADERS)
-@pytest.mark.parametrize("line", [LOST, next(iter(OTHERS))])
+@for_each("header", HEADERS)
+@for_each("line", [LOST, next(iter(OTHERS))])
 def test_time_and_host_come_from_what_stands_in_front(header, line) -> None:
     event = read_one(header + line)
 
@@ -93,7 +92,7 @@ def test_a_process_killed_for_its_memory_is_one_event_with_its_cgroup() -> None:
     ]
 
 
-@pytest.mark.parametrize("line", [*XIDS, *OTHERS])
+@for_each("line", [*XIDS, *OTHERS])
 def test_a_line_cut_anywhere_says_the_same_or_less(line) -> None:
     whole = read_one(line)
     for end in range(len(line)):
@@ -128,7 +127,7 @@ def test_of_too_many_events_the_last_are_kept() -> None:
     assert events[-1].line == MAX_EVENTS + 10
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "[    0.000000] Linux version 6.8.0-45-generic\n[    0.000000] Command line: ro quiet\n",
@@ -143,7 +142,7 @@ def test_a_kernel_log_is_known_by_its_beginning(text) -> None:
     assert looks_like_kernel_log(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -161,7 +160,7 @@ def test_another_file_is_not_taken_for_a_kernel_log(text) -> None:
     assert not looks_like_kernel_log(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("printed", "normal"),
     [
         ("0000:3b:00.0", "0000:3b:00.0"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.ingest.machine.places import Place, place_of_bus, read_places
+from looping import for_each
 
 CASES = Path(__file__).parents[3] / "cases"
 
@@ -38,7 +39,7 @@ def test_the_prefix_of_a_line_says_who_speaks() -> None:
     assert [place.rank for place in read_places(lines, "log", None)] == [19, 20]
 
 
-@pytest.mark.parametrize("prefix", ["3: ", "[default3]:", "(Worker pid=9, ip=10.0.0.1) ", "[3] ", "[Rank 3] "])
+@for_each("prefix", ["3: ", "[default3]:", "(Worker pid=9, ip=10.0.0.1) ", "[3] ", "[Rank 3] "])
 def test_a_launchers_prefix_is_no_global_rank(prefix) -> None:
     assert read_places([prefix + init(3, 8)], "log", None) == ()
 
@@ -54,7 +55,7 @@ def test_old_lines_do_not_say_the_number_of_the_gpu() -> None:
     assert seen(read_places([line], "log", 0)) == [(0, "simple-layoutlm", None, "0001:00:00.0")]
 
 
-@pytest.mark.parametrize("end", [*range(0, 130, 7), 125, 126, 127, 128, 129, 130])
+@for_each("end", [*range(0, 130, 7), 125, 126, 127, 128, 129, 130])
 def test_a_cut_line_places_nobody_at_a_wrong_address(end) -> None:
     places = read_places([init(3, 8)[:end]], "log", 3)
 
@@ -62,9 +63,7 @@ def test_a_cut_line_places_nobody_at_a_wrong_address(end) -> None:
     assert {place.gpu for place in places} <= {1}
 
 
-@pytest.mark.parametrize(
-    "line", [init(8, 8), init(3, 8, bus="fff"), init(3, 8).replace("NCCL INFO", "NCCL WARN"), "busId 3b000"]
-)
+@for_each("line", [init(8, 8), init(3, 8, bus="fff"), init(3, 8).replace("NCCL INFO", "NCCL WARN"), "busId 3b000"])
 def test_an_impossible_line_is_not_read(line) -> None:
     assert read_places([line], "log", 3) == ()
 

@@ -16,6 +16,7 @@ from ingest.machine.answers import (
     TEXTS,
     UNRESPONSIVE,
 )
+from looping import for_each
 
 
 def read_one(text: str) -> RasReport:
@@ -31,12 +32,12 @@ def facts(report: RasReport) -> list[tuple[str | None, int, int, int, tuple[int,
     return [(one.operation, one.launched, one.most, one.total, one.group_ranks) for one in behind(report)]
 
 
-@pytest.mark.parametrize("text", [*TEXTS[:2], UNRESPONSIVE, MONITOR, STATUSES, JSON, MONITOR_JSON, TABLE])
+@for_each("text", [*TEXTS[:2], UNRESPONSIVE, MONITOR, STATUSES, JSON, MONITOR_JSON, TABLE])
 def test_an_answer_is_known_by_its_beginning(text) -> None:
     assert looks_like_ras(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -119,7 +120,7 @@ def test_two_answers_in_one_file_are_two_reports() -> None:
     assert [r.line for r in read_ras(JSON + JSON, "x")] == [1, 1 + JSON.count("\n")]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("text", TEXTS)
 def test_a_cut_text_says_the_same_or_less(text) -> None:
     whole = read_one(text)
     for end in range(len(text)):
