@@ -230,7 +230,7 @@ def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
     if attempt is not None:
         return runs[min(attempt, len(runs) - 1)]
     sizes = [len(np.unique(traces.ranks[run])) for run in runs]
-    return next(run for run, size in zip(runs, sizes, strict=True) if 2 * size >= max(sizes))
+    return next(run for run, size in zip(runs, sizes, strict=True) if 2 * size > max(sizes))
 
 
 def _other_run(at: int, main: Ints, traces: Traces) -> str:
