@@ -197,7 +197,7 @@ def test_standard_input_and_nothing_to_diagnose_are_refused(tmp_path: Path) -> N
     with pytest.raises(UnreadableInput):
         bundled(tmp_path / "empty", out=tmp_path / "x.tar.gz")
     (tmp_path / "log_rank_0.txt").write_text(private_text(0))
-    with pytest.raises(UsageError, match="no JSON"):
+    with pytest.raises(UsageError, match="is not JSON"):
         bundled(tmp_path / "log_rank_0.txt", out=tmp_path / "x.tar.gz", doctors=(str(tmp_path / "log_rank_0.txt"),))
     assert not (tmp_path / "x.tar.gz").exists()
 

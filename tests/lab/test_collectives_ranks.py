@@ -120,7 +120,7 @@ def test_a_rank_that_dies_is_the_one_that_told_nothing() -> None:
     assert "rank 1 ended with -9" in err
     first = told["stopped"][0]
     assert (first["rank"], first["at"]) == (1, "all_gather float32 4096 B over world")
-    assert "told nothing" in first["why"]
+    assert "sent no report" in first["why"]
 
 
 @pytest.mark.sweep

@@ -1,6 +1,7 @@
 """Every check, by subject; `CHECKS` lists them by hand in the order of the report."""
 
 from forkpoint.doctor.check import Check
+from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
     GPU_MEMORY_ROWS,
@@ -12,7 +13,7 @@ from forkpoint.doctor.checks.gpu import (
 )
 from forkpoint.doctor.checks.job import MASTER_ADDRESS, ORPHANS, RANKS_ALIVE
 from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
-from forkpoint.doctor.checks.limits import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS, LIMITS, SHARED_MEMORY
+from forkpoint.doctor.checks.limits import LIMITS, SHARED_MEMORY
 from forkpoint.doctor.checks.links import GPU_NVLINK, PCIE_ERRORS, PCIE_LINK
 from forkpoint.doctor.checks.network import INFINIBAND, NETWORK_INTERFACES
 from forkpoint.doctor.checks.recorder import (

@@ -1,0 +1,243 @@
+"""Control groups: does the job's memory, CPU or process limit hold it back?"""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from forkpoint.doctor.cgroup import ROOT, cgroup_folders, keyed
+from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.counters import INTERVAL_S, read_number
+from forkpoint.doctor.overlay import with_files, with_processes
+from forkpoint.doctor.system import Process, System
+
+_NO_LIMIT = 1 << 60
+"""Version 1 writes the largest number it can in place of none."""
+
+
+def _look_at_cgroup_memory(system: System) -> CheckResult:
+    """Was anything in the job's control group killed for memory, and what is its limit?
+
+    How full it is is told and not judged: it counts cached files too, which the kernel gives up when memory is wanted.
+    """
+    folders = cgroup_folders(system, "memory")
+    own = next((folder for folder in folders if _memory_used(system, folder) is not None), None)
+    if own is None:
+        return skipped("no control group of this process reports memory")
+    limit = _memory_limit(system, folders)
+    details = (("memory limit", _gib(limit)), (f"count kills in {own}", str(_memory_kills(system, own))))
+    if _memory_kills(system, own):
+        return bad(
+            f"the kernel killed {_memory_kills(system, own)} processes of {own} for memory; its limit is {_gib(limit)}",
+            "raise the job's memory request, or use fewer loader workers, less prefetch and pinned memory; "
+            "`dmesg | grep -i oom-kill` names the processes",
+            *details,
+        )
+    return ok(f"nothing was killed for memory; {_gib(_memory_used(system, own))} used, limit {_gib(limit)}", *details)
+
+
+def _memory_used(system: System, folder: str) -> int | None:
+    newer = read_number(system, f"{folder}/memory.current")
+    return newer if newer is not None else read_number(system, f"{folder}/memory.usage_in_bytes")
+
+
+def _memory_limit(system: System, folders: tuple[str, ...]) -> int | None:
+    """The smallest on the way up: the parent's counts for all its children together."""
+    files = [f"{folder}/{name}" for folder in folders for name in ("memory.max", "memory.limit_in_bytes")]
+    limits = [limit for file in files if (limit := read_number(system, file)) is not None and limit < _NO_LIMIT]
+    return min(limits, default=None)
+
+
+def _memory_kills(system: System, folder: str) -> int:
+    events = system.read(f"{folder}/memory.events") or system.read(f"{folder}/memory.oom_control")
+    return keyed(events).get("oom_kill", 0)
+
+
+def _gib(number: int | None) -> str:
+    return "none" if number is None else f"{number / (1 << 30):.1f} GiB"
+
+
+def _inject_cgroup_memory(system: System) -> System:
+    return with_files(
+        system,
+        {
+            f"{system.proc}/cgroup": "0::/\n",
+            f"{ROOT}/memory.current": "8589934592\n",
+            f"{ROOT}/memory.max": "8589934592\n",
+            f"{ROOT}/memory.events": "low 0\nhigh 0\nmax 70\noom 1\noom_kill 1\noom_group_kill 0\n",
+        },
+    )
+
+
+CGROUP_MEMORY = Check(
+    name="cgroup-memory",
+    title="nothing in the job's control group was killed for memory",
+    why="A rank or loader worker that is killed writes no dump; its peers hang, and the job looks like a network fault.",
+    look=_look_at_cgroup_memory,
+    inject=_inject_cgroup_memory,
+)
+
+
+_LOADER = "pt_data_worker"
+"""What torch calls the process of a loader worker."""
+_NAME_A_JOB = "name a process of a running job: forkpoint doctor --job PID"
+_MORE_CPUS = "give the job more CPUs (`--cpus-per-task`, the container's CPU limit), or lower num_workers"
+
+
+def _look_at_cgroup_cpu(system: System) -> CheckResult:
+    """Has the job as many CPUs as it has ranks and loader workers?
+
+    Torch warns when one loader has more workers than the process may use CPUs (torch/utils/data/dataloader.py,
+    `_check_worker_number_rationality`), but it knows neither of the other ranks nor of a control group's quota. Here all of
+    them count that share this control group, against the CPUs that affinity and quota leave them together. While ranks run,
+    being held back by the quota is bad too.
+    """
+    ranks = _ranks_in_cgroup(system)
+    cpus = _cpus_for_job(system, [f"/proc/{rank.pid}" for rank in ranks] or [system.proc])
+    if cpus is None:
+        return CheckResult(CheckStatus.SKIPPED, "neither affinity nor quota of this process can be read")
+    details = (("CPUs", f"{cpus:g}"),)
+    if not ranks:
+        return _without_ranks(system, cpus, details)
+    busy = len(ranks) - len(_children_of_ranks(ranks)) + len(_loader_workers(system, ranks))
+    if busy > ceil(cpus):
+        return bad(f"{busy} ranks and loader workers share {cpus:g} CPUs", _MORE_CPUS, *details)
+    throttled = _times_throttled(system)
+    if throttled:
+        return bad(f"the CPU quota held the job back {throttled} times in {INTERVAL_S:g} s", _MORE_CPUS, *details)
+    return ok(f"{busy} ranks and loader workers, {cpus:g} CPUs", *details)
+
+
+def _ranks_in_cgroup(system: System) -> list[Process]:
+    """Those in the same control group: other jobs of the node have CPUs of their own."""
+    group = system.read(f"{system.proc}/cgroup")
+    ranks = [process for process in system.processes() if "LOCAL_RANK" in (process.environ or {})]
+    return [rank for rank in ranks if group is not None and system.read(f"/proc/{rank.pid}/cgroup") == group]
+
+
+def _without_ranks(system: System, cpus: float, details: tuple[tuple[str, str], ...]) -> CheckResult:
+    """Before it starts, the launcher's number of ranks is all there is to compare with."""
+    ranks = system.environ.get("LOCAL_WORLD_SIZE", "")
+    if not ranks.isdecimal():
+        return CheckResult(
+            CheckStatus.SKIPPED,
+            f"{cpus:g} CPUs; no rank runs in this control group to compare with",
+            _NAME_A_JOB,
+            details,
+        )
+    if int(ranks) > ceil(cpus):
+        return bad(f"{ranks} ranks will share {cpus:g} CPUs", _MORE_CPUS, *details)
+    return ok(f"{cpus:g} CPUs for {ranks} ranks and their loader workers", *details)
+
+
+def _children_of_ranks(ranks: Sequence[Process]) -> list[Process]:
+    """Children of ranks have the ranks' environment."""
+    pids = {process.pid for process in ranks}
+    return [process for process in ranks if process.ppid in pids]
+
+
+def _loader_workers(system: System, ranks: Sequence[Process]) -> list[Process]:
+    """Other children, such as those that compile, mostly sleep."""
+    names = (
+        (process, (system.read(f"/proc/{process.pid}/comm") or "").strip()) for process in _children_of_ranks(ranks)
+    )
+    return [process for process, name in names if name == _LOADER]
+
+
+def _cpus_for_job(system: System, folders: Sequence[str]) -> float | None:
+    allowed = {cpu for folder in folders for cpu in _cpus_allowed(system, folder)}
+    known = [number for number in (float(len(allowed)) or None, _cpu_quota(system)) if number is not None]
+    return min(known, default=None)
+
+
+def _cpus_allowed(system: System, folder: str) -> Iterator[int]:
+    """`Cpus_allowed_list: 0-3,8`. Launchers may give each rank CPUs of its own."""
+    lines = (system.read(f"{folder}/status") or "").splitlines()
+    listed = next((line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
+    for span in listed.split(",") if listed else ():
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _cpu_quota(system: System) -> float | None:
+    """The smallest on the way up; None where there is none."""
+    quotas: list[float] = []
+    for folder in cgroup_folders(system, "cpu"):
+        newer = (system.read(f"{folder}/cpu.max") or "").split()
+        if len(newer) == 2 and newer[0].isdecimal():
+            quotas.append(int(newer[0]) / int(newer[1]))
+        older, period = (read_number(system, f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if older and period and older > 0:
+            quotas.append(older / period)
+    return min(quotas, default=None)
+
+
+def _times_throttled(system: System) -> int:
+    files = [f"{folder}/cpu.stat" for folder in cgroup_folders(system, "cpu")[:1]]
+    before = [keyed(system.read(file)).get("nr_throttled", 0) for file in files]
+    if _cpu_quota(system) is None:
+        return 0
+    system.pause(INTERVAL_S)
+    after = [keyed(system.read(file)).get("nr_throttled", 0) for file in files]
+    return sum(after) - sum(before)
+
+
+def _inject_cgroup_cpu(system: System) -> System:
+    """Sixteen ranks on two CPUs."""
+    pids = range(2, 18)
+    folders = [system.proc, *(f"/proc/{pid}" for pid in pids)]
+    few = {f"{folder}/cgroup": "0::/\n" for folder in folders}
+    few |= {f"{folder}/status": "Cpus_allowed_list:\t0-1\n" for folder in folders}
+    ranks = [Process(pid, 1, 0, "R", system.now(), ("python", "train.py"), {"LOCAL_RANK": str(pid)}) for pid in pids]
+    return with_processes(with_files(system, few), ranks)
+
+
+CGROUP_CPU = Check(
+    name="cgroup-cpu",
+    title="CPUs for every rank and loader worker",
+    why="A starved loader or main thread makes its rank late for the collective, and all others wait.",
+    look=_look_at_cgroup_cpu,
+    inject=_inject_cgroup_cpu,
+)
+
+
+def _look_at_cgroup_pids(system: System) -> CheckResult:
+    """Did the control group's limit on processes and threads refuse a new one? Any refusal is bad: a worker, a thread of NCCL
+    or a dump was not started.
+    """
+    folders = [folder for folder in cgroup_folders(system, "pids") if system.read(f"{folder}/pids.current") is not None]
+    if not folders:
+        return skipped("no control group of this process counts processes")
+    limits = [limit for folder in folders if (limit := read_number(system, f"{folder}/pids.max")) is not None]
+    details = (("pids limit", str(min(limits, default="none"))),)
+    refused = [(folder, count) for folder in folders if (count := _pids_refused(system, folder))]
+    if refused:
+        return bad(
+            "; ".join(f"{folder} refused {count} new processes or threads" for folder, count in refused),
+            "raise the pids limit (`docker run --pids-limit`, kubelet's podPidsLimit, systemd's TasksMax), or fewer workers",
+            *details,
+        )
+    return ok(f"no process or thread was refused; limit {details[0][1]}", *details)
+
+
+def _pids_refused(system: System, folder: str) -> int:
+    return keyed(system.read(f"{folder}/pids.events")).get("max", 0)
+
+
+def _inject_cgroup_pids(system: System) -> System:
+    return with_files(
+        system,
+        {
+            f"{system.proc}/cgroup": "0::/\n",
+            f"{ROOT}/pids.current": "1024\n",
+            f"{ROOT}/pids.max": "1024\n",
+            f"{ROOT}/pids.events": "max 3\n",
+        },
+    )
+
+
+CGROUP_PIDS = Check(
+    name="cgroup-pids",
+    title="no process or thread was refused",
+    why="`Resource temporarily unavailable`: a rank cannot start its loader workers or NCCL's threads.",
+    look=_look_at_cgroup_pids,
+    inject=_inject_cgroup_pids,
+)
