@@ -25,8 +25,8 @@ SPARE_CONTAINERS: Final = 100_000
 STREAM_DEPTH: Final = 2
 """Marks that are open between two entries: the top dict's, and that of its list of entries."""
 
-_U4 = Struct("<I").unpack_from
-_U8 = Struct("<Q").unpack_from
+_LENGTH1, _LENGTH4, _LENGTH8 = Struct("<B"), Struct("<I"), Struct("<Q")
+_U4 = _LENGTH4.unpack_from
 _I4 = Struct("<i").unpack_from
 _F8 = Struct(">d").unpack_from
 
@@ -226,56 +226,29 @@ def _binint2(m: Machine, pos: int) -> int:
     return pos + 2
 
 
-def _long1(m: Machine, pos: int) -> int:
-    length = m.data[pos]
-    m.stack.append(int.from_bytes(_take(m, pos + 1, length, MAX_INTEGER), "little", signed=True))
-    return pos + 1 + length
-
-
-def _long4(m: Machine, pos: int) -> int:
-    length: int = _U4(m.data, pos)[0]
-    m.stack.append(int.from_bytes(_take(m, pos + 4, length, MAX_INTEGER), "little", signed=True))
-    return pos + 4 + length
-
-
 def _binfloat(m: Machine, pos: int) -> int:
     m.stack.append(_F8(m.data, pos)[0])
     return pos + 8
 
 
-def _text(m: Machine, pos: int, length: int) -> int:
-    # Paths may hold any byte; "replace" keeps the text printable everywhere.
-    m.stack.append(_take(m, pos, length, MAX_TEXT).decode("utf-8", "replace"))
-    return pos + length
+def _sized(length: Struct, limit: int, decode: Callable[[bytes], object]) -> Callable[[Machine, int], int]:
+    """The handler of an opcode whose value follows its length."""
+    length_at, size = length.unpack_from, length.size
+
+    def push(m: Machine, pos: int) -> int:
+        count: int = length_at(m.data, pos)[0]
+        m.stack.append(decode(_take(m, pos + size, count, limit)))
+        return pos + size + count
+
+    return push
 
 
-def _bytes(m: Machine, pos: int, length: int) -> int:
-    m.stack.append(_take(m, pos, length, MAX_TEXT))
-    return pos + length
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")  # paths may hold any byte; this keeps the text printable everywhere
 
 
-def _short_binunicode(m: Machine, pos: int) -> int:
-    return _text(m, pos + 1, m.data[pos])
-
-
-def _binunicode(m: Machine, pos: int) -> int:
-    return _text(m, pos + 4, _U4(m.data, pos)[0])
-
-
-def _binunicode8(m: Machine, pos: int) -> int:
-    return _text(m, pos + 8, _U8(m.data, pos)[0])
-
-
-def _short_binbytes(m: Machine, pos: int) -> int:
-    return _bytes(m, pos + 1, m.data[pos])
-
-
-def _binbytes(m: Machine, pos: int) -> int:
-    return _bytes(m, pos + 4, _U4(m.data, pos)[0])
-
-
-def _binbytes8(m: Machine, pos: int) -> int:
-    return _bytes(m, pos + 8, _U8(m.data, pos)[0])
+def _integer(raw: bytes) -> int:
+    return int.from_bytes(raw, "little", signed=True)
 
 
 def _empty_dict(m: Machine, pos: int) -> int:
@@ -394,9 +367,11 @@ def _long_binput(m: Machine, pos: int) -> int:
 
 _HANDLERS: Final[dict[int, Callable[[Machine, int], int]]] = {
     PROTO: _proto, FRAME: _frame, 0x28: _mark, 0x4E: _none, 0x88: _true, 0x89: _false,
-    0x4A: _binint, 0x4D: _binint2, 0x8A: _long1, 0x8B: _long4, 0x47: _binfloat,
-    0x8C: _short_binunicode, BINUNICODE: _binunicode, 0x8D: _binunicode8,
-    0x43: _short_binbytes, 0x42: _binbytes, 0x8E: _binbytes8,
+    0x4A: _binint, 0x4D: _binint2, 0x47: _binfloat,
+    0x8A: _sized(_LENGTH1, MAX_INTEGER, _integer), 0x8B: _sized(_LENGTH4, MAX_INTEGER, _integer),
+    0x8C: _sized(_LENGTH1, MAX_TEXT, _text), BINUNICODE: _sized(_LENGTH4, MAX_TEXT, _text),
+    0x8D: _sized(_LENGTH8, MAX_TEXT, _text), 0x43: _sized(_LENGTH1, MAX_TEXT, bytes),
+    0x42: _sized(_LENGTH4, MAX_TEXT, bytes), 0x8E: _sized(_LENGTH8, MAX_TEXT, bytes),
     0x7D: _empty_dict, 0x5D: _empty_list, 0x29: _empty_tuple,
     0x85: _tuple1, 0x86: _tuple2, 0x87: _tuple3, 0x74: _tuple,
     0x61: _append, 0x65: _appends, 0x73: _setitem, 0x75: _setitems,
