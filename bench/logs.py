@@ -24,7 +24,7 @@ _HIT_EVERY = 100_000
 _WORDS = ("batch", "shard", "epoch", "token", "layer", "cache", "fetch", "async", "queue", "merge", "index", "gradient")
 _READ = """\
 import json, resource, sys, time
-from forkpoint.ingest.logs import read_log
+from forkpoint.evidence.logs import read_log
 begun, import_s = time.perf_counter(), time.process_time()
 with open(sys.argv[1], "rb") as log:
     reading = read_log(log, "log", None)

@@ -14,18 +14,19 @@ import numpy as np
 
 from bench.generate import _DESC, _START_NS, encode_dump
 from bench.job import Job, Place
-from forkpoint.ingest.flight_recorder import DumpColumns, DumpHeader, GroupConfig, GroupStatus, decode
-from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.capture import Capture
-from forkpoint.model.op import Frame, Signature
+from forkpoint.model.op import Frame, Ints, Signature
 from forkpoint.model.records import GROUP, HEAD, Record, parts_of
 from forkpoint.model.tables import SharedTables
-from forkpoint.model.tokens import Ints
 from forkpoint.model.traces import Traces
 from forkpoint.model.world import Place as Machine
 from forkpoint.pipeline import diagnose
-from forkpoint.report.html import encode, render_html
 from forkpoint.report.json_report import render_json
+from forkpoint.report.page import render_html
+from forkpoint.report.page_data import encode
+from forkpoint.traces.columns import DumpColumns, DumpHeader, GroupConfig, GroupStatus
+from forkpoint.traces.dump import decode
+from forkpoint.traces.summary import summarise
 
 _T = TypeVar("_T")
 _GPUS = 8

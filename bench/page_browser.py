@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from bench.page import big_capture, flat_capture
 from forkpoint.pipeline import diagnose
-from forkpoint.report.html import render_html
+from forkpoint.report.page import render_html
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--disable-lcd-text"]
 _STEPS = ["+", "+", "+", "ArrowDown", "Shift+ArrowRight", "Shift+ArrowDown", "-", "-", "0", "ArrowUp"]

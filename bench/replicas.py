@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forkpoint.replicas.bits import bytes_of
-from forkpoint.replicas.checksums import checksums, method
+from forkpoint.replicas.checksums import bytes_of, checksums, method
 
 ROUNDS = 15
 EVERY = 100

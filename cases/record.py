@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from forkpoint.lab.plan import read_plan
+from forkpoint.lab.ranks import read_plan
 from forkpoint.lab.ranks import DUMP_PREFIX, LabSettings, run_ranks
 
 

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, fill
 
-from forkpoint.agent.similar.build import render_index as render_similar
+from forkpoint.agent.similar.search import render_index as render_similar
 from forkpoint.cli import COMMANDS, main
-from forkpoint.detectors import DETECTORS
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.load import entries
+from forkpoint.judge.detectors import DETECTORS
+from forkpoint.knowledge.base import EntryKind, entries
 from forkpoint.lab.faults import FAULTS
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.render import markdown as lint_markdown
 from forkpoint.model.verdict import Cause
-from forkpoint.report.explain_markdown import render_index, render_page
+from forkpoint.report.explain import render_index, render_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from forkpoint.model.capture import Capture, Place
+from forkpoint.model.capture import Capture
+from forkpoint.model.world import Place
 from small_jobs import SmallJob
 
 MS = 1_000_000

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import summarise
-from forkpoint.model.capture import Capture, LiveStack, LogEvent
+from forkpoint.model.capture import Capture, LiveStack
+from forkpoint.model.log import LogEvent
 from forkpoint.model.records import Record
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
+from forkpoint.traces.dump import decode
+from forkpoint.traces.summary import summarise
 from ingest.encode import encode
 
 T0 = 1_794_705_486_000_000_000

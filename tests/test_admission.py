@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import forkpoint
-from forkpoint.ingest import Choice
+from forkpoint.evidence import Choice
 from forkpoint.model.verdict import Cause
 from looping import for_each
 from small_jobs import STEP_NS, SmallJob

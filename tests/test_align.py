@@ -1,13 +1,13 @@
 """Capture -> Timeline: by absolute position, whatever is missing."""
 
-from forkpoint.align import align
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import summarise
+from forkpoint.diverge.align import align
 from forkpoint.model.capture import Capture
 from forkpoint.model.records import Record
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.timeline import Gap
 from forkpoint.model.traces import Traces
+from forkpoint.traces.dump import decode
+from forkpoint.traces.summary import summarise
 from small_jobs import SmallJob
 
 

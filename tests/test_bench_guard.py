@@ -10,7 +10,7 @@ from bench.guard.rank_cost import read
 from bench.guard.scale import Parts, make_told, project
 from bench.guard.soak import read_logs
 from bench.guard.step_time import Ratio
-from forkpoint.guard.digest import BLOCKS, TAIL
+from forkpoint.guard.calls import BLOCKS, TAIL
 
 pytestmark = pytest.mark.torch
 

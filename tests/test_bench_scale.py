@@ -12,7 +12,7 @@ from bench.scale.mesh import Kind, Mesh
 from bench.scale.plot import Line, draw
 from bench.scale.program import Batch, entries, one_step
 from bench.scale.score import Score
-from forkpoint.ingest.reading import Reading
+from forkpoint.evidence.reading import Reading
 from forkpoint.pipeline import diagnose
 from looping import for_each
 

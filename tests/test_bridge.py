@@ -6,16 +6,16 @@ from pathlib import Path
 
 import forkpoint
 from cases import CASES, verdict_of
-from forkpoint.align import align
-from forkpoint.bridge import Fork, ForkKind, bridge
-from forkpoint.cohorts import find_partings
 from forkpoint.diverge import find_divergences
+from forkpoint.diverge.align import align
+from forkpoint.diverge.cohorts import find_partings
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.incident import Incident
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Site
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
+from forkpoint.source.bridge import Fork, ForkKind, bridge
 from looping import for_each
 from small_jobs import SmallJob
 

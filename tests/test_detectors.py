@@ -1,7 +1,7 @@
 """Each detector: recorded cases it must find, and near misses it must leave to others."""
 
 from cases import CASES, verdict_of
-from forkpoint import detectors
+from forkpoint.judge import detectors
 from forkpoint.model.verdict import Cause, Finding
 from looping import for_each
 

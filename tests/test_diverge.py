@@ -1,15 +1,15 @@
 """Timeline -> Divergence: the earliest parting, and who stands where."""
 
 from cases import CASES
-from forkpoint.align import align
-from forkpoint.align.slots import sequence
-from forkpoint.cohorts import channel_cohorts, cohorts_at, find_partings
 from forkpoint.diverge import find_divergences
-from forkpoint.ingest import read
+from forkpoint.diverge.align import align
+from forkpoint.diverge.cohorts import channel_cohorts, cohorts_at, find_partings
+from forkpoint.diverge.slots import sequence
+from forkpoint.evidence import read
 from forkpoint.model.capture import Capture
-from forkpoint.model.divergence import Divergence, PartingKind, Role
-from forkpoint.model.tokens import SIZES_FREE
-from forkpoint.model.trace import BLOCK
+from forkpoint.model.entries import BLOCK
+from forkpoint.model.incident import Divergence, PartingKind, Role
+from forkpoint.model.op import SIZES_FREE
 from small_jobs import SmallJob
 
 

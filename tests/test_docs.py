@@ -12,7 +12,7 @@ import pytest
 import forkpoint
 from docs.build import DOCS, load_scores, render_causes, render_cli, render_example, render_scored
 from forkpoint.cli import COMMANDS, build_parser
-from forkpoint.detectors import DETECTORS
+from forkpoint.judge.detectors import DETECTORS
 from forkpoint.model.verdict import Cause
 from looping import for_each
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.detectors import DETECTORS, WITHOUT_CAUSE
+from forkpoint.judge.detectors import DETECTORS, WITHOUT_CAUSE
 from looping import for_each
 
 ROOT = Path(__file__).parents[1]

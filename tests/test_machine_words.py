@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.load import entries
+from forkpoint.knowledge.base import EntryKind, entries
 from forkpoint.model.verdict import Action, Cause, Verdict
 from looping import for_each
 from written_jobs import HEADER, TIMEOUT_S, WrittenJob, glog, xid

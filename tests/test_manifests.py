@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import forkpoint
-from forkpoint.agent.case import open_case
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Status, open_case
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Hypothesis
 from forkpoint.agent.mcp.questions import questions

@@ -3,10 +3,10 @@
 from typing import Any
 
 import forkpoint
-from forkpoint.align import align
-from forkpoint.cohorts import find_partings
 from forkpoint.diverge import find_divergences
-from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.diverge.align import align
+from forkpoint.diverge.cohorts import find_partings
+from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause
 from small_jobs import TORCH, SmallJob
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import forkpoint
-from forkpoint.detectors.gloo_messages import message_lengths
+from forkpoint.judge.refusal import message_lengths
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Signature

@@ -7,11 +7,10 @@ import pytest
 from bench.scale.dumps import Dumps
 from bench.scale.faults import FaultKind, World, plant
 from bench.scale.mesh import Kind, Mesh
-from forkpoint.align import align
-from forkpoint.diverge.history import keeps_habit
-from forkpoint.diverge.ring import find_cycle
-from forkpoint.diverge.waits import find_waits
-from forkpoint.ingest.reading import Reading
+from forkpoint.diverge.align import align
+from forkpoint.diverge.habits import keeps_habit
+from forkpoint.diverge.waits import find_cycle, find_waits
+from forkpoint.evidence.reading import Reading
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.pipeline import diagnose
 from looping import for_each

@@ -9,7 +9,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 
 import verdicts
-from forkpoint.model.divergence import Role
+from forkpoint.model.incident import Role
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Action, Cause, Symptom, Verdict
 from forkpoint.report.json_report import SCHEMA, render_json

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import Case, examine_case, load_cases
-from forkpoint.align import align
-from forkpoint.diverge.ring import find_cycle
-from forkpoint.diverge.waits import Held, Waiting, Waits, find_waits
+from forkpoint.diverge.align import align
+from forkpoint.diverge.waits import Held, Waiting, Waits, find_cycle, find_waits
 from forkpoint.model.timeline import Position, Timeline
 from looping import for_each
 from small_jobs import SmallJob

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forkpoint.align import align
+from forkpoint.diverge.align import align
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack

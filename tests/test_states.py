@@ -1,6 +1,6 @@
 """How far an op really came, against what its dump says."""
 
-from forkpoint.align import align
+from forkpoint.diverge.align import align
 from forkpoint.model.op import OpState
 from small_jobs import SmallJob
 

@@ -2,13 +2,13 @@
 
 import forkpoint
 from cases import verdict_of
-from forkpoint.align import align
+from forkpoint.diverge.align import align
+from forkpoint.judge.stragglers import Arrivals, find_arrivals
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.trace import RECENT
 from forkpoint.model.verdict import Cause
-from forkpoint.report.html import encode
-from forkpoint.stragglers import Arrivals, find_arrivals
+from forkpoint.report.page_data import encode
 from late_jobs import HOUR, MS, job_with, late_for_good, placed
 from pictures.drawn import drawn, unpack
 from small_jobs import SmallJob

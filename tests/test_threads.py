@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import forkpoint
-from forkpoint.kb.lookup import find
+from forkpoint.knowledge.base import find
 from forkpoint.model.verdict import Verdict
 from looping import for_each
 from small_jobs import SmallJob

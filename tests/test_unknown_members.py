@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import forkpoint
-from forkpoint.align import align
+from forkpoint.diverge.align import align
 from forkpoint.model.capture import Capture, LiveStack
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from forkpoint.model.divergence import Cohort, Divergence, PartingKind, Role
+from forkpoint.model.incident import Cohort, Divergence, PartingKind, Role
 from forkpoint.model.op import Frame, OpState
 from forkpoint.model.verdict import (
     Action,

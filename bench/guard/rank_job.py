@@ -133,10 +133,10 @@ def main() -> None:
     time.sleep(3)  # when calls stop it reads them once more
     told["idle"] = phase(SECONDS, store, ())
     if store is not None:
-        from forkpoint.guard import switch, wire  # noqa: PLC0415 only where the guard runs
+        from forkpoint.guard import messages, session  # noqa: PLC0415 only where the guard runs
 
-        thread = switch.running_thread()
-        told["answer_bytes"] = len(wire.encode(thread.session.side.answer())) if thread and thread.session else 0
+        thread = session.running_thread()
+        told["answer_bytes"] = len(messages.encode(thread.session.side.answer())) if thread and thread.session else 0
     print(json.dumps(told), flush=True)
     dist.barrier()
     dist.destroy_process_group()

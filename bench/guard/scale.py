@@ -14,11 +14,9 @@ from typing import cast
 
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
-from forkpoint.guard.digest import BLOCKS, TAIL
-from forkpoint.guard.leader import levels_led
-from forkpoint.guard.summary import FAN_IN, Summary, merge, summarise, without_closed_groups
-from forkpoint.guard.wire import decode, encode
+from forkpoint.guard.calls import BLOCKS, TAIL
+from forkpoint.guard.messages import Beat, Calls, GroupBeat, RankHealth, decode, encode
+from forkpoint.guard.summary import FAN_IN, Summary, levels_led, merge, summarise, without_closed_groups
 
 _ODD = 0x9E3779B97F4A7C15
 _CALLS_EVERY_S = 5.0

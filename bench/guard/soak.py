@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.guard.cost import table
 from bench.guard.ranks import running
-from forkpoint.lab.job import JOBS, HealthyJob
+from forkpoint.lab.fault import JOBS, HealthyJob
 
 _PAUSE_S = 6.0
 _STALL_S = 8.0

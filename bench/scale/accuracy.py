@@ -16,7 +16,7 @@ from bench.scale.faults import DRAWN, FaultKind, World, plant
 from bench.scale.mesh import Mesh
 from bench.scale.score import Score
 from forkpoint.errors import InputError
-from forkpoint.ingest.reading import Reading
+from forkpoint.evidence.reading import Reading
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
 

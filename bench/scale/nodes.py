@@ -7,7 +7,7 @@ each would start its own, at the same time as the others.
 import sys
 from pathlib import Path
 
-from forkpoint.ingest.summary_file import summarise
+from forkpoint.evidence.summary_file import summarise
 
 
 def main() -> None:

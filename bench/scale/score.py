@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from bench.scale.faults import FaultKind, Slot, World
-from forkpoint.model.divergence import Divergence
+from forkpoint.model.incident import Divergence
 from forkpoint.model.verdict import Verdict
 
 

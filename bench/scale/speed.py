@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from forkpoint.ingest.reading import Reading
+from forkpoint.evidence.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-from forkpoint.ingest import read_stream
-from forkpoint.ingest.files import open_file
-from forkpoint.ingest.reading import Reading
+from forkpoint.evidence import read_stream
+from forkpoint.evidence.files import open_file
+from forkpoint.evidence.reading import Reading
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 

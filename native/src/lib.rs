@@ -1,9 +1,9 @@
 //! Flight recorder dumps -> packed rank traces.
 //!
-//! A port of forkpoint's Python reader (`forkpoint.ingest.flight_recorder`) for the dumps that PyTorch writes today.
+//! A port of forkpoint's Python reader (`forkpoint.traces.dump`) for the dumps that PyTorch writes today.
 //! It takes only what it fully understands; every other file is [`NotMine`], and the Python reader takes it, so that
 //! errors, salvage and budgets are that reader's own. For a file that it takes, the bytes are those of the Python
-//! packer (`forkpoint.ingest.flight_recorder.summary`).
+//! packer (`forkpoint.traces.summary`).
 
 #![deny(unsafe_code)]
 

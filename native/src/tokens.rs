@@ -1,4 +1,4 @@
-//! Signatures and stacks as 64-bit tokens: the definitions of `forkpoint.model.tokens`, number for number.
+//! Signatures and stacks as 64-bit tokens: the definitions of `forkpoint.model.op`, number for number.
 
 use crate::blake2b::digest;
 use crate::signature::Signature;
@@ -105,7 +105,7 @@ mod tests {
         Signature { lib: b"nccl", op, peers, inputs, outputs }
     }
 
-    /// The expected numbers are those of `forkpoint.model.tokens`.
+    /// The expected numbers are those of `forkpoint.model.op`.
     #[test]
     fn match_tokens_are_those_of_python() {
         assert_eq!(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forkpoint.errors import ForkpointError
-    from forkpoint.ingest import read
+    from forkpoint.evidence import read
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
     from forkpoint.pipeline import diagnose
@@ -23,7 +23,7 @@ _HOME = {
     "ForkpointError": "forkpoint.errors",
     "Verdict": "forkpoint.model.verdict",
     "diagnose": "forkpoint.pipeline",
-    "read": "forkpoint.ingest",
+    "read": "forkpoint.evidence",
 }
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.fact import Fact
+from forkpoint.agent.case import Case, Fact
 from forkpoint.agent.tools import tool_named
 
 

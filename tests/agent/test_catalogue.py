@@ -9,10 +9,9 @@ import pytest
 
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
-from forkpoint.agent.case import Case
+from forkpoint.agent.case import Case, Refused
 from forkpoint.agent.catalogue import offer_at, offers
-from forkpoint.agent.tool import Refused
-from forkpoint.agent.tools.sources import name_module
+from forkpoint.agent.naming import name_module
 from forkpoint.model.verdict import Cause
 from looping import for_each
 

@@ -10,15 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
-from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.claim import Check, Claim, Status
+from forkpoint.agent.case import Case, Check, Claim, Fact, Status, open_case, schema_of
 from forkpoint.agent.claims import CLAIMS, AnyClaim, CanDiffer, FrameAt, Guards, Issued, LogSays, Missing
-from forkpoint.agent.fact import Fact
-from forkpoint.agent.tools.sources import name_module
-from forkpoint.agent.wire import schema_of
-from forkpoint.bridge.fork import ForkKind
+from forkpoint.agent.naming import name_module
 from forkpoint.model.op import Frame
 from forkpoint.source.apis import Origin
+from forkpoint.source.bridge.fork import ForkKind
 from looping import for_each
 
 ANY = TypeAdapter[Claim](AnyClaim)

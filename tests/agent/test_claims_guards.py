@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent.claim_cases import CALLS, DECIDES, marked, recorded, with_source
-from forkpoint.agent.claim import Check, Status
+from forkpoint.agent.case import Check, Status
 from forkpoint.agent.claims import Guards
 from looping import for_each
 

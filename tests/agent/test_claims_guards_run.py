@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from agent.claim_cases import with_text
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Status
 from forkpoint.agent.claims import Guards
 
 MOST_CONDITIONS = 6

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 from agent.claim_cases import all_recorded, recorded
 from cases import load_cases
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Case, Status
 from forkpoint.agent.claims import Issued, Missing
-from forkpoint.agent.claims.slots import same_op
+from forkpoint.agent.claims.recorded import same_op
 from forkpoint.model.incident import Incident
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track

@@ -12,14 +12,11 @@ import pytest
 
 from agent.scripted_server import Request, ScriptedServer, Status, Step, calls
 from cases import CASES
-from forkpoint.agent.budget import Account
 from forkpoint.agent.evaluation import read_known
-from forkpoint.agent.evaluation.known import TrueLines, Truth
-from forkpoint.agent.evaluation.marks import CaseAnswer, mark
-from forkpoint.agent.evaluation.neutral import open_neutral, similar_without
-from forkpoint.agent.replay import Replayed
+from forkpoint.agent.evaluation.known import CaseAnswer, TrueLines, Truth, mark, open_neutral, similar_without
+from forkpoint.agent.model import Account
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import read_transcript
+from forkpoint.agent.transcript import Replayed, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.cli import main
 from forkpoint.errors import UnreadableInput, UsageError

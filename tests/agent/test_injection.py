@@ -9,8 +9,7 @@ import pytest
 
 from agent.injections.planted import PLANT, SECRET, Injection, load_corpus, open_planted
 from cases import CASES
-from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.case import Case, Refused, open_case
 from forkpoint.agent.tools import TOOLS, tool_named
 from forkpoint.model.verdict import Verdict
 from looping import for_each

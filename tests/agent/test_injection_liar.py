@@ -10,11 +10,10 @@ from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
 from cases import CASES, load_cases, verdict_of
-from forkpoint.agent.budget import Account, Budget
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Case, Status
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Explanation
+from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.tools import TOOLS
 from forkpoint.agent.transcript import Unwritten

@@ -14,11 +14,11 @@ import pytest
 
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent import log_text
 from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.log_text import LONGEST, find_file, last_lines, line_at, read_lines, text_files
+from forkpoint.agent.tools import logs
+from forkpoint.agent.tools.logs import LONGEST, find_file, last_lines, line_at, read_lines, text_files
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.logs.lines import LONGEST as LONGEST_CHUNK
+from forkpoint.evidence.logs.lines import LONGEST as LONGEST_CHUNK
 from forkpoint.model.log import LogKind
 from looping import for_each
 
@@ -234,7 +234,7 @@ def test_a_log_larger_than_may_be_read_is_read_so_far_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = opened(tmp_path, "log_rank_1.txt", LOG + b"[rank1]: step\n" * 200_000)
-    monkeypatch.setattr(log_text, "READ_AT_MOST", 1 << 20)
+    monkeypatch.setattr(logs, "READ_AT_MOST", 1 << 20)
 
     assert line_at(case, "log_rank_1.txt", TIMEOUT) is not None
     assert line_at(case, "log_rank_1.txt", 200_000) is None

@@ -17,7 +17,7 @@ from forkpoint.agent.case import Case, Progress, open_case
 from forkpoint.agent.mcp.desk import Desk
 from forkpoint.agent.mcp.server import make_server
 from forkpoint.agent.tools import TOOLS
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.text import render_text

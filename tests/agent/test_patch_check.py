@@ -12,10 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.claim_cases import with_text
-from forkpoint.agent.case import Case
-from forkpoint.agent.patch_check import check_patch
-from forkpoint.agent.patch_hunks import MAX_CHARACTERS
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.case import Case, Refused
+from forkpoint.agent.patch_check import MAX_CHARACTERS, check_patch
 from looping import for_each
 
 TRAIN = """\

@@ -27,14 +27,13 @@ from agent.walks import (
     walk_in_process,
 )
 from cases import CASES
-from forkpoint.agent.budget import Account, Budget
 from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.hypothesis import Explanation
+from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.providers import Style
-from forkpoint.agent.replay import Replayed
 from forkpoint.agent.report import render_explanation, render_explanation_json
 from forkpoint.agent.talk import Talk
-from forkpoint.agent.transcript import Record, TranscriptFile, places, read_transcript
+from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, places, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import InputError, UsageError
 from looping import for_each

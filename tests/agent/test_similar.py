@@ -7,10 +7,9 @@ import pytest
 
 from agent.claim_cases import recorded as opened
 from cases import CASES, load_cases
+from forkpoint.agent.case import Refused
 from forkpoint.agent.similar import find_similar, recorded
-from forkpoint.agent.similar.build import render_index
-from forkpoint.agent.similar.traits import ForkShape, shape_of
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.similar.search import ForkShape, render_index, shape_of
 from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
 from forkpoint.model.verdict import Cause
 from looping import for_each

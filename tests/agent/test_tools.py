@@ -10,12 +10,9 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES, load_cases
-from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.fact import Fact
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.case import Case, Fact, Refused, open_case, schema_of
+from forkpoint.agent.naming import MAX_CHARACTERS, MAX_FACTS
 from forkpoint.agent.tools import TOOLS, tool_named
-from forkpoint.agent.tools.answers import MAX_CHARACTERS, MAX_FACTS
-from forkpoint.agent.wire import schema_of
 from looping import for_each
 
 # ----------------------------------------------------------------------------------------------------------- every tool

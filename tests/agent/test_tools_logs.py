@@ -8,10 +8,9 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import recorded
 from cases import CASES
-from forkpoint.agent.case import open_case
-from forkpoint.agent.tool import Refused
-from forkpoint.agent.tools import log_lines
-from forkpoint.agent.tools.answers import MAX_CHARACTERS
+from forkpoint.agent.case import Refused, open_case
+from forkpoint.agent.naming import MAX_CHARACTERS
+from forkpoint.agent.tools import logs
 from looping import for_each
 
 
@@ -126,7 +125,7 @@ def test_a_search_that_finds_nothing_in_much_text_ends_and_says_where(
     """Lines of which each holds the text, masked: none of them may be shown, all of them must be cleaned."""
     log = (CASES / "0001" / "capture" / "log_rank_1.txt").read_text()
     (tmp_path / "log_rank_1.txt").write_text(log + f"hf_{'Qx7' * 12}\n" * 1000)
-    monkeypatch.setattr(log_lines, "_LOOKED_AT", 2000)
+    monkeypatch.setattr(logs, "_LOOKED_AT", 2000)
 
     (told,) = says(open_case([str(tmp_path)]), "log_lines", contains="Qx7")
 

@@ -10,8 +10,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import recorded
 from cases import CASES
-from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.case import Case, Refused, open_case
 from forkpoint.model.timeline import Gap
 from forkpoint.pipeline import examine
 from small_jobs import SmallJob

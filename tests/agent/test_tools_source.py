@@ -7,8 +7,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded, with_source
 from cases import CASES
-from forkpoint.agent.case import open_case
-from forkpoint.agent.tool import Refused
+from forkpoint.agent.case import Refused, open_case
 from looping import for_each
 
 

@@ -24,11 +24,10 @@ from agent.walks import (
     walk,
     walk_in_process,
 )
-from forkpoint.agent.budget import Budget
-from forkpoint.agent.case import open_case
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Status, open_case
+from forkpoint.agent.model import Budget
 from forkpoint.agent.providers import Style
-from forkpoint.agent.words import HYPOTHESIS
+from forkpoint.agent.talk import HYPOTHESIS
 from forkpoint.report.json_report import render_json
 from forkpoint.source.apis import Origin
 from looping import for_each

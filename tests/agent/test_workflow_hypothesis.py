@@ -21,8 +21,8 @@ from agent.walks import (
     submit,
     walk,
 )
-from forkpoint.agent.budget import Budget
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Status
+from forkpoint.agent.model import Budget
 from looping import for_each
 
 S, C, U = Status.SUPPORTED, Status.CONTRADICTED, Status.UNVERIFIABLE

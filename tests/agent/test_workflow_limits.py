@@ -22,8 +22,7 @@ from agent.walks import (
     walk,
     walk_in_process,
 )
-from forkpoint.agent.budget import Account, Budget
-from forkpoint.agent.model import Usage
+from forkpoint.agent.model import Account, Budget, Usage
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Unwritten

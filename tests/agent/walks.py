@@ -9,10 +9,9 @@ from agent.claim_cases import recorded
 from agent.endpoints import url_for
 from agent.scripted_server import Request, ScriptedServer, Step, calls
 from cases import CASES
-from forkpoint.agent.budget import Account, Budget
 from forkpoint.agent.case import Case
 from forkpoint.agent.hypothesis import Explanation
-from forkpoint.agent.model import Message, Offer, Reply
+from forkpoint.agent.model import Account, Budget, Message, Offer, Reply
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import Transcript, Unwritten

@@ -97,7 +97,7 @@ def test_sarif_is_printed_in_place_of_the_report(capsys: pytest.CaptureFixture[s
 def test_outputs_that_cannot_be_are_wrong_usage_before_any_work(
     options: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkpoint.ingest.read", None)
+    monkeypatch.setattr("forkpoint.evidence.read", None)
 
     assert main(["diagnose", str(DEMO), *options]) == 2
 

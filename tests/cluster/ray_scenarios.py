@@ -10,11 +10,10 @@ from ray._private.node import Node
 from ray.cluster_utils import Cluster
 
 from cluster.machines import PATHS, TOLD, make_slow, plant
-from forkpoint.cluster import tree
-from forkpoint.cluster.engines import ClusterReach, open_engine
-from forkpoint.cluster.gather import gather
-from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UsageError
+from forkpoint.gather.cluster import gather
+from forkpoint.gather.engines import ClusterReach, open_engine
+from forkpoint.gather.remote import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
 TIMEOUT_S = 30.0
@@ -32,7 +31,7 @@ def main(root: Path) -> None:
         death = (cluster, started["dying"], pipes["dying"])
         killer = threading.Thread(target=_kill_when_read, args=death, daemon=True)
         killer.start()
-        tree.FAN_IN = 2  # three summaries are two levels
+        cluster.FAN_IN = 2  # three summaries are two levels
         engine = open_engine("ray", ClusterReach(address=cluster.address, node_timeout_s=TIMEOUT_S))
         gathered = gather(engine, PATHS)
         dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")

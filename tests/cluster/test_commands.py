@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from cluster.machines import PATHS, essence, hung_job, make_slow, plant
-from forkpoint.cluster.engines import ClusterReach, Engine, open_engine
-from forkpoint.cluster.gather import ClusterSummary, gather
-from forkpoint.cluster.representatives import fetch_representatives, records_of, with_representatives
-from forkpoint.collect.call import CallFailed
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.gather.cluster import ClusterSummary, fetch_representatives, gather, records_of, with_representatives
+from forkpoint.gather.engines import ClusterReach, Engine, open_engine
+from forkpoint.gather.remote import CallFailed
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.machines import essence, told_by
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.cluster.tree import FAN_IN, take_merged
-from forkpoint.collect.call import CallFailed
+from forkpoint.gather.cluster import FAN_IN, take_merged
+from forkpoint.gather.remote import CallFailed
 from looping import for_each
 
 

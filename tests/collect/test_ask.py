@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.collect.ask import RankQuestion, ask_pipes, pipes_of
-from forkpoint.collect.gather import Wanted, collect
-from forkpoint.collect.processes import LiveRank
-from forkpoint.ingest import read
-from forkpoint.watch.ask import Address
-from forkpoint.watch.sources import pipes
-from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker
-from forkpoint.watch.sources.pipes import Pipes
+from forkpoint.evidence import read
+from forkpoint.gather.collect import RankQuestion, Wanted, ask_pipes, collect, pipes_of
+from forkpoint.gather.this_machine import LiveRank
+from forkpoint.live.watch.sources import pipes
+from forkpoint.live.watch.sources.ask import Address
+from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
+from forkpoint.live.watch.sources.pipes import Pipes
 from small_jobs import SmallJob
 from watch.test_sources import rank_with_pipe
 

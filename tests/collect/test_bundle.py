@@ -12,14 +12,13 @@ import pytest
 
 from cases import CASES, Case, load_cases, verdict_of
 from collect.planted import HOSTS, PRIVATE, VARIABLE, plant, private_text
-from forkpoint.collect.bundle.contents import Bundle
-from forkpoint.collect.bundle.dumps import redact_dump
-from forkpoint.collect.bundle.make import Order, make_bundle
 from forkpoint.errors import HostileInput, UnreadableInput, UsageError
-from forkpoint.ingest import read
-from forkpoint.ingest.flight_recorder import decode
+from forkpoint.evidence import read
+from forkpoint.gather.bundle import Bundle, Order, make_bundle
+from forkpoint.gather.bundle_evidence import redact_dump
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
+from forkpoint.traces.dump import decode
 from ingest.encode import encode
 from ingest.samples import dump, entry
 from looping import for_each

@@ -12,15 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from collect.planted import WATCHDOG
-from forkpoint.collect.gather import Wanted, collect
-from forkpoint.collect.here import has_grown
-from forkpoint.collect.kinds import FileKind, find_kind
-from forkpoint.collect.limits import Limits
-from forkpoint.collect.manifest import Manifest
-from forkpoint.collect.processes import find_live_ranks
-from forkpoint.collect.usual import usual_paths
 from forkpoint.errors import UsageError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.gather.collect import Wanted, collect
+from forkpoint.gather.folder import FileKind, Limits, Manifest, find_kind
+from forkpoint.gather.this_machine import find_live_ranks, has_grown, usual_paths
 from forkpoint.pipeline import diagnose
 from ingest.machine import answers
 from looping import for_each
@@ -131,7 +127,7 @@ def test_what_does_not_fit_is_said_and_dumps_come_first(tmp_path: Path, run: Pat
 
 
 def test_of_a_log_that_does_not_fit_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint.collect.here.MAX_BYTES", 1000)
+    monkeypatch.setattr("forkpoint.gather.this_machine.MAX_BYTES", 1000)
     (tmp_path / "train.log").write_text("step 1\n" * 1000 + WATCHDOG.format(rank=0))
 
     (file,) = gathered(tmp_path, tmp_path / "train.log", limits=Limits(total_bytes=2000)).files

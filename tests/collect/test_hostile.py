@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from collect.planted import WATCHDOG
-from forkpoint.collect.bundle.make import Order, make_bundle
-from forkpoint.collect.gather import Wanted, collect
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.collect import Wanted, collect
 from forkpoint.pipeline import diagnose
 
 

@@ -7,10 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collect.planted import KEYED, private_text
-from forkpoint.collect.bundle.environment import mask_environments
-from forkpoint.collect.bundle.lines import Lines
-from forkpoint.collect.bundle.pieces import pieces
-from forkpoint.redact import Redactor
+from forkpoint.gather.redact import Redactor
+from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
 from looping import for_each
 from test_redact import PEM, SECRETS, STORY
 

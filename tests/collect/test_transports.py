@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from collect.planted import WATCHDOG
-from forkpoint.collect.call import CallFailed, answer_of
-from forkpoint.collect.gather import Wanted, collect
-from forkpoint.collect.limits import Limits
-from forkpoint.collect.manifest import Manifest
-from forkpoint.collect.places import parse_remote
 from forkpoint.errors import UsageError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.gather.collect import Wanted, collect
+from forkpoint.gather.folder import Limits, Manifest
+from forkpoint.gather.remote import CallFailed, answer_of, parse_remote
 from looping import for_each
 from small_jobs import SmallJob
 

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import forkpoint.consensus as fc
+from forkpoint import consensus as fc
 
 STAYS = "stays"
 """Until so many ranks have answered: rank 0 has the store, which the others still read."""

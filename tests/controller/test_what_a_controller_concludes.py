@@ -5,11 +5,18 @@ import subprocess
 import sys
 import time
 
-from forkpoint.controller.answers import Death, GroupCount, Hello, IssuedOps, Raised, RecorderLook
-from forkpoint.controller.compare import find_other_ops, find_unequal_counts
-from forkpoint.controller.failure import CallFailure
-from forkpoint.controller.gather import last_line, rank_in
-from forkpoint.controller.processes import RankProcesses
+from forkpoint.controller.answers import (
+    CallFailure,
+    Death,
+    GroupCount,
+    Hello,
+    IssuedOps,
+    Raised,
+    RecorderLook,
+    find_other_ops,
+    find_unequal_counts,
+)
+from forkpoint.controller.gather import RankProcesses, last_line, rank_in
 from forkpoint.controller.verdicts import conclude
 from forkpoint.model.verdict import Action, Cause
 from forkpoint.model.world import ProcessGroup

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint.doctor.nvml import Gpu, Nvml, parse_nvml
-from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import FileFacts, Ran, System, Unanswered
+from forkpoint.doctor.system import FileFacts, Ran, System, Unanswered, empty_machine, with_files, with_outputs
 
 RECORDED = Path(__file__).parent / "recorded"
 UPTIME = "37046.54 27561.14\n"

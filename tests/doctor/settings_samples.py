@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from doctor.machine_samples import with_facts
-from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
-from forkpoint.doctor.system import FileFacts, Process, System
+from forkpoint.doctor.system import FileFacts, Process, System, empty_machine, with_environ, with_packages
 
 # The manual of chronyc (chrony-project.org), section `tracking`.
 CHRONY = """\

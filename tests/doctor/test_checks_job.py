@@ -18,10 +18,14 @@ from doctor.settings_samples import (
     launcher,
     rank,
 )
-from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.job import MASTER_ADDRESS, ORPHANS, RANKS_ALIVE
 from forkpoint.doctor.checks.software import CLOCK, VERSIONS
-from forkpoint.doctor.overlay import (
+from forkpoint.doctor.report import CheckStatus
+from forkpoint.doctor.system import (
+    KernelClock,
+    Process,
+    Ran,
+    System,
     empty_machine,
     with_environ,
     with_files,
@@ -29,7 +33,6 @@ from forkpoint.doctor.overlay import (
     with_packages,
     with_processes,
 )
-from forkpoint.doctor.system import KernelClock, Process, Ran, System
 from looping import for_each
 
 OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED

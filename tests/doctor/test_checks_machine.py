@@ -4,10 +4,10 @@ import re
 
 from doctor.machine_samples import machine, with_gpus, with_kernel_log
 from forkpoint.doctor import examine, examine_injected
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks import CHECKS_OF_MACHINE
 from forkpoint.doctor.live import live_system
-from forkpoint.doctor.overlay import empty_machine
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import empty_machine
 from looping import for_each
 
 BARE = with_kernel_log(machine("pci_vm.json", "network_vm.json"))

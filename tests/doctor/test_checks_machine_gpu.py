@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from doctor.machine_samples import gpu_of, machine, with_gpus, without_nvml
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
     GPU_MEMORY_ROWS,
@@ -15,8 +14,8 @@ from forkpoint.doctor.checks.gpu import (
 )
 from forkpoint.doctor.checks.links import GPU_NVLINK
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
-from forkpoint.doctor.overlay import empty_machine, with_environ
-from forkpoint.doctor.system import Unanswered
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import Unanswered, empty_machine, with_environ
 from looping import for_each
 
 GPU_CHECKS = [

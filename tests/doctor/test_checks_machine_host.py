@@ -6,12 +6,22 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import machine, text_of, with_facts
-from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
 from forkpoint.doctor.checks.limits import LIMITS, SHARED_MEMORY
 from forkpoint.doctor.checks.recorder import DUMP_SPACE
-from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_files, with_packages, with_processes
-from forkpoint.doctor.system import Disk, FileFacts, Process, System
+from forkpoint.doctor.report import CheckStatus
+from forkpoint.doctor.system import (
+    Disk,
+    FileFacts,
+    Process,
+    System,
+    empty_machine,
+    with_disk,
+    with_environ,
+    with_files,
+    with_packages,
+    with_processes,
+)
 from looping import for_each
 
 GIB = 1 << 30

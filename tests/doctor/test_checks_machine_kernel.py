@@ -1,12 +1,11 @@
 """Checks of what the kernel said, from lines as kernels and drivers print them."""
 
 from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
 from forkpoint.doctor.checks.links import PCIE_ERRORS
-from forkpoint.doctor.kernel_log import LOOK_BACK_S
-from forkpoint.doctor.overlay import empty_machine, with_files, with_outputs
-from forkpoint.doctor.system import Ran, System, Unanswered
+from forkpoint.doctor.kernel import LOOK_BACK_S
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import Ran, System, Unanswered, empty_machine, with_files, with_outputs
 from looping import for_each
 
 H100 = machine("pci_h100.json")

@@ -3,11 +3,10 @@
 import pytest
 
 from doctor.machine_samples import machine, with_gpus
-from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.links import PCIE_LINK
-from forkpoint.doctor.checks.network import INFINIBAND, NETWORK_INTERFACES
-from forkpoint.doctor.chosen import is_chosen
-from forkpoint.doctor.overlay import empty_machine, with_environ
+from forkpoint.doctor.checks.network import INFINIBAND, NETWORK_INTERFACES, is_chosen
+from forkpoint.doctor.report import CheckStatus
+from forkpoint.doctor.system import empty_machine, with_environ
 from looping import for_each
 
 GPU = "/sys/bus/pci/devices/0000:18:00.0"

@@ -7,7 +7,6 @@ import pytest
 
 from doctor.machine_samples import with_facts
 from doctor.settings_samples import with_torch_and
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.recorder import (
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -18,8 +17,18 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.overlay import empty_machine, with_disk, with_environ, with_files, with_processes
-from forkpoint.doctor.system import Disk, FileFacts, Process, System
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import (
+    Disk,
+    FileFacts,
+    Process,
+    System,
+    empty_machine,
+    with_disk,
+    with_environ,
+    with_files,
+    with_processes,
+)
 from looping import for_each
 
 OK, BAD, SKIPPED = CheckStatus.OK, CheckStatus.BAD, CheckStatus.SKIPPED

@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 
 from forkpoint.doctor import examine, examine_injected
-from forkpoint.doctor.check import Check, CheckResult, CheckStatus
 from forkpoint.doctor.checks import CHECKS
-from forkpoint.doctor.compare import NodeChange, changes, compare, render_comparison_json
-from forkpoint.doctor.document import Document, PastResult, read_document, render_json
-from forkpoint.doctor.overlay import empty_machine
-from forkpoint.doctor.render.text import render_changes, render_comparison
-from forkpoint.doctor.report import DoctorReport
+from forkpoint.doctor.report import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    DoctorReport,
+    Document,
+    NodeChange,
+    PastResult,
+    changes,
+    compare,
+    read_document,
+    render_comparison_json,
+    render_json,
+)
+from forkpoint.doctor.system import empty_machine
+from forkpoint.doctor.text import render_changes, render_comparison
 from forkpoint.errors import UnreadableInput
 from looping import for_each
 

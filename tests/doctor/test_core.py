@@ -19,21 +19,16 @@ from jsonschema import Draft202012Validator
 
 from forkpoint.cli.doctor import COMMAND
 from forkpoint.doctor import examine, examine_injected
-from forkpoint.doctor.check import Check, CheckStatus, bad, ok
 from forkpoint.doctor.checks import CHECKS
-from forkpoint.doctor.document import render_json
-from forkpoint.doctor.live import live_system
-from forkpoint.doctor.mounts import mount_of
-from forkpoint.doctor.once import once
-from forkpoint.doctor.overlay import empty_machine, with_files
-from forkpoint.doctor.packages import find_package, folders_of_environment, folders_of_process
-from forkpoint.doctor.render.text import render_text
-from forkpoint.doctor.system import Ran, Unanswered
+from forkpoint.doctor.live import find_package, folders_of_environment, folders_of_process, live_system, mount_of, once
+from forkpoint.doctor.report import Check, CheckStatus, bad, ok, render_json
+from forkpoint.doctor.system import Ran, Unanswered, empty_machine, with_files
+from forkpoint.doctor.text import render_text
 from forkpoint.errors import UsageError
 from looping import for_each
 
 VALIDATOR = Draft202012Validator(
-    json.loads((files("forkpoint.doctor.render") / "doctor.schema.json").read_text(encoding="utf-8"))
+    json.loads((files("forkpoint.doctor.text") / "doctor.schema.json").read_text(encoding="utf-8"))
 )
 BY_CHECK = for_each("check", CHECKS, ids=lambda check: check.name)
 
@@ -343,7 +338,9 @@ def test_help_does_not_read_the_machine_nor_the_checks() -> None:
         check=True,
     ).stdout.split()
 
-    assert [name for name in loaded if name.startswith(("forkpoint.doctor", "forkpoint.kb", "torch", "rich"))] == []
+    assert [
+        name for name in loaded if name.startswith(("forkpoint.doctor", "forkpoint.knowledge", "torch", "rich"))
+    ] == []
 
 
 def test_a_doctor_never_imports_torch() -> None:

@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from forkpoint.cli.env import COMMAND
-from forkpoint.doctor.check import CheckStatus
 from forkpoint.doctor.checks.recorder import RECORDER_DUMP, RECORDER_ON
 from forkpoint.doctor.checks.settings import UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
+from forkpoint.doctor.report import CheckStatus
 from forkpoint.doctor.script import check_script
+from forkpoint.doctor.system import empty_machine, with_environ, with_packages
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.load import entries
-from forkpoint.launch_env.assignments import assignments
-from forkpoint.launch_env.launchers import LAUNCHERS
-from forkpoint.launch_env.names import known_names
-from forkpoint.launch_env.release import Release, parse_release
-from forkpoint.launch_env.wanted import wanted
+from forkpoint.knowledge.base import EntryKind, entries
+from forkpoint.knowledge.launchers import LAUNCHERS
+from forkpoint.knowledge.recorder import Release, parse_release, wanted
+from forkpoint.knowledge.variables import assignments, known_names
 from looping import for_each
 
 RELEASES = [Release(2, minor) for minor in range(1, 15)]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from doctor.machine_samples import UPTIME, machine, text_of
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
     GPU_MEMORY_ROWS,
@@ -21,8 +20,8 @@ from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, XIDS
 from forkpoint.doctor.checks.links import GPU_NVLINK, PCIE_LINK
 from forkpoint.doctor.checks.network import INFINIBAND
 from forkpoint.doctor.nvml import parse_nvml
-from forkpoint.doctor.overlay import with_files, with_outputs
-from forkpoint.doctor.system import Ran, System
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import Ran, System, with_files, with_outputs
 from looping import for_each
 
 GPU = "/sys/bus/pci/devices/0000:00:06.0"

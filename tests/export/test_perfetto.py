@@ -9,10 +9,9 @@ import pytest
 
 import forkpoint
 import verdicts
-from forkpoint.export import perfetto
-from forkpoint.export.perfetto import entries_per_rank, export_perfetto
-from forkpoint.ingest.again import read_dumps_again
 from forkpoint.model.verdict import Verdict
+from forkpoint.report import perfetto
+from forkpoint.report.perfetto import entries_per_rank, export_perfetto, read_dumps_again
 from looping import for_each
 from small_jobs import SmallJob
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import forkpoint
 from forensics.written import NAN, WORLD, data_of, head, usual_step, write_forensics, write_lines
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.value_records import looks_like_values, read_values
+from forkpoint.evidence.values import looks_like_values, read_values
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Cause
 from looping import for_each

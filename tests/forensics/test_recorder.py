@@ -12,10 +12,8 @@ from torch import nn
 
 from forkpoint.errors import UsageError
 from forkpoint.replicas import forensics
-from forkpoint.replicas.forensics.gradients import measure
-from forkpoint.replicas.forensics.layer_groups import layer_group, plain_name
-from forkpoint.replicas.forensics.recorder import Recorder
-from forkpoint.replicas.forensics.ring import Ring, Step
+from forkpoint.replicas.forensics.gradients import layer_group, measure, plain_name
+from forkpoint.replicas.forensics.recorder import Recorder, Ring, Step
 from looping import for_each
 
 pytestmark = pytest.mark.torch

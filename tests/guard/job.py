@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 
 import forkpoint.guard
-from forkpoint.guard import meeting, overseer, thread
+from forkpoint.guard import meeting, overseer, session
 
 JOB = json.loads(os.environ["GUARD_JOB"])
 RANK = int(os.environ["RANK"])
 if JOB.get("patient"):
     # A busy machine needs longer for the same; what the guard concludes does not change, only for how long it waits.
     overseer._COLLECT_S, overseer._CONCLUDE_S, overseer._DIAGNOSE_S = 10.0, 300.0, 292.0
-    thread._LEAVE_S = 330.0
+    session._LEAVE_S = 330.0
     meeting._ANSWERS_S = 60.0
 if not os.environ.get("FORKPOINT"):
     settings = JOB["settings"]
@@ -50,7 +50,7 @@ def go_wrong() -> bool:  # noqa: C901 a table
             dist.all_reduce(torch.ones(7), group=pair)
             return False
         case "thread dies":
-            forkpoint.guard.switch.running_thread().session.look = None
+            forkpoint.guard.session.running_thread().session.look = None
             return False
         case "dtype":
             return False
@@ -66,7 +66,7 @@ for step in range(JOB["steps"]):
         print(f"WRONG {time.time():.3f}", flush=True)
         if go_wrong():
             continue
-    if RANK == 0 and JOB["how"] == "dtype" and forkpoint.guard.status().alarms:
+    if RANK == 0 and JOB["how"] == "dtype" and forkpoint.guard.session().alarms:
         values[0] = 1  # the job goes on in spite of its fault: all ranks end it in the same step once it was said
     other = JOB["how"] == "dtype" and step == JOB["at"] and JOB["who"] == RANK
     dist.all_reduce(values.int() if other else values)
@@ -76,6 +76,6 @@ for step in range(JOB["steps"]):
         forkpoint.guard.step(step)
     if values[0]:
         break
-print(f"STATUS blind={forkpoint.guard.status().blind!r}", flush=True)
+print(f"STATUS blind={forkpoint.guard.session().blind!r}", flush=True)
 print("FINISHED", flush=True)
 dist.destroy_process_group()

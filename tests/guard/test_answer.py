@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
-from forkpoint.guard.wire import decode, encode
+from forkpoint.guard.messages import Ask, RankAnswer, decode, decode_ask, encode
 from forkpoint.model.world import ProcessGroup
 from looping import for_each
 

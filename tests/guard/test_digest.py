@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.guard.digest import BLOCKS, TAIL, Digest
-from forkpoint.guard.recent import Recent, RecentCall
-from forkpoint.model.trace import BLOCK
+from forkpoint.guard.calls import BLOCKS, TAIL, Digest, Recent, RecentCall
+from forkpoint.model.entries import BLOCK
 
 pytestmark = pytest.mark.torch
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.guard.recent import Recent, RecentReader
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.model.tokens import match_token
+from forkpoint.guard.calls import Recent, RecentReader
+from forkpoint.model.op import match_token
+from forkpoint.traces.dump import decode
 from ingest.encode import encode
 from small_jobs import SmallJob
 

@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.guard.answer import Ask, RankAnswer, decode_ask
-from forkpoint.guard.beat import Beat, Calls, RankHealth
-from forkpoint.guard.leader import levels_led
-from forkpoint.guard.neighbour import Identity
-from forkpoint.guard.summary import Conflict, Summary, merge, without_closed_groups
-from forkpoint.guard.wire import decode, encode, printable
+from forkpoint.guard.messages import (
+    Ask,
+    Beat,
+    Calls,
+    Identity,
+    RankAnswer,
+    RankHealth,
+    decode,
+    decode_ask,
+    encode,
+    printable,
+)
+from forkpoint.guard.summary import Conflict, Summary, levels_led, merge, without_closed_groups
 from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch

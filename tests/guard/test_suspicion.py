@@ -2,8 +2,8 @@
 
 import pytest
 
-from forkpoint.guard.beat import RankHealth
-from forkpoint.guard.suspicion import Suspicion, SuspicionReason, suspect
+from forkpoint.guard.messages import RankHealth
+from forkpoint.guard.summary import Suspicion, SuspicionReason, suspect
 from guard.told import summary_of, told
 
 pytestmark = pytest.mark.torch

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
+from forkpoint.guard.messages import Beat, Calls, GroupBeat, RankHealth
 from forkpoint.guard.summary import Summary, summarise
 
 Told = tuple[Beat, Calls]

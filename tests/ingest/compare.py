@@ -6,8 +6,8 @@ from dataclasses import fields
 import numpy as np
 
 from forkpoint.errors import InputError
-from forkpoint.ingest.flight_recorder import DumpColumns
-from forkpoint.ingest.flight_recorder.stream import read_pickle
+from forkpoint.traces.columns import DumpColumns
+from forkpoint.traces.dump import read_pickle
 
 
 def as_values(columns: DumpColumns) -> dict[str, object]:

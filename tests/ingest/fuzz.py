@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
 
 from forkpoint.errors import InputError
-from forkpoint.ingest.flight_recorder import decode
+from forkpoint.traces.dump import decode
 from ingest.compare import both_ways
 from ingest.encode import encode
 from ingest.samples import real_dumps, varied_dump

@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.flight_recorder import GroupStatus, decode
+from forkpoint.traces.columns import GroupStatus
+from forkpoint.traces.dump import decode
 from ingest.compare import as_values, both_ways
 from ingest.encode import encode
 from ingest.samples import dump, entry, varied_dump

@@ -5,10 +5,10 @@ import io
 import pytest
 
 from forkpoint.errors import HostileInput
-from forkpoint.ingest import flight_recorder
-from forkpoint.ingest.dump_reader import DumpReader
-from forkpoint.ingest.naming import FileNames
+from forkpoint.evidence.file_names import FileNames
+from forkpoint.evidence.reading import DumpReader
 from forkpoint.model.tables import EntryKind, SharedTables
+from forkpoint.traces import dump as flight_recorder
 from ingest.encode import encode
 from ingest.samples import dump, entry
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkpoint.errors import HostileInput
-from forkpoint.ingest.flight_recorder import entries, fast
-from forkpoint.ingest.flight_recorder.stream import read_pickle
+from forkpoint.traces import entries, fast
+from forkpoint.traces.dump import read_pickle
 from ingest.compare import both_ways
 from ingest.encode import encode
 from ingest.fuzz import MUTATIONS
@@ -129,8 +129,8 @@ def test_a_reference_to_nothing_is_told_with_its_place_on_both_ways():
 
 
 def test_budgets_count_what_layouts_take(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("forkpoint.ingest.flight_recorder.table._SPARE_VISITS", -10_000)
-    monkeypatch.setattr("forkpoint.ingest.flight_recorder.table._VISITS_PER_BYTE", 0)
+    monkeypatch.setattr("forkpoint.traces.columns._SPARE_VISITS", -10_000)
+    monkeypatch.setattr("forkpoint.traces.columns._VISITS_PER_BYTE", 0)
     data = encode(dump([entry(i) for i in range(100)]))
 
     assert_same(data)

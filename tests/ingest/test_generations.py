@@ -1,10 +1,10 @@
 """Process groups that were taken down and made again in the same process: only the last generation counts."""
 
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.summary import summarise
 from forkpoint.model.records import Record
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
+from forkpoint.traces.dump import decode
+from forkpoint.traces.summary import summarise
 from ingest.encode import encode
 from small_jobs import SmallJob
 

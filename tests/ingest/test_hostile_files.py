@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
-from forkpoint.ingest.flight_recorder import decode
+from forkpoint.traces.dump import decode
 from forkpoint.traces.pickles import MAX_DEPTH
 from ingest.compare import both_ways
 from ingest.encode import encode

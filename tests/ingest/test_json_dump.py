@@ -5,8 +5,8 @@ import json
 import pytest
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
-from forkpoint.ingest.flight_recorder import GroupConfig, GroupStatus, decode
-from forkpoint.ingest.flight_recorder.columns import NO_FRAMES
+from forkpoint.traces.columns import NO_FRAMES, GroupConfig, GroupStatus
+from forkpoint.traces.dump import decode
 from ingest.samples import T0, dump, entry
 
 STATUS = {"0": {"last_enqueued_collective": "15", "last_started_collective": "-1", "last_completed_collective": "14"}}

@@ -1,6 +1,6 @@
 """Whose file it is, by its name and by those of its neighbours."""
 
-from forkpoint.ingest.naming import FileNames
+from forkpoint.evidence.file_names import FileNames
 from looping import for_each
 
 

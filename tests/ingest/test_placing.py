@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import forkpoint
-from forkpoint.ingest import Choice
+from forkpoint.evidence import Choice
 from forkpoint.model.capture import Capture
 
 CLOSED = (
@@ -87,7 +87,7 @@ def test_a_retry_s_folder_and_torchrun_s_inside_it_are_one_attempt(tmp_path: Pat
 
 
 def test_dumps_in_the_folder_where_torch_puts_them_are_found_and_other_hidden_files_are_not(tmp_path: Path) -> None:
-    from forkpoint.ingest.files import find_files  # noqa: PLC0415
+    from forkpoint.evidence.files import find_files  # noqa: PLC0415
 
     for name in (".cache/torch/comm_lib_trace_rank_0", ".cache/pip/wheel", ".git/HEAD", ".hidden"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.errors import InputError
-from forkpoint.ingest import read
-from forkpoint.ingest.rank_states import looks_like_rank_states, read_rank_states
+from forkpoint.evidence import read
+from forkpoint.evidence.rank_states import looks_like_rank_states, read_rank_states
 from forkpoint.model.log import LogKind
 
 RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 7, in step\n    raise ValueError(batch)\nValueError: 13\n'

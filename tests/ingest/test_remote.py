@@ -13,9 +13,9 @@ import pytest
 
 from cluster.machines import essence, plant
 from forkpoint.errors import UsageError
-from forkpoint.ingest import read
-from forkpoint.ingest.files import is_url, open_file, shown
-from forkpoint.ingest.remote import list_files
+from forkpoint.evidence import read
+from forkpoint.evidence.files import is_url, open_file, shown
+from forkpoint.evidence.remote import list_files
 from forkpoint.pipeline import diagnose
 from looping import for_each
 
@@ -161,7 +161,7 @@ def test_nothing_at_an_address_is_said() -> None:
 
 @pytest.mark.parametrize(("module", "says"), [("fsspec", "'forkpoint[collect]'"), ("s3fs", "s3fs")])
 def test_what_is_not_installed_is_named_with_its_pip_command(module: str, says: str) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None; from forkpoint.ingest.remote import list_files; list_files('s3://a/')"
+    code = f"import sys; sys.modules[{module!r}] = None; from forkpoint.evidence.remote import list_files; list_files('s3://a/')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert f"pip install {says}" in run.stderr

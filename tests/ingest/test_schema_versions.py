@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from forkpoint.errors import UnreadableInput
-from forkpoint.ingest.flight_recorder import DumpColumns, GroupConfig, GroupStatus, decode
-from forkpoint.ingest.flight_recorder.columns import NO_FRAMES
 from forkpoint.model.op import Frame, Signature
+from forkpoint.traces.columns import NO_FRAMES, DumpColumns, GroupConfig, GroupStatus
+from forkpoint.traces.dump import decode
 from ingest.encode import encode
 from ingest.samples import ALL_REDUCE, MAIN, MODULE, T0, dump, entry
 from looping import for_each

@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from forkpoint.errors import HostileInput
-from forkpoint.ingest import flight_recorder
-from forkpoint.ingest.flight_recorder import decode, looks_like_dump
+from forkpoint.traces import dump as flight_recorder
+from forkpoint.traces.dump import decode, looks_like_dump
 from ingest.encode import encode
 from ingest.samples import dump, entry
 from looping import for_each

@@ -6,7 +6,7 @@ import random
 import tarfile
 import zipfile
 
-from forkpoint.ingest.logs.archives import ArchiveMember, UnpackBudget, open_members
+from forkpoint.evidence.archives import ArchiveMember, UnpackBudget, open_members
 from forkpoint.model.capture import Problem
 from looping import for_each
 

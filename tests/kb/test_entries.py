@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from forkpoint.detectors import DETECTORS
-from forkpoint.kb import load
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.load import entries, marks
-from forkpoint.kb.lookup import find
+from forkpoint.judge.detectors import DETECTORS
+from forkpoint.knowledge import base
+from forkpoint.knowledge.base import EntryKind, entries, find, marks
 from forkpoint.model.verdict import Cause
 from looping import for_each
 
@@ -142,9 +140,9 @@ def test_the_bound_is_seen_inside_groups() -> None:
 
 
 def test_knowledge_knows_nothing_of_the_program() -> None:
-    sources = [path.read_text() for path in Path(load.__file__).parent.glob("*.py")]
+    sources = [path.read_text() for path in Path(base.__file__).parent.glob("*.py")]
     imported = {
         name for text in sources for name in re.findall(r"^\s*(?:from|import) (forkpoint[\w.]*)", text, re.MULTILINE)
     }
 
-    assert {name for name in imported if not name.startswith(("forkpoint.kb", "forkpoint.errors"))} == set()
+    assert {name for name in imported if not name.startswith(("forkpoint.knowledge", "forkpoint.errors"))} == set()

@@ -1,9 +1,8 @@
 """Problems that others met: recognised by what logs really hold, short, and never a cause."""
 
 import forkpoint
-from forkpoint.ingest.logs.patterns import patterns
-from forkpoint.kb.entry import ClueField, KnownProblem
-from forkpoint.kb.load import known
+from forkpoint.evidence.logs.patterns import patterns
+from forkpoint.knowledge.base import ClueField, KnownProblem, known
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause
 from looping import for_each

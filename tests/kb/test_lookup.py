@@ -1,5 +1,4 @@
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.lookup import find, suggest
+from forkpoint.knowledge.base import EntryKind, find, suggest
 from looping import for_each
 
 WATCHDOG = (

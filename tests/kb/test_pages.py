@@ -1,8 +1,7 @@
 from pathlib import Path
 
 from docs.build import render_kb
-from forkpoint.kb.entry import EntryKind
-from forkpoint.kb.load import entries
+from forkpoint.knowledge.base import EntryKind, entries
 from looping import for_each
 
 FOLDER = Path(__file__).parents[2] / "docs" / "kb"

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from forkpoint.kb.entry import Entry, EntryKind
-from forkpoint.kb.load import entries
-from forkpoint.kb.lookup import find
+from forkpoint.knowledge.base import Entry, EntryKind, entries, find
 from looping import for_each
 
 ALL = [entry for kind in EntryKind for entry in entries(kind)]

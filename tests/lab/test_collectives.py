@@ -7,22 +7,29 @@ import pytest
 
 from forkpoint.errors import UsageError
 from forkpoint.lab.collectives import patterns
-from forkpoint.lab.collectives.inject import Delay, Flip, parse_injected
-from forkpoint.lab.collectives.kinds import KIND_BY_NAME, KINDS
 from forkpoint.lab.collectives.links import (
     Again,
     Blame,
     Measure,
+    Pair,
     PairTimes,
     Part,
     SlowPair,
     blame,
     choose_again,
     find_slow,
+    rounds_of_pairs,
 )
-from forkpoint.lab.collectives.nccl_log import read_choices
-from forkpoint.lab.collectives.plan import CollectivesPlan, mesh_partitions
-from forkpoint.lab.collectives.rounds import Pair, rounds_of_pairs
+from forkpoint.lab.collectives.plan import (
+    KIND_BY_NAME,
+    KINDS,
+    CollectivesPlan,
+    Delay,
+    Flip,
+    mesh_partitions,
+    parse_injected,
+)
+from forkpoint.lab.jobs.collectives.worker import read_choices
 from looping import for_each
 
 US = 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forkpoint.lab.collectives.kinds import KIND_BY_NAME
+from forkpoint.lab.collectives.plan import KIND_BY_NAME
 from lab.namespaces import missing, namespaces
 
 pytestmark = pytest.mark.torch

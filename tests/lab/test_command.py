@@ -10,7 +10,7 @@ import pytest
 from forkpoint.cli import main
 from forkpoint.errors import UsageError
 from forkpoint.lab.faults import FAULTS
-from forkpoint.lab.torch_here import TorchHere, find_torch
+from forkpoint.lab.record import TorchHere, find_torch
 from looping import for_each
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,8 @@ import pytest
 
 from docs.build import DOCS, render_faults
 from forkpoint.lab import faults
-from forkpoint.lab.case_folder import read_case, write_case
-from forkpoint.lab.fault import Edit, Fault
+from forkpoint.lab.fault import DDP, JOBS, Edit, Fault, patch, read_case, write_case
 from forkpoint.lab.faults import FAULTS
-from forkpoint.lab.job import DDP, JOBS
-from forkpoint.lab.patch import patch
 from forkpoint.model.verdict import Cause
 from looping import for_each
 

@@ -8,11 +8,10 @@ from signal import SIGKILL
 import pytest
 
 import forkpoint
-from forkpoint.lab.case_folder import read_case
-from forkpoint.lab.fault import Fault, Signal
+from forkpoint.lab.fault import Fault, read_case
 from forkpoint.lab.faults import FAULTS
-from forkpoint.lab.ranks import _own_folder
-from forkpoint.lab.record import LabSettings, RecordedFault, record
+from forkpoint.lab.ranks import LabSettings, Signal, _own_folder
+from forkpoint.lab.record import RecordedFault, record
 from forkpoint.model.verdict import Cause
 
 pytestmark = pytest.mark.torch

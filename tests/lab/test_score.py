@@ -4,10 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from forkpoint.lab.case_folder import CaseFolder
-from forkpoint.lab.fault import HANGS, Truth
-from forkpoint.lab.render import score_json, score_text, truth_text
-from forkpoint.lab.score import Mark, Score, Scored, mark, score
+from forkpoint.lab.fault import HANGS, CaseFolder, Truth
+from forkpoint.lab.record import Mark, Score, Scored, mark, score, score_json, score_text, truth_text
 from forkpoint.model.verdict import Action, Cause, Verdict
 from looping import for_each
 from verdicts import FOUND, HEALTHY, INCONCLUSIVE

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import LineEdit, Related, Violation
+from forkpoint.lint.rule import LineEdit, LintRule, Related, Violation
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis
 

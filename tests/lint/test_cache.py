@@ -7,8 +7,8 @@ import pytest
 
 from forkpoint.lint import LintReport, Options, cache
 from forkpoint.lint import run as run_module
+from forkpoint.lint.rule import Violation
 from forkpoint.lint.run import lint_paths
-from forkpoint.lint.violation import Violation
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
 

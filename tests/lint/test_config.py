@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.errors import UsageError
-from forkpoint.lint.config import read_config
-from forkpoint.lint.options import Options, PathIgnore
+from forkpoint.lint.catalogue import Options, PathIgnore, read_config
 from looping import for_each
 
 pytestmark = pytest.mark.usefixtures("sample_rules")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from forkpoint.lint import LintReport
-from forkpoint.lint.diff import render_diff
-from forkpoint.lint.edits import FileChanges, plan_changes, write_change
-from forkpoint.lint.violation import LineEdit, Violation
+from forkpoint.lint.edits import FileChanges, plan_changes, render_diff, write_change
+from forkpoint.lint.rule import LineEdit, Violation
 from forkpoint.source import Program, read_program
 from looping import for_each
 

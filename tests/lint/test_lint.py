@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from forkpoint.lint import Options, lint
-from forkpoint.lint.options import PathIgnore
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.catalogue import PathIgnore
+from forkpoint.lint.rule import Violation
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis
 from looping import for_each

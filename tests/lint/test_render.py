@@ -12,7 +12,7 @@ from forkpoint.lint import LintReport, Options, lint
 from forkpoint.lint.render.github import render_annotations
 from forkpoint.lint.render.json_report import SCHEMA, read_json, render_json
 from forkpoint.lint.render.text import render_text
-from forkpoint.lint.violation import Related, Violation
+from forkpoint.lint.rule import Related, Violation
 from forkpoint.source import SourceNote
 from tests.lint.samples import program_of, violation
 

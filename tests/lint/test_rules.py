@@ -7,9 +7,8 @@ from pathlib import Path
 from forkpoint.lint import Options, lint
 from forkpoint.lint.catalogue import all_rules
 from forkpoint.lint.edits import plan_changes, write_change
-from forkpoint.lint.rule import LintRule
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.lint.rules import RULES
-from forkpoint.lint.violation import Violation
 from looping import for_each
 from tests.lint.samples import program_of
 

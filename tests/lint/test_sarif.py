@@ -10,7 +10,7 @@ import pytest
 from forkpoint.lint import LintReport
 from forkpoint.lint.render import sarif
 from forkpoint.lint.render.sarif import line_hashes, render_sarif
-from forkpoint.lint.violation import Related, Violation
+from forkpoint.lint.rule import Related, Violation
 from forkpoint.source import SourceNote
 from tests.lint.samples import violation
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from forkpoint.agent.case import Case
 from forkpoint.agent.claims import AnyClaim, Issued, LogSays, Missing
-from forkpoint.align.slots import token_at
+from forkpoint.diverge.slots import token_at
 from forkpoint.model.timeline import Gap, GroupTimeline
 from forkpoint.model.trace import Track
 

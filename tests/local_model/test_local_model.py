@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from cases import CASES, load_cases
-from forkpoint.agent.budget import Account, Budget
-from forkpoint.agent.claim import Status
+from forkpoint.agent.case import Status
 from forkpoint.agent.evaluation import read_known
-from forkpoint.agent.evaluation.neutral import open_neutral, similar_without
-from forkpoint.agent.replay import Replayed
+from forkpoint.agent.evaluation.known import open_neutral, similar_without
+from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import Record, TranscriptFile, read_transcript
+from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.cli import main
 from local_model.recheck import is_true

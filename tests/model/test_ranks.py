@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.model.ranks import format_ranks, name_ranks
+from forkpoint.model.world import format_ranks, name_ranks
 from looping import for_each
 
 

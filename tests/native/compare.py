@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from forkpoint.errors import InputError
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.columns import DumpColumns
-from forkpoint.ingest.flight_recorder.native import Claimable, NativePacker
-from forkpoint.ingest.flight_recorder.summary import summarise
-from forkpoint.ingest.naming import hints_of
+from forkpoint.evidence.file_names import hints_of
 from forkpoint.model.tables import EntryKind, SharedTables
+from forkpoint.traces.columns import DumpColumns
+from forkpoint.traces.dump import decode
+from forkpoint.traces.native import Claimable, NativePacker
+from forkpoint.traces.summary import summarise
 
 
 def python_columns(data: bytes) -> DumpColumns | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from forkpoint.ingest.flight_recorder.native import NativePacker
+from forkpoint.traces.native import NativePacker
 from native.compare import Pair
 
 

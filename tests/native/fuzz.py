@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
 
-from forkpoint.ingest.flight_recorder.native import NativePacker
+from forkpoint.traces.native import NativePacker
 from ingest.encode import encode
 from ingest.fuzz import MUTATIONS
 from ingest.samples import real_dumps

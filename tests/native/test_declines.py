@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from forkpoint.ingest.flight_recorder import native
-from forkpoint.ingest.flight_recorder.native import NativePacker
+from forkpoint.traces import native
+from forkpoint.traces.native import NativePacker
 from ingest.encode import encode
 from ingest.samples import MAIN, dump, entry
 

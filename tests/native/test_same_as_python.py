@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bench.generate import encode_dump
 from bench.job import Job
-from forkpoint.ingest.flight_recorder.native import NativePacker
 from forkpoint.model.tables import EntryKind
+from forkpoint.traces.native import NativePacker
 from ingest.encode import encode
 from ingest.samples import CASES, T0, dump, entry
 from native.compare import Pair

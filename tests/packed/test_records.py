@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.flight_recorder import decode
-from forkpoint.ingest.flight_recorder.held import held_tracks
-from forkpoint.ingest.flight_recorder.summary import summarise
-from forkpoint.ingest.naming import claim_rank
+from forkpoint.evidence.file_names import claim_rank
 from forkpoint.model.op import Op
 from forkpoint.model.records import Record
 from forkpoint.model.tables import EntryKind, SharedTables
 from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace, Track
 from forkpoint.model.traces import Traces
+from forkpoint.traces.dump import decode
+from forkpoint.traces.summary import held_tracks, summarise
 from forkpoint.traces.verify import DAMAGE, RecordVerifier, verify_tables
 from ingest.samples import real_dumps
 from looping import for_each

@@ -12,8 +12,8 @@ import forkpoint
 from accept import render_expected
 from cases import CASES, Case, load_cases, verdict_of
 from forkpoint.errors import InputError, UnreadableInput
-from forkpoint.ingest.files import SUMMARY, find_files
-from forkpoint.ingest.summary_file import merge, summarise
+from forkpoint.evidence.files import SUMMARY, find_files
+from forkpoint.evidence.summary_file import merge, summarise
 from forkpoint.model.layout import U32
 from looping import for_each
 

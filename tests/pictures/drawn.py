@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from cases import examine_case
-from forkpoint.align import align
-from forkpoint.cohorts import find_partings
-from forkpoint.detectors import detect
 from forkpoint.diverge import find_divergences
+from forkpoint.diverge.align import align
+from forkpoint.diverge.cohorts import find_partings
+from forkpoint.judge.detectors import detect
 from forkpoint.judge.verdict import judge
 from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import GroupPicture, Picture
 from forkpoint.model.verdict import Verdict
-from forkpoint.pictures import draw
+from forkpoint.report.pictures import draw
 
 TYPES = {"u8": "<u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
 

@@ -3,7 +3,7 @@ import pytest
 import forkpoint
 from cases import CASES
 from forkpoint.model.picture import CellState
-from forkpoint.pictures import groups
+from forkpoint.report.pictures import groups
 from pictures.drawn import cells, drawn
 from small_jobs import SmallJob
 

@@ -6,16 +6,15 @@ import pytest
 
 import verdicts
 from cases import Case, load_cases
-from forkpoint.align import align
-from forkpoint.align.slots import token_at
-from forkpoint.cohorts import frontier_op
+from forkpoint.diverge.align import align
+from forkpoint.diverge.cohorts import frontier_op
+from forkpoint.diverge.slots import token_at
+from forkpoint.model.entries import Tables
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import NO_OP, CellState
 from forkpoint.model.timeline import Gap, GroupTimeline
-from forkpoint.model.trace import Tables
-from forkpoint.pictures import groups
-from forkpoint.pictures.heat import cell_of
-from forkpoint.pictures.op_names import OpNames
+from forkpoint.report.pictures import groups
+from forkpoint.report.pictures.groups import OpNames, cell_of
 from looping import for_each
 from pictures.drawn import cells, drawn, drawn_case
 from small_jobs import SmallJob

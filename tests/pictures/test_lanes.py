@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from forkpoint.model.picture import CellState, Lane
-from forkpoint.pictures.lanes import draw_lanes
+from forkpoint.report.pictures.lanes import draw_lanes
 from pictures.drawn import Drawn, drawn, drawn_case
 from small_jobs import SmallJob
 

@@ -3,12 +3,12 @@
 import ast
 from pathlib import Path
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix, Probe
 from forkpoint.remedies import remedies
 from forkpoint.source import read_program
 from forkpoint.source.analysis import Analysis, analyse
 from forkpoint.source.branches import CommStep, skipped
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function
 
 _NODES = {

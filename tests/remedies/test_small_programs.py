@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.bridge.fork import ForkKind
-from forkpoint.model.divergence import Divergence, PartingKind
+from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.world import ProcessGroup
 from forkpoint.remedies.scene import Scene
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
+from forkpoint.source.bridge.fork import ForkKind
 from looping import for_each
 from remedies.forks import offered_at
 from remedies.offered import apply_patch

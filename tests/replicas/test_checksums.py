@@ -5,9 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.replicas.bits import bytes_of
-from forkpoint.replicas.block_sums import COLUMNS, ROWS
-from forkpoint.replicas.checksums import checksums
+from forkpoint.replicas.checksums import COLUMNS, ROWS, bytes_of, checksums
 from looping import for_each
 
 pytestmark = pytest.mark.torch

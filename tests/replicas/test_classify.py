@@ -4,9 +4,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from forkpoint.replicas.classify import Heading, Row, classify, headings_differ, layouts_differ
+from forkpoint.replicas.compare import Heading, Row, classify, headings_differ, layouts_differ, odd_ranks
 from forkpoint.replicas.report import Kind, What
-from forkpoint.replicas.vote import odd_ranks
 from looping import for_each
 
 RANKS = (4, 5, 6, 7)

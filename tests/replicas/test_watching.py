@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from forkpoint import replicas
-from forkpoint.replicas.derive import clean, model_items, optimizer_items
+from forkpoint.replicas.items import clean, model_items, optimizer_items
 from looping import for_each
 
 pytestmark = pytest.mark.torch

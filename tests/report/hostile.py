@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import verdicts
-from forkpoint.model.divergence import Cohort, Role
+from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.verdict import Coverage, Evidence, Fix, Probe, Site, Verdict
 from forkpoint.model.world import ProcessGroup
 

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 import verdicts
 from forkpoint.model.picture import Axis, CellState, Lane, LaneCell, OpName, Picture, Quote
 from forkpoint.model.verdict import Fix, Probe, Verdict
-from forkpoint.pictures import op_names
-from forkpoint.report.html import encode, render_html
-from forkpoint.report.html.bounds import bounded
-from forkpoint.report.html.page import Page, read_page
-from forkpoint.report.html.ranges import MAX_RANGES, as_ranges
 from forkpoint.report.json_report import render_json
+from forkpoint.report.page import Page, read_page, render_html
+from forkpoint.report.page_data import MAX_RANGES, as_ranges, bounded, encode
+from forkpoint.report.pictures import groups
 from looping import for_each
 from pictures.drawn import drawn, drawn_case, expand, unpack
 from small_jobs import SmallJob
@@ -75,7 +73,7 @@ def hostile_picture(text: str) -> Picture:
         picture,
         hosts=(text,),
         axes=(Axis(text, 2),),
-        ops=(OpName(text, op_names.letters_of(text)),),
+        ops=(OpName(text, groups.letters_of(text)),),
         groups=tuple(replace(group, name=text, desc=text) for group in picture.groups),
         lanes=(Lane(0, "waiting", (0, 1), suspect=True, rank=0, cells=(cell,)),),
         quotes=(Quote(text, 1, (text,), 1, 1, text, 0),),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 
 import verdicts
-from forkpoint.model.divergence import Cohort, Role
+from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.json_report import render_json

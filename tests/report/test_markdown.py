@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import verdicts
-from forkpoint.model.divergence import Cohort, Role
+from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.verdict import Fix, Verdict
 from forkpoint.report.markdown import MAX_LINES, render_markdown
 from looping import for_each

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import verdicts
-from forkpoint.model.divergence import Cohort, Role
+from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Source, Verdict
 from forkpoint.report.text import SCREEN_LINES, render_text

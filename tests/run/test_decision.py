@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
+from forkpoint.live.run.attempt import MAX_WAIT_S, Attempt, Retry, next_step
+from forkpoint.live.run.job import JobEnd
 from forkpoint.live.worker import decide
 from forkpoint.model.verdict import Action, Cause, Coverage, Symptom, Verdict
-from forkpoint.run.job import JobEnd
-from forkpoint.run.outcome import Attempt
-from forkpoint.run.retries import MAX_WAIT_S, Retry, next_step
 from looping import for_each
 
 CHILD = 17

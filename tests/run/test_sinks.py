@@ -14,10 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forkpoint.live.diagnosing import DO_NOT_RETRY, RETRY_ELSEWHERE, Decision, Diagnosed
-from forkpoint.run.job import JobEnd
-from forkpoint.run.outcome import Attempt
-from forkpoint.sinks.node_commands import commands_for
-from forkpoint.sinks.prometheus import render_metrics
+from forkpoint.live.metrics import render_metrics
+from forkpoint.live.run.attempt import Attempt, commands_for
+from forkpoint.live.run.job import JobEnd
 from looping import for_each
 from small_jobs import SmallJob
 

@@ -4,16 +4,22 @@ import os
 import time
 from pathlib import Path
 
-from forkpoint.ingest import read
-from forkpoint.launch_env.release import Release
+from forkpoint.evidence import read
+from forkpoint.knowledge.recorder import Release
 from forkpoint.live.diagnosing import ANY_NODE
+from forkpoint.live.run.attempt import find_alarm, is_hang
+from forkpoint.live.run.start import (
+    fetch_dumps,
+    find_torch,
+    guarding,
+    make_attempt_folder,
+    node_name,
+    plan_launch,
+    recording,
+    run_name,
+)
 from forkpoint.live.worker import find_last_step, find_nodes
-from forkpoint.model.ranks_file import render_ranks
-from forkpoint.run.folders import make_attempt_folder, node_name, run_name
-from forkpoint.run.hang import find_alarm, is_hang
-from forkpoint.run.launcher import plan_launch
-from forkpoint.run.recording import fetch_dumps, guarding, recording
-from forkpoint.run.torch_release import find_torch
+from forkpoint.model.world import render_ranks
 from looping import for_each
 from small_jobs import SmallJob
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.live.worker import decide, find_nodes
 from forkpoint.pipeline import diagnose
 from looping import for_each
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 RUN, VERDICT = (
     Draft202012Validator(json.loads((files(package) / f"{name}.schema.json").read_text()))
-    for package, name in (("forkpoint.run", "run"), ("forkpoint.report", "verdict"))
+    for package, name in (("forkpoint.live.run", "run"), ("forkpoint.report", "verdict"))
 )
 JOB = str(Path(__file__).with_name("job.py"))
 PLUG_IN = ("--logs-specs", "forkpoint")

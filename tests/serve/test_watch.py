@@ -14,10 +14,16 @@ import pytest
 from cases import CASES
 from forkpoint.live import diagnosing
 from forkpoint.live.diagnosing import NotDiagnosed
-from forkpoint.serve import folders as folders_module
-from forkpoint.serve.diagnosis import Diagnoser, IncidentPage
-from forkpoint.serve.folders import IncidentFolder, find_folders
-from forkpoint.serve.watch import LIST, FolderWatch, Settling
+from forkpoint.live.serve import watch as folders_module
+from forkpoint.live.serve.watch import (
+    LIST,
+    Diagnoser,
+    FolderWatch,
+    IncidentFolder,
+    IncidentPage,
+    Settling,
+    find_folders,
+)
 from looping import for_each
 
 
@@ -221,7 +227,7 @@ def test_a_diagnosis_that_is_no_longer_wanted_ends_with_its_process(
 
 
 def test_a_diagnosis_that_crashes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "sitecustomize.py", "import forkpoint.ingest\nforkpoint.ingest.read = lambda _: 1 / 0")
+    write(tmp_path / "sitecustomize.py", "import forkpoint.evidence\nforkpoint.ingest.read = lambda _: 1 / 0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     result = asyncio.run(Diagnoser()(folder("x"), "/events", None))

@@ -1,7 +1,6 @@
 """The table of known libraries says nothing twice, and nothing in vain."""
 
-from forkpoint.source.apis import known_apis
-from forkpoint.source.words import is_rank_word
+from forkpoint.source.apis import is_rank_word, known_apis
 
 
 def test_every_particular_name_is_a_known_function_or_method() -> None:

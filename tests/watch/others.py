@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from forkpoint.watch.ask import Address
+from forkpoint.live.watch.sources.ask import Address
 
 Answer = Callable[[socket.socket], None]
 

@@ -8,9 +8,9 @@ import pytest
 
 import verdicts
 from forkpoint.errors import UsageError
+from forkpoint.live.watch import alerts
+from forkpoint.live.watch.alerts import Alerts, parse_webhook
 from forkpoint.report.json_report import render_json
-from forkpoint.watch import alerts
-from forkpoint.watch.alerts import Alerts, parse_webhook
 from looping import for_each
 from watch.others import answering, drips, hooked
 

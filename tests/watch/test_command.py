@@ -16,13 +16,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.cli import main
-from forkpoint.watch.views import json_line
+from forkpoint.live.watch import views
 from looping import for_each
 from small_jobs import T0, SmallJob
 from watch.others import hooked
 from watch.test_sources import WATCHDOG
 
-SCHEMA = Draft202012Validator(json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text()))
+SCHEMA = Draft202012Validator(json.loads(Path(views.__file__).with_name("watch.schema.json").read_text()))
 PATIENCE_S = 800
 HOUR_S = 3600
 

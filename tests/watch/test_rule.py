@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.live.watch.look import Watch, WatchSettings
+from forkpoint.live.watch.rule import Sight, WatchState
+from forkpoint.live.watch.sources import Dump, Gathered, Spool
+from forkpoint.live.watch.sources.paths import Paths
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Symptom
 from forkpoint.pipeline import diagnose
-from forkpoint.watch.look import Watch, WatchSettings
-from forkpoint.watch.sight import Sight, WatchState
-from forkpoint.watch.sources import Dump, Gathered
-from forkpoint.watch.sources.paths import Paths
-from forkpoint.watch.spool import Spool
 from small_jobs import SmallJob
 
 WATCHDOG = (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from forkpoint.live.watch.look import Watch, WatchSettings
+from forkpoint.live.watch.rule import Sight, WatchState
+from forkpoint.live.watch.sources import Spool
+from forkpoint.live.watch.sources.ask import Address
+from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.model.verdict import Cause
-from forkpoint.watch.ask import Address
-from forkpoint.watch.look import Watch, WatchSettings
-from forkpoint.watch.sight import Sight, WatchState
-from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker
-from forkpoint.watch.spool import Spool
 
 pytestmark = pytest.mark.torch
 JOB = Path(__file__).with_name("job.py")

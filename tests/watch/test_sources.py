@@ -10,16 +10,14 @@ from threading import Event, Thread
 import pytest
 
 from forkpoint.errors import UsageError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.live.watch.sources import Spool, ask, pipes
+from forkpoint.live.watch.sources.ask import Address, parse_address
+from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
+from forkpoint.live.watch.sources.paths import Paths
+from forkpoint.live.watch.sources.pipes import Pipes
+from forkpoint.live.watch.sources.ras import Ras
 from forkpoint.model.log import LogKind
-from forkpoint.watch import ask
-from forkpoint.watch.ask import Address, parse_address
-from forkpoint.watch.sources import pipes
-from forkpoint.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
-from forkpoint.watch.sources.paths import Paths
-from forkpoint.watch.sources.pipes import Pipes
-from forkpoint.watch.sources.ras import Ras
-from forkpoint.watch.spool import Spool
 from ingest.machine import answers
 from small_jobs import SmallJob
 from watch.others import Answer, answering, drips

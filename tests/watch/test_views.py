@@ -8,11 +8,10 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 import verdicts
-from forkpoint.watch.metrics import WatchMetrics
-from forkpoint.watch.sight import GroupProgress, Sight, WatchNote, WatchState
-from forkpoint.watch.views import json_line
-from forkpoint.watch.views.json_line import SCHEMA, render_json_line
-from forkpoint.watch.views.text import draw, render_line, what_matters
+from forkpoint.live.metrics import WatchMetrics
+from forkpoint.live.watch import views
+from forkpoint.live.watch.rule import GroupProgress, Sight, WatchNote, WatchState
+from forkpoint.live.watch.views import SCHEMA, draw, render_json_line, render_line, what_matters
 
 SIGHT = Sight(
     at="2026-11-15T01:18:27Z",
@@ -48,7 +47,7 @@ def test_the_picture_shows_how_far_groups_are() -> None:
 
 
 def test_every_sight_is_a_valid_line_of_json() -> None:
-    document = json.loads(Path(json_line.__file__).with_name("watch.schema.json").read_text())
+    document = json.loads(Path(views.__file__).with_name("watch.schema.json").read_text())
     Draft202012Validator.check_schema(document)
 
     assert document["properties"]["schema"]["const"] == SCHEMA

@@ -7,7 +7,7 @@ from playwright.sync_api import sync_playwright
 
 from bench.page_browser import find_chromium, launch
 from cases import CASES
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
 from web.golden_pictures import GOLDEN, INCIDENTS, photograph
 

@@ -8,10 +8,10 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from bench.page_browser import find_chromium, launch
 from cases import CASES
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
-from forkpoint.report.html import render_html
+from forkpoint.report.page import render_html
 
 Opener = Callable[..., Page]
 

@@ -9,7 +9,7 @@ import numpy as np
 from playwright.sync_api import Browser, Page
 
 from forkpoint.model.verdict import Verdict
-from forkpoint.report.html import render_html
+from forkpoint.report.page import render_html
 
 GOLDEN = Path(__file__).parent / "golden"
 INCIDENTS = ("0001", "0002", "0003", "0004", "0005", "0006")

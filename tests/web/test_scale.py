@@ -5,7 +5,7 @@ import pytest
 from bench.page import flat_capture
 from bench.page_browser import measure
 from forkpoint.pipeline import diagnose
-from forkpoint.report.html import render_html
+from forkpoint.report.page import render_html
 
 ROOM = 6
 """Machines that test are slow and busy; `python -m bench.page_browser` measures in peace."""

@@ -1,17 +1,46 @@
-"""One case: evidence, verdict and source, as tools and claims look at it."""
+"""The case and its vocabulary: evidence, verdict and source; facts with ids; what a model hands in; what a tool and a claim are."""
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
 
-from forkpoint.agent.inside import name_inside
-from forkpoint.bridge.fork import Fork
-from forkpoint.ingest import read
+from pydantic import BaseModel, ConfigDict
+
+from forkpoint.evidence import read
+from forkpoint.gather.redact import Redactor
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import examine
-from forkpoint.redact import Redactor
 from forkpoint.report.escape import escape
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.bridge.fork import Fork
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files of a case are named relative to what was given: where the case lies is not shown.
+
+
+def name_inside(paths: Sequence[str]) -> Callable[[str], str]:
+    """Takes the folders that were given out of a text; where several were, their own names stay."""
+    folders = dict.fromkeys(path.rstrip("/") if Path(path).is_dir() else str(Path(path).parent) for path in paths)
+    told = {
+        folder: "" if len(folders) == 1 else f"{Path(folder).name}/" for folder in folders if folder not in {"", "."}
+    }
+    if not told:
+        return str
+    longest_first = sorted(told, key=len, reverse=True)
+    given = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})/")
+    return lambda text: given.sub(lambda match: told[match[1]], text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One case: evidence, verdict and source, as tools and claims look at it.
+
 
 Progress = Callable[[int, int, str], None]
 
@@ -49,3 +78,143 @@ def open_case(paths: Sequence[str], source: Sequence[str] = (), progress: Progre
         redactor=Redactor.of(capture),
         name_inside=name_inside(paths),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was shown to a model: every line of it has an id, and only what was shown can be cited.
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A line of evidence or source. Text is redacted and cannot act on a terminal."""
+
+    where: str
+    """`log_rank_0.txt line 31`, `train.py:48`, `rank 2 default_pg seq 9`: what a reader opens to check."""
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    id: str
+    fact: Fact
+
+    def __str__(self) -> str:
+        return f"[{self.id}] {self.fact.where}: {self.fact.says}"
+
+
+class Ledger:
+    """Facts in the order in which they were first shown. The same fact keeps its id."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Fact, str] = {}
+
+    def show(self, facts: Iterable[Fact]) -> tuple[Shown, ...]:
+        return tuple(Shown(self._ids.setdefault(fact, f"F{len(self._ids) + 1}"), fact) for fact in facts)
+
+    @property
+    def shown(self) -> tuple[Shown, ...]:
+        return tuple(Shown(number, fact) for fact, number in self._ids.items())
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._ids.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The base of everything that a model hands in.
+#
+# Schemas stay in the subset that all providers take: every field required, `null` rather than absent, nothing else
+# allowed, no limits on numbers or lengths (these are checked where they matter), few levels.
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+def schema_of(wire: type[Wire], shown: Sequence[str], remedies: Sequence[str] = ()) -> dict[str, Any]:
+    """JSON schema of what may be handed in. Lists named `evidence` take ids of facts that were shown, lists named
+    `remedies` those of remedies that were offered.
+    """
+    schema = json.loads(_written_schema(wire))
+    _limit(schema, {"evidence": shown, "remedies": remedies})
+    return schema
+
+
+@cache
+def _written_schema(wire: type[Wire]) -> str:
+    """Cached as text: each request needs its own copy, and pydantic is slow to make one."""
+    return json.dumps(wire.model_json_schema())
+
+
+def _limit(node: Any, choices: Mapping[str, Sequence[str]]) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _limit(item, choices)
+    elif isinstance(node, dict):
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        for name, values in choices.items():
+            listed = node.get("properties", {}).get(name)
+            if listed is not None and values:
+                listed["items"] = {"type": "string", "enum": list(values)}
+        for value in node.values():
+            _limit(value, choices)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a tool is: a question that the engine answers with facts. Tools read the case, and nothing else.
+
+
+class Refused(Exception):
+    """The question cannot be answered as it was asked; the text says what would be possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    description: str
+    """For the model: one or two sentences."""
+    arguments: type[Wire]
+    answer: Callable[[Case, Any], Sequence[Fact]]
+    """Takes an instance of `arguments`. Raises Refused."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a claim is: a sentence that the engine can check by asking itself again.
+
+
+class Status(StrEnum):
+    SUPPORTED = "supported"
+    """The evidence, or the source, shows it."""
+    CONTRADICTED = "contradicted"
+    """The evidence, or the source, shows otherwise."""
+    UNVERIFIABLE = "unverifiable"
+    """The evidence neither shows it nor rules it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    status: Status
+    why: str
+    """One sentence: what was found instead, or what would be needed."""
+    facts: tuple[Fact, ...] = ()
+    """What it was decided on."""
+
+    @classmethod
+    def unverifiable(cls, why: str) -> Self:
+        return cls(Status.UNVERIFIABLE, why)
+
+
+class Claim(Wire):
+    """One file each in `claims/`, with a `kind` of its own."""
+
+    evidence: list[str]
+    """Ids of facts that were shown. Citing them proves nothing: the check does."""
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """As it is printed. Made of checked fields only: numbers, and names in backquotes."""
+
+    @abstractmethod
+    def check(self, case: Case) -> Check:
+        """Asks the engine again, whatever was cited."""

@@ -1,25 +1,18 @@
-"""Probes and fixes that a model can choose from: the engine writes them, the model says where.
-
-A model chooses by id, or names a line. What it gets is a patch that the engine makes for that place, as it does for the
-verdict's own sites; it never writes one here. A line on which no communication hangs gets none.
-"""
+"""Probes and fixes that a model can choose from: the engine writes them, the model says where."""
 
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Check
-from forkpoint.agent.claims.decisions import Line, deciding_at, find_line, whole_decisions
-from forkpoint.agent.claims.guards import calls_at
+from forkpoint.agent.case import Case, Check, Refused
+from forkpoint.agent.claims.guards import Line, calls_at, deciding_at, find_line, whole_decisions
 from forkpoint.agent.hypothesis import Remedy
-from forkpoint.agent.tool import Refused
-from forkpoint.bridge.fork import Fork, ForkKind
-from forkpoint.bridge.why import how_caught, how_different
 from forkpoint.model.verdict import Cause
 from forkpoint.remedies import remedies
 from forkpoint.remedies.scene import Scene
 from forkpoint.source.branches import Branch, CommStep, skipped
+from forkpoint.source.bridge.fork import Fork, ForkKind
+from forkpoint.source.bridge.why import how_caught, how_different
 from forkpoint.source.syntax import DecidingNode, ancestors
 from forkpoint.source.value import NO_REASONS
 

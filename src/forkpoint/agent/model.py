@@ -1,12 +1,15 @@
-"""The one thing that is asked of a model: given what was said and what may be called, say something.
-
-Behind it stand providers (`providers/`), a transcript (`replay.py`), or a script in a test. All the rest, which tools
-there are, what is believed, when it ends, is decided on this side.
-"""
+"""What is asked of a model: given what was said and what may be called, say something; and what it may use up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from math import inf
+from typing import Any, Final, Protocol
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The one thing that is asked of a model: given what was said and what may be called, say something.
+#
+# Behind it stand providers (`providers/`), a transcript (`replay.py`), or a script in a test. All the rest, which
+# tools there are, what is believed, when it ends, is decided on this side.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,95 @@ class Model(Protocol):
     ) -> Reply:
         """`hear` gets text as it arrives. Raises ModelFailed."""
         ...
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a model may use up. When a budget is spent, the explanation ends there; the verdict does not change.
+
+
+_FOR_READING: Final = 0.6
+"""Share of tokens and time after which no reading phase is begun, so that even a slow model hands in a hypothesis."""
+
+
+class Spent(Exception):
+    """A budget is used up; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    requests: int = 24
+    tool_calls: int = 16
+    tokens: int = 200_000
+    """Sent and received, over all requests."""
+    cost_usd: float | None = None
+    """Counts where the provider's price is known."""
+    seconds: float = 300.0
+    """Of waiting for the model."""
+    facts: int = 30
+    """Shown at a time. A model with a small context reads little at once."""
+
+    def __post_init__(self) -> None:
+        limits = (
+            self.requests,
+            self.tokens,
+            self.seconds,
+            self.facts,
+            *([] if self.cost_usd is None else [self.cost_usd]),
+        )
+        if self.tool_calls < 0 or not all(0 < limit < inf for limit in limits):
+            raise ValueError("a budget is a number above zero; tool calls may be none")
+
+
+class Account:
+    """What was spent of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.requests = 0
+        self.tool_calls = 0
+        self.seconds = 0.0
+        self.usage = Usage()
+
+    def check(self) -> None:
+        """Before a request. Raises Spent."""
+        limits = (
+            (self.requests >= self.budget.requests, f"{self.budget.requests} requests"),
+            (self.tokens >= self.budget.tokens, f"{self.budget.tokens:,} tokens"),
+            (self.seconds >= self.budget.seconds, f"{self.budget.seconds:g} seconds"),
+            (self._too_dear, f"${self.budget.cost_usd or 0:g}"),
+        )
+        spent = next((what for over, what in limits if over), None)
+        if spent is not None:
+            raise Spent(f"the budget of {spent} is used up")
+
+    def add(self, usage: Usage, seconds: float) -> None:
+        self.requests += 1
+        self.seconds += seconds
+        costs = [cost for cost in (self.usage.cost_usd, usage.cost_usd) if cost is not None]
+        self.usage = Usage(
+            self.usage.input_tokens + usage.input_tokens,
+            self.usage.output_tokens + usage.output_tokens,
+            sum(costs) if costs else None,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.input_tokens + self.usage.output_tokens
+
+    @property
+    def may_read_on(self) -> bool:
+        """Enough is left to begin a phase that only reads, and to hand in a hypothesis afterwards."""
+        return self.tokens < _FOR_READING * self.budget.tokens and self.seconds < _FOR_READING * self.budget.seconds
+
+    @property
+    def seconds_left(self) -> float:
+        return self.budget.seconds - self.seconds
+
+    @property
+    def may_look(self) -> bool:
+        return self.tool_calls < self.budget.tool_calls
+
+    @property
+    def _too_dear(self) -> bool:
+        limit = self.budget.cost_usd
+        return limit is not None and (self.usage.cost_usd or 0.0) >= limit

@@ -1,17 +1,13 @@
-"""Case and explanation -> what is printed: the verdict first and as ever, then what a model added, with what it is worth.
-
-JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
-"""
+"""Case and explanation -> what is printed: the verdict first, then what a model added, with what it is worth. JSON: schema `forkpoint.agent/1`."""
 
 from collections.abc import Iterator
 from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Status
-from forkpoint.agent.claims.wording import is_plain, told_ranks
+from forkpoint.agent.case import Case, Status
 from forkpoint.agent.hypothesis import CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.agent.naming import is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
 

@@ -21,9 +21,9 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.agent.budget import Budget
     from forkpoint.agent.case import Case
     from forkpoint.agent.hypothesis import Explanation
+    from forkpoint.agent.model import Budget
     from forkpoint.agent.talk import Hear
 
 _DESCRIPTION = """\
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def _explain(args: Namespace) -> int:
-    from forkpoint.agent.budget import Account
+    from forkpoint.agent.model import Account
     from forkpoint.agent.providers import Style, connect
     from forkpoint.agent.talk import Talk
     from forkpoint.agent.transcript import TranscriptFile, places
@@ -75,10 +75,9 @@ def _explain(args: Namespace) -> int:
 
 
 def _replay(args: Namespace) -> int:
-    from forkpoint.agent.budget import Account
-    from forkpoint.agent.replay import Replayed
+    from forkpoint.agent.model import Account
     from forkpoint.agent.talk import Talk
-    from forkpoint.agent.transcript import read_transcript
+    from forkpoint.agent.transcript import Replayed, read_transcript
     from forkpoint.agent.workflow import explain
 
     given = next((name for name in _NOT_IN_A_REPLAY if getattr(args, name) is not None), None)
@@ -149,7 +148,7 @@ def _hear(*, quiet: bool) -> "Hear":
 
 
 def budget_of(args: Namespace) -> "Budget":
-    from forkpoint.agent.budget import Budget
+    from forkpoint.agent.model import Budget
 
     given = {name: getattr(args, name) for name in _BUDGETS}
     try:

@@ -21,9 +21,8 @@ Needs two more packages: pip install 'forkpoint[serve]'
 
 def run(args: Namespace) -> int:
     with needing_extra("attribution", "serve"):
-        from forkpoint.serve.server import bind
-        from forkpoint.sinks.attribution import Readable
-        from forkpoint.sinks.attribution_server import serve
+        from forkpoint.live.attribution import Readable, serve
+        from forkpoint.live.serve.server import bind
     bound = bind(args.port)
     print(f"http://127.0.0.1:{bound.port}/{bound.token}", flush=True)
     say("give this address to --ft-attribution-endpoint; Ctrl-C ends the service")

@@ -13,7 +13,7 @@ from forkpoint.report.escape import escape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forkpoint.collect.bundle.contents import Bundle
+    from forkpoint.gather.bundle import Bundle
 
 _DESCRIPTION = """\
 Pack evidence, verdict and report into one archive that may leave the site. Hosts,
@@ -43,8 +43,7 @@ def run(args: Namespace) -> int:
         return _verify(args.verify, args.paths)
     if not args.paths:
         raise UsageError("name the evidence: forkpoint bundle PATH...")
-    from forkpoint.collect.bundle.contents import render_contents
-    from forkpoint.collect.bundle.make import Order, make_bundle
+    from forkpoint.gather.bundle import Order, make_bundle, render_contents
 
     out = args.out or time.strftime("forkpoint-%Y%m%d-%H%M%S.tar.gz")
     names = args.map or f"{out.removesuffix('.tar.gz').removesuffix('.tgz')}.map.json"
@@ -62,7 +61,7 @@ def run(args: Namespace) -> int:
 
 
 def _verify(archive: str, paths: "Sequence[str]") -> int:
-    from forkpoint.collect.bundle.verify import verify_bundle
+    from forkpoint.gather.bundle import verify_bundle
 
     if paths:
         raise UsageError("--verify checks one archive and takes no PATH")

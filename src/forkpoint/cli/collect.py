@@ -10,8 +10,8 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.collect.ask import RankQuestion
-    from forkpoint.collect.manifest import Manifest
+    from forkpoint.gather.collect import RankQuestion
+    from forkpoint.gather.folder import Manifest
 
 _DESCRIPTION = """\
 Copy the dumps, logs, stacks, RAS reports and kernel messages of a job into one
@@ -41,8 +41,8 @@ _NOTHING = 3
 
 
 def run(args: Namespace) -> int:
-    from forkpoint.collect.gather import Wanted, collect
-    from forkpoint.collect.limits import Limits
+    from forkpoint.gather.collect import Wanted, collect
+    from forkpoint.gather.folder import Limits
 
     questions = _questions(args)
     wanted = Wanted(
@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     )
     manifest = collect(wanted, args.out)
     if args.json:
-        from forkpoint.report.json_text import json_text
+        from forkpoint.report.escape import json_text
 
         print(json_text(manifest))
     else:
@@ -64,11 +64,11 @@ def run(args: Namespace) -> int:
 
 
 def _questions(args: Namespace) -> "tuple[RankQuestion, ...]":
-    from forkpoint.collect.ask import RankQuestion, ask_pipes
-    from forkpoint.watch.ask import parse_address
-    from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
-    from forkpoint.watch.sources.pipes import usual_prefixes
-    from forkpoint.watch.sources.ras import Ras
+    from forkpoint.gather.collect import RankQuestion, ask_pipes
+    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
+    from forkpoint.live.watch.sources.pipes import usual_prefixes
+    from forkpoint.live.watch.sources.ras import Ras
 
     if args.debug_server and args.worker:
         raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")

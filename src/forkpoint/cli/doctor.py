@@ -9,8 +9,7 @@ from forkpoint.cli.output import check_writable, needing_extra, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.doctor.check import Check
-    from forkpoint.doctor.report import DoctorReport
+    from forkpoint.doctor.report import Check, DoctorReport
 
 _DESCRIPTION = """\
 Look at this node and at the settings of a job: recorder, timeouts, variables
@@ -86,34 +85,32 @@ def _named(names: Sequence[str], checks: "Sequence[Check]") -> "list[Check]":
 
 def _print_report(report: "DoctorReport", *, as_json: bool) -> None:
     if as_json:
-        from forkpoint.doctor.document import render_json
+        from forkpoint.doctor.report import render_json
 
         print(render_json(report))
         return
-    from forkpoint.doctor.render.text import render_text
+    from forkpoint.doctor.text import render_text
 
     print(render_text(report, terminal_width()))
 
 
 def _print_changes(since: str, report: "DoctorReport") -> None:
-    from forkpoint.doctor.compare import changes
-    from forkpoint.doctor.document import read_document
-    from forkpoint.doctor.render.text import render_changes
+    from forkpoint.doctor.report import changes, read_document
+    from forkpoint.doctor.text import render_changes
 
     print(render_changes(changes(read_document(since), report), since))
 
 
 def _compare(paths: Sequence[str], *, as_json: bool) -> int:
-    from forkpoint.doctor.compare import compare
-    from forkpoint.doctor.document import read_document
+    from forkpoint.doctor.report import compare, read_document
 
     comparison = compare([read_document(path) for path in paths])
     if as_json:
-        from forkpoint.doctor.compare import render_comparison_json
+        from forkpoint.doctor.report import render_comparison_json
 
         print(render_comparison_json(comparison))
     else:
-        from forkpoint.doctor.render.text import render_comparison
+        from forkpoint.doctor.text import render_comparison
 
         print(render_comparison(comparison))
     return 1 if comparison.differences else 0
@@ -123,18 +120,18 @@ def _print_list(*, as_json: bool) -> None:
     from forkpoint.doctor.checks import CHECKS
 
     if as_json:
-        from forkpoint.doctor.document import render_checks_json
+        from forkpoint.doctor.report import render_checks_json
 
         print(render_checks_json(CHECKS))
     else:
-        from forkpoint.doctor.render.text import render_list
+        from forkpoint.doctor.text import render_list
 
         print(render_list(CHECKS))
 
 
 def _write_metrics(path: str, report: "DoctorReport") -> None:
     with needing_extra("--prometheus", "watch"):
-        from forkpoint.doctor.render.prometheus import render_metrics
+        from forkpoint.doctor.prometheus import render_metrics
     write_file(path, [render_metrics(report)])
 
 

@@ -12,8 +12,8 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.launch_env.launchers import Launcher
-    from forkpoint.launch_env.release import Release
+    from forkpoint.knowledge.launchers import Launcher
+    from forkpoint.knowledge.recorder import Release
 
 _DESCRIPTION = """\
 Print what to set before a job, for this release of torch and this launcher,
@@ -48,8 +48,8 @@ def run(args: Namespace) -> int:
 
 
 def _release(version: str | None) -> "Release | None":
-    from forkpoint.doctor.packages import find_package, folders_of_environment
-    from forkpoint.launch_env.release import parse_release
+    from forkpoint.doctor.live import find_package, folders_of_environment
+    from forkpoint.knowledge.recorder import parse_release
 
     if version is not None:
         release = parse_release(version)
@@ -61,14 +61,14 @@ def _release(version: str | None) -> "Release | None":
 
 
 def _print_settings(args: Namespace, release: "Release | None") -> None:
-    from forkpoint.launch_env.wanted import wanted
+    from forkpoint.knowledge.recorder import wanted
 
     if not re.fullmatch(_PATH, args.folder):
         raise UsageError(f"--folder {args.folder}: give an absolute path of plain characters; it goes into scripts")
     launcher = _launcher(args.launcher)
     settings = (*wanted(release), *launcher.adds(release))
     if args.json:
-        from forkpoint.launch_env.render import render_json
+        from forkpoint.knowledge.recorder import render_json
 
         print(render_json(launcher.name, release, args.folder, settings))
         return
@@ -77,7 +77,7 @@ def _print_settings(args: Namespace, release: "Release | None") -> None:
 
 
 def _launcher(name: str) -> "Launcher":
-    from forkpoint.launch_env.launchers import LAUNCHERS
+    from forkpoint.knowledge.launchers import LAUNCHERS
 
     return next(launcher for launcher in LAUNCHERS if launcher.name == name)
 
@@ -89,11 +89,11 @@ def _check(path: str, release: "Release | None", *, as_json: bool) -> int:
     if release is None:
         say("no torch was found, so not everything can be checked; give --torch VERSION")
     if as_json:
-        from forkpoint.doctor.render.script import render_json
+        from forkpoint.doctor.script import render_json
 
         print(render_json(path, release, problems))
     else:
-        from forkpoint.doctor.render.script import render_text
+        from forkpoint.doctor.script import render_text
 
         print(render_text(path, problems))
     return 1 if problems else 0

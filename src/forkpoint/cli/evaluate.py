@@ -1,4 +1,4 @@
-"""`forkpoint eval`: measure how good a model is, on cases whose truth is known."""
+"""`forkpoint eval`: how good a model is, on cases whose truth is known."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -72,7 +72,7 @@ def _plan(args: Namespace) -> "Plan":
 
 
 def _tell(done: "Run", number: int, planned: int, *, quiet: bool) -> None:
-    from forkpoint.agent.evaluation.tables import tell_run
+    from forkpoint.agent.evaluation.run import tell_run
 
     if not quiet:
         say(f"{number}/{planned} {done.case}: {tell_run(done)}")
@@ -82,7 +82,7 @@ def _print(plan: "Plan", runs: "list[Run]", args: Namespace) -> None:
     from rich.console import Console
 
     from forkpoint.agent.evaluation import total
-    from forkpoint.agent.evaluation.tables import render_results_json, runs_table, tell_totals, totals_table
+    from forkpoint.agent.evaluation.run import render_results_json, runs_table, tell_totals, totals_table
 
     totals = total(runs)
     as_json = render_results_json(plan, runs, totals)

@@ -9,7 +9,7 @@ from forkpoint.cli.output import terminal_width
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.kb.entry import Entry
+    from forkpoint.knowledge.base import Entry
 
 _DESCRIPTION = """\
 Say what a code or a log line means, what it does not mean, what to do, and
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
 
 
 def _print_entries(query: str, *, as_json: bool) -> None:
-    from forkpoint.kb.lookup import find
+    from forkpoint.knowledge.base import find
     from forkpoint.report.explain import render_entries_json, render_entries_text
 
     found = find(query)
@@ -69,8 +69,7 @@ def _print_rule(query: str, *, as_json: bool) -> None:
 
 
 def _print_list(which: str, *, as_json: bool) -> None:
-    from forkpoint.kb.entry import EntryKind
-    from forkpoint.kb.load import entries
+    from forkpoint.knowledge.base import EntryKind, entries
     from forkpoint.report.explain import render_entries_json, render_list
 
     kinds = tuple(EntryKind) if which == _ALL else (EntryKind(which),)
@@ -82,7 +81,7 @@ def _print_list(which: str, *, as_json: bool) -> None:
 
 
 def _unknown(query: str) -> str:
-    from forkpoint.kb.lookup import suggest
+    from forkpoint.knowledge.base import suggest
     from forkpoint.lint.catalogue import near_codes
 
     words = query.strip()

@@ -14,11 +14,9 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.lab.case_folder import CaseFolder
-    from forkpoint.lab.fault import Backend, Fault
-    from forkpoint.lab.record import LabSettings, RecordedFault
-    from forkpoint.lab.score import Scored
-    from forkpoint.lab.torch_here import TorchHere
+    from forkpoint.lab.fault import CaseFolder, Fault
+    from forkpoint.lab.ranks import Backend, LabSettings
+    from forkpoint.lab.record import RecordedFault, Scored, TorchHere
     from forkpoint.model.verdict import Verdict
 
 _DESCRIPTION = """\
@@ -70,15 +68,14 @@ def run(args: Namespace) -> int:
 
 def _run_list(args: Namespace) -> int:
     from forkpoint.lab.faults import FAULTS
-    from forkpoint.lab.render import list_json, list_text
+    from forkpoint.lab.record import list_json, list_text
 
     print(list_json(FAULTS) if args.json else list_text(FAULTS))
     return 0
 
 
 def _run_faults(args: Namespace) -> int:
-    from forkpoint.lab.render import score_json, truth_text
-    from forkpoint.lab.score import Score
+    from forkpoint.lab.record import Score, score_json, truth_text
 
     if args.html and len(args.names) > 1:
         raise UsageError("--html writes one report: name one fault")
@@ -99,8 +96,7 @@ def _run_faults(args: Namespace) -> int:
 
 
 def _run_score(args: Namespace) -> int:
-    from forkpoint.lab.render import score_json, score_text
-    from forkpoint.lab.score import score
+    from forkpoint.lab.record import score, score_json, score_text
 
     if args.kept:
         folders = sorted(
@@ -117,10 +113,9 @@ def _run_score(args: Namespace) -> int:
 
 
 def _run_collectives(args: Namespace) -> int:
-    from forkpoint.lab.collectives.arguments import write_arguments
-    from forkpoint.lab.collectives.launch import MODULE, count_gpus, run_ranks
+    from forkpoint.lab.collectives.arguments import MODULE, count_gpus, run_ranks, write_arguments
     from forkpoint.lab.collectives.plan import mesh_partitions
-    from forkpoint.lab.torch_here import find_torch
+    from forkpoint.lab.record import find_torch
 
     if args.perfetto:
         check_writable("--perfetto", args.perfetto)
@@ -155,8 +150,8 @@ def _chosen(names: Sequence[str]) -> "list[Fault]":
 def _settings(args: Namespace) -> "LabSettings":
     from tempfile import gettempdir
 
-    from forkpoint.lab.record import LabSettings
-    from forkpoint.lab.torch_here import find_torch
+    from forkpoint.lab.ranks import LabSettings
+    from forkpoint.lab.record import find_torch
 
     backend = _backend(find_torch(), args.backend)
     nccl = backend == "nccl"
@@ -219,27 +214,27 @@ def _stop_on_sigterm() -> Generator[None]:
 
 
 def _diagnosed(recorded: "RecordedFault", *, html: str | None) -> "Scored":
-    from forkpoint.lab.case_folder import read_case
-    from forkpoint.lab.score import Scored, mark
+    from forkpoint.lab.fault import read_case
+    from forkpoint.lab.record import Scored, mark
 
     case = read_case(recorded.folder)
     verdict = _diagnose(case, picture=bool(html))
     if html:
-        from forkpoint.report.html import render_html
+        from forkpoint.report.page import render_html
 
         write_file(html, [render_html(verdict)])
     return Scored(case.name, case.truth, verdict, mark(case.truth, verdict))
 
 
 def _case_and_verdict(folder: Path) -> "tuple[CaseFolder, Verdict]":
-    from forkpoint.lab.case_folder import read_case
+    from forkpoint.lab.fault import read_case
 
     case = read_case(folder)
     return case, _diagnose(case, picture=False)
 
 
 def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
-    from forkpoint.ingest import read
+    from forkpoint.evidence import read
     from forkpoint.pipeline import diagnose
 
     return diagnose(read([str(case.capture)]), [str(case.source)], picture=picture)

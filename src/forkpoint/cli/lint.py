@@ -70,8 +70,7 @@ def _options(args: Namespace) -> "Options":
     """The configuration file's, with those of the command line on top."""
     from dataclasses import replace
 
-    from forkpoint.lint.catalogue import unknown_code
-    from forkpoint.lint.config import read_config
+    from forkpoint.lint.catalogue import read_config, unknown_code
 
     select, ignore = tuple(split_names(args.select)), tuple(split_names(args.ignore))
     for wrong in filter(None, map(unknown_code, (*select, *ignore))):
@@ -107,7 +106,7 @@ def _read(paths: Sequence[str], progress: Progress) -> "Program":
 
 
 def _print_diff(planned: "FileChanges") -> None:
-    from forkpoint.lint.diff import render_diff
+    from forkpoint.lint.edits import render_diff
 
     # As bytes: a diff in another encoding than its file does not apply.
     sys.stdout.flush()

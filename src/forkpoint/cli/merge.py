@@ -15,7 +15,7 @@ same, and a part that comes twice counts once.
 
 def run(args: Namespace) -> int:
     import_numpy()
-    from forkpoint.ingest.summary_file import merge_files
+    from forkpoint.evidence.summary_file import merge_files
 
     if args.output != STDOUT:
         check_writable("--output", args.output)

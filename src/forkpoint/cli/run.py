@@ -14,8 +14,7 @@ from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
     from forkpoint.live.diagnosing import Decision
-    from forkpoint.run.attempt import RunSettings
-    from forkpoint.run.outcome import Attempt
+    from forkpoint.live.run.attempt import Attempt, RunSettings
 
 _DESCRIPTION = """\
 Run torchrun, or any command, with the flight recorder on and one log per rank.
@@ -45,7 +44,7 @@ def run(args: Namespace) -> int:
             check_writable(option, path)
     if args.prometheus is not None:
         _check_prometheus()
-    from forkpoint.run.job import handling
+    from forkpoint.live.run.job import handling
 
     # Between attempts and while it diagnoses, a signal ends it as Ctrl-C does: with what it has started.
     with handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
@@ -58,9 +57,8 @@ def _attempt_all(command: Sequence[str], args: Namespace) -> "tuple[list[Attempt
     import random
     import time
 
-    from forkpoint.run.attempt import attempt_job
-    from forkpoint.run.folders import run_name
-    from forkpoint.run.retries import Retry, next_step
+    from forkpoint.live.run.attempt import Retry, attempt_job, next_step
+    from forkpoint.live.run.start import run_name
 
     settings = _settings(args)
     name = args.name or run_name(settings.environ)
@@ -92,12 +90,12 @@ def _print_attempt(attempt: "Attempt") -> None:
 
 
 def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Namespace) -> None:
-    from forkpoint.run.outcome import render_outcome
+    from forkpoint.live.run.attempt import render_outcome
 
     if decision.code:
         say(f"exit code {decision.code}: {decision.why}")
     if decision.nodes:
-        from forkpoint.sinks.node_commands import commands_for
+        from forkpoint.live.run.attempt import commands_for
 
         say(f"leave out: {', '.join(decision.nodes)}")
         for line in commands_for(decision, os.environ):
@@ -105,13 +103,13 @@ def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Nam
     if args.json is not None:
         write_file(args.json, [render_outcome(attempts[-1].folder.parent.name, attempts, decision), "\n"])
     if args.prometheus is not None:
-        from forkpoint.sinks.prometheus import render_metrics
+        from forkpoint.live.metrics import render_metrics
 
         write_file(args.prometheus, [render_metrics(attempts, decision)])
 
 
 def _settings(args: Namespace) -> "RunSettings":
-    from forkpoint.run.attempt import RunSettings
+    from forkpoint.live.run.attempt import RunSettings
 
     return RunSettings(
         folder=args.folder,

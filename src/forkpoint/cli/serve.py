@@ -24,8 +24,8 @@ def run(args: Namespace) -> int:
     if args.embed_source and not args.source:
         raise UsageError("--embed-source shows lines of --source DIR: give it, too")
     with needing_extra("serve", "serve"):
-        from forkpoint.serve.server import bind
-        from forkpoint.serve.server import run as serve
+        from forkpoint.live.serve.server import bind
+        from forkpoint.live.serve.server import run as serve
     bound = bind(args.port)
     print(bound.url, flush=True)
     say("open this address in a browser; Ctrl-C ends the server")

@@ -1,4 +1,4 @@
-"""`forkpoint summarise`: dumps, logs and stacks of a node in, a small file out that is diagnosed anywhere."""
+"""`forkpoint summarise`: the evidence of a node in, a small file out that is diagnosed anywhere."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -20,7 +20,7 @@ The verdict is that of the files themselves. Nothing in them is executed.
 
 def run(args: Namespace) -> int:
     import_numpy()
-    from forkpoint.ingest.summary_file import summarise
+    from forkpoint.evidence.summary_file import summarise
 
     if args.output != STDOUT:
         check_writable("--output", args.output)

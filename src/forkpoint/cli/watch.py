@@ -12,11 +12,11 @@ from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.watch.alerts import Alerts
-    from forkpoint.watch.look import Watch
-    from forkpoint.watch.metrics import WatchMetrics
-    from forkpoint.watch.sight import Sight
-    from forkpoint.watch.sources import LiveSource
+    from forkpoint.live.metrics import WatchMetrics
+    from forkpoint.live.watch.alerts import Alerts
+    from forkpoint.live.watch.look import Watch
+    from forkpoint.live.watch.rule import Sight
+    from forkpoint.live.watch.sources import LiveSource
 
 _DESCRIPTION = """\
 Look at a running job again and again, and say when ranks no longer agree or no
@@ -61,8 +61,8 @@ def run(args: Namespace) -> int:
 
 
 def _run_once(args: Namespace, watch: "Watch", alerts: "Alerts") -> int:
-    from forkpoint.watch.loop import look_once
-    from forkpoint.watch.sight import WatchState
+    from forkpoint.live.watch.look import look_once
+    from forkpoint.live.watch.rule import WatchState
 
     sight = _tell(look_once(watch, args.every), alerts)
     _print_sight(sight, args)
@@ -75,8 +75,8 @@ def _run_on(args: Namespace, watch: "Watch", alerts: "Alerts", metrics: "WatchMe
     from rich.console import Console
     from rich.live import Live
 
-    from forkpoint.watch.loop import looks
-    from forkpoint.watch.views.text import draw, what_matters
+    from forkpoint.live.watch.look import looks
+    from forkpoint.live.watch.views import draw, what_matters
 
     console = Console()
     with ExitStack() as stack:
@@ -106,11 +106,11 @@ def _tell(sight: "Sight", alerts: "Alerts") -> "Sight":
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
     if args.json:
-        from forkpoint.watch.views.json_line import render_json_line
+        from forkpoint.live.watch.views import render_json_line
 
         print(render_json_line(sight), flush=True)
         return
-    from forkpoint.watch.views.text import render_line
+    from forkpoint.live.watch.views import render_line
 
     print(render_line(sight), flush=True)
     if sight.is_alarm and sight.verdict:
@@ -120,11 +120,11 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
 
 
 def _make_sources(args: Namespace) -> "list[LiveSource]":
-    from forkpoint.watch.ask import parse_address
-    from forkpoint.watch.sources.debug_server import DebugServer, parse_workers
-    from forkpoint.watch.sources.paths import Paths
-    from forkpoint.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
-    from forkpoint.watch.sources.ras import Ras
+    from forkpoint.live.watch.sources.ask import parse_address
+    from forkpoint.live.watch.sources.debug_server import DebugServer, parse_workers
+    from forkpoint.live.watch.sources.paths import Paths
+    from forkpoint.live.watch.sources.pipes import POKE_EVERY_S, Pipes, usual_prefixes
+    from forkpoint.live.watch.sources.ras import Ras
 
     sources: list[LiveSource] = []
     if args.debug_server and args.worker:
@@ -146,8 +146,8 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
 
 
 def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Watch":
-    from forkpoint.watch.look import Watch, WatchSettings
-    from forkpoint.watch.spool import Spool
+    from forkpoint.live.watch.look import Watch, WatchSettings
+    from forkpoint.live.watch.sources import Spool
 
     try:
         kept = Spool(spool)
@@ -157,7 +157,7 @@ def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Wa
 
 
 def _make_alerts(args: Namespace) -> "Alerts":
-    from forkpoint.watch.alerts import Alerts, parse_webhook
+    from forkpoint.live.watch.alerts import Alerts, parse_webhook
 
     return Alerts(parse_webhook(args.webhook) if args.webhook else None, tuple(args.alert_command))
 
@@ -166,7 +166,7 @@ def _make_metrics(args: Namespace) -> "WatchMetrics | None":
     if args.metrics is None:
         return None
     with needing_extra("--metrics", "watch"):
-        from forkpoint.watch.metrics import WatchMetrics, serve_metrics
+        from forkpoint.live.metrics import WatchMetrics, serve_metrics
     metrics = WatchMetrics()
     port = serve_metrics(metrics, args.metrics)
     say(f"metrics at http://127.0.0.1:{port}/metrics")
@@ -175,7 +175,7 @@ def _make_metrics(args: Namespace) -> "WatchMetrics | None":
 
 def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
     with needing_extra("--serve", "watch"):
-        from forkpoint.serve.server import bind, serving
+        from forkpoint.live.serve.server import bind, serving
     bound = bind(args.serve)
     stack.enter_context(serving(bound, str(Path(spool) / "found"), args.source))
     say(f"what is found will be shown at {bound.url}")

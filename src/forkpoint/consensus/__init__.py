@@ -1,12 +1,7 @@
-"""Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch.
-
-Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one ends.
-"""
+"""Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch."""
 
 from forkpoint.consensus.agree_on_exception import agree_on_exception
-from forkpoint.consensus.all_ranks import all_ranks
-from forkpoint.consensus.any_rank import any_rank
-from forkpoint.consensus.broadcast_decision import broadcast_decision
+from forkpoint.consensus.decisions import all_ranks, any_rank, broadcast_decision, same_on_all_ranks
 from forkpoint.consensus.errors import (
     CollectiveInRankZero,
     ConsensusError,
@@ -17,9 +12,7 @@ from forkpoint.consensus.errors import (
     Side,
 )
 from forkpoint.consensus.join_uneven import Joined, join_uneven
-from forkpoint.consensus.rank_only import rank_only
-from forkpoint.consensus.rank_zero_only import rank_zero_only
-from forkpoint.consensus.same_on_all_ranks import same_on_all_ranks
+from forkpoint.consensus.rank_only import rank_only, rank_zero_only
 
 __all__ = [
     "CollectiveInRankZero",

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 
-from forkpoint.consensus.ask import ask
-from forkpoint.consensus.collectives import collectives_issued
-from forkpoint.consensus.members import members_of
-from forkpoint.consensus.question import TIMEOUT_S, question
-from forkpoint.consensus.tell import tell
+from forkpoint.consensus.ask import ask, tell
+from forkpoint.consensus.question import TIMEOUT_S, members_of, question
+from forkpoint.consensus.refuse import collectives_issued
 
 
 @contextmanager

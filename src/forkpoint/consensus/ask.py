@@ -1,19 +1,29 @@
-"""One question, one small all-reduce, one answer.
-
-Every question sends the same two numbers to be summed, whoever asks. So two ranks that ask different things meet all the
-same, notice it, and say so, instead of one taking the other's answer for its own. Two, because gloo sends a message per
-part of a tensor: with more of them an agreement takes twice as long.
-"""
+"""One question, one small all-reduce, one answer; and an error of one rank, told to the others."""
 
 import hashlib
 import struct
 
 from forkpoint.consensus.carry import gather, reduce_sum
-from forkpoint.consensus.errors import ConsensusError, PeerFailed, is_settled, settle
+from forkpoint.consensus.errors import (
+    ConsensusError,
+    MemberAnswer,
+    NoAgreement,
+    PeerFailed,
+    disagreement,
+    is_settled,
+    settle,
+)
 from forkpoint.consensus.question import Question
-from forkpoint.consensus.sides import MemberAnswer, disagreement
 from forkpoint.consensus.torch_inside import outside_graphs
-from forkpoint.model.ranks import name_ranks
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One question, one small all-reduce, one answer.
+#
+# Every question sends the same two numbers to be summed, whoever asks. So two ranks that ask different things meet all
+# the same, notice it, and say so, instead of one taking the other's answer for its own. Two, because gloo sends a
+# message per part of a tensor: with more of them an agreement takes twice as long.
+
 
 RANK_BITS = 21
 """Of a count of ranks: two million. Sums of this many numbers stay below 2**63."""
@@ -75,3 +85,21 @@ def _trouble(question: Question, answers: list[MemberAnswer]) -> ConsensusError:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tells the other ranks about an error of this rank.
+
+
+def tell(question: Question, error: BaseException) -> None:
+    """Returns when the others know, or cannot be told: the caller re-raises its own error, which says more."""
+    ranks = question.members.ranks
+    if is_settled(error, ranks):
+        return
+    try:
+        ask(question, failure=error)
+    except PeerFailed:
+        pass  # ours, as the others see it
+    except NoAgreement as silence:
+        error.add_note(f"forkpoint: the other ranks could not be told: {silence}")
+    settle(error, ranks)

@@ -5,10 +5,8 @@ from typing import Generic, Literal, TypeVar
 
 import torch.distributed as dist
 
-from forkpoint.consensus.ask import RANK_BITS, ask
-from forkpoint.consensus.members import members_of
-from forkpoint.consensus.question import TIMEOUT_S, Question, question
-from forkpoint.consensus.tell import tell
+from forkpoint.consensus.ask import RANK_BITS, ask, tell
+from forkpoint.consensus.question import TIMEOUT_S, Question, members_of, question
 
 Batch = TypeVar("Batch")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from forkpoint.consensus.members import members_of
+from forkpoint.consensus.question import members_of
 from forkpoint.consensus.refuse import refuse_collectives
 
 Given = ParamSpec("Given")
@@ -39,3 +39,10 @@ def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, 
         return alone
 
     return decorate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `rank_only(0)`, by the name that people look for.
+
+
+rank_zero_only = rank_only(0)

@@ -8,6 +8,6 @@ if find_spec("monarch") is None:
     raise ImportError("forkpoint.controller runs on Monarch: pip install 'forkpoint[monarch]'")
 
 from forkpoint.controller.job import Controller
-from forkpoint.controller.step_failed import StepFailed
+from forkpoint.controller.verdicts import StepFailed
 
 __all__ = ["Controller", "StepFailed"]

@@ -1,9 +1,15 @@
-"""What the processes of a job tell their controller."""
+"""What the processes of a job tell their controller, whether they issued the same collectives, and a call that failed."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forkpoint.model.world import ProcessGroup
+from forkpoint.diverge.habits import odd_ranks
+from forkpoint.judge.blame import is_victim_text
+from forkpoint.model.world import ProcessGroup, name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the processes of a job tell their controller.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +93,124 @@ class Death:
     """`exited with code 7`, in Monarch's words; empty while they are not known."""
     moment: int
     """Deaths that were seen at once have the same: which of them came first is not known."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Did all ranks issue the same collectives?
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Members of one group that did not issue the same collectives."""
+
+    group: ProcessGroup
+    sides: tuple[tuple[int, ...], ...]
+    """Ranks that did, the most numerous first."""
+    did: tuple[str, ...]
+    """What each side did."""
+
+    @property
+    def odd(self) -> tuple[int, ...]:
+        """Outside a strict majority; empty where there is none. All members have answered."""
+        return odd_ranks(self.sides, unknown=0)
+
+    def __str__(self) -> str:
+        told = (f"{name_ranks(ranks)} {did}" for ranks, did in zip(self.sides, self.did, strict=True))
+        return f"in {self.group}: {'; '.join(told)}"
+
+
+def find_unequal_counts(told: Sequence[Returned] | Sequence[RecorderLook]) -> tuple[Split, ...]:
+    return _split((rank.rank, count.group, f"counts {count.seq}") for rank in told for count in rank.counts)
+
+
+def find_other_ops(looks: Sequence[RecorderLook]) -> tuple[Split, ...]:
+    """Groups whose members have issued other collectives, as far back as all of them remember."""
+    held: dict[ProcessGroup, dict[int, IssuedOps]] = {}
+    for look in looks:
+        for issued in look.issued:
+            held.setdefault(issued.group, {})[look.rank] = issued
+    return _split(fact for group, by_rank in held.items() for fact in _deeds(group, by_rank))
+
+
+def _deeds(group: ProcessGroup, held: dict[int, IssuedOps]) -> Iterator[tuple[int, ProcessGroup, str]]:
+    if all(issued.from_start for issued in held.values()):
+        for rank, issued in held.items():
+            yield rank, group, f"issued {issued.count} collectives (digest {issued.digests[-1]})"
+        return
+    power = min(issued.count for issued in held.values()).bit_length() - 1
+    for rank, issued in held.items():
+        yield rank, group, f"issued last {1 << power} collectives with digest {issued.digests[power]}"
+
+
+def _split(told: Iterable[tuple[int, ProcessGroup, str]]) -> tuple[Split, ...]:
+    """Of groups all of whose members have told: what the others did could turn the majority over."""
+    sides: dict[ProcessGroup, dict[str, list[int]]] = {}
+    for rank, group, did in told:
+        sides.setdefault(group, {}).setdefault(did, []).append(rank)
+    unequal = [(g, by_deed) for g, by_deed in sides.items() if len(by_deed) > 1]
+    return tuple(_ordered(g, d) for g, d in sorted(unequal) if sum(map(len, d.values())) == len(g.ranks))
+
+
+def _ordered(group: ProcessGroup, by_deed: dict[str, list[int]]) -> Split:
+    ordered = sorted(by_deed.items(), key=lambda item: (-len(item[1]), min(item[1])))
+    return Split(group, tuple(tuple(sorted(ranks)) for _, ranks in ordered), tuple(did for did, _ in ordered))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A call that did not end well, as the controller saw it.
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    call: int
+    method: str
+    size: int
+    raised: tuple[Raised, ...] = ()
+    """In the order in which it was told."""
+    dead: tuple[Death, ...] = ()
+    silent: tuple[int, ...] = ()
+    """Ranks that had not answered when the controller stopped waiting."""
+    limit_s: float | None = None
+    """The time limit, where that ended the call."""
+    still: bool = False
+    """No rank issued anything in the second half of that time."""
+    splits: tuple[Split, ...] = ()
+    """Where ranks that returned have not issued the same."""
+    counted: bool = False
+    """They differ in number, and not only in what they are."""
+    testimony: tuple[Testimony, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"call {self.call} ({self.method})"
+
+    def facts(self) -> list[tuple[int | None, str]]:
+        """One line each: whom it speaks of, and what it says."""
+        facts: list[tuple[int | None, str]] = [
+            (d.rank, f"rank {d.rank} was lost: {d.how or 'its process ended'}") for d in self.dead
+        ]
+        facts += [(None, f"{name_ranks(ranks)} raised {error}") for error, ranks in self._errors().items()]
+        if self.silent:
+            facts.append((None, f"{name_ranks(self.silent)} had not returned"))
+        facts += [(None, str(split)) for split in self.splits]
+        if self.limit_s is not None:
+            moved = (
+                "no rank issued anything in its second half" if self.still else "ranks were still issuing operations"
+            )
+            facts.append((None, f"the call did not return within {self.limit_s:g} s, and {moved}"))
+        return facts
+
+    @property
+    def lost(self) -> Death | None:
+        """The process whose end explains the rest: the first, where all that others raised is the loss of a peer."""
+        moment = min((death.moment for death in self.dead), default=0)
+        firsts = [death for death in self.dead if death.moment == moment]
+        alone = len(firsts) == 1 and all(is_victim_text(raised.error) for raised in self.raised)
+        return firsts[0] if alone else None
+
+    def _errors(self) -> dict[str, list[int]]:
+        """The ranks that raised each, in the order in which it was told."""
+        ranks: dict[str, list[int]] = {}
+        for raised in self.raised:
+            ranks.setdefault(raised.error, []).append(raised.rank)
+        return ranks

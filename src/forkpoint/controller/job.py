@@ -12,15 +12,20 @@ from typing import Any, Self
 import monarch.actor  # pyright: ignore[reportMissingTypeStubs] - it has none
 from monarch.actor import Future, MeshFailure, ProcMesh, this_host  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-from forkpoint.controller.answers import Death, Hello, Raised, RecorderLook, Returned, Testimony
-from forkpoint.controller.compare import find_other_ops, find_unequal_counts
-from forkpoint.controller.evidence import cite_facts, diagnose_failure
-from forkpoint.controller.failure import CallFailure
-from forkpoint.controller.gather import POLL_S, SETTLE_S, CallAnswers, gather, last_line, rank_in
-from forkpoint.controller.processes import RankProcesses
+from forkpoint.controller.answers import (
+    CallFailure,
+    Death,
+    Hello,
+    Raised,
+    RecorderLook,
+    Returned,
+    Testimony,
+    find_other_ops,
+    find_unequal_counts,
+)
+from forkpoint.controller.gather import POLL_S, SETTLE_S, CallAnswers, RankProcesses, gather, last_line, rank_in
 from forkpoint.controller.rank import RankActor, WitnessActor
-from forkpoint.controller.step_failed import StepFailed
-from forkpoint.controller.verdicts import conclude
+from forkpoint.controller.verdicts import StepFailed, cite_facts, conclude, diagnose_failure
 from forkpoint.errors import UsageError
 from forkpoint.live.stall import stall_limit
 

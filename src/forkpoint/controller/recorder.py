@@ -8,13 +8,12 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from forkpoint.controller.answers import GroupCount, IssuedOps, RecorderLook
-from forkpoint.guard.recorder import find_groups
-from forkpoint.guard.symbols import without_inductor
-from forkpoint.ingest.flight_recorder import DumpColumns, decode
-from forkpoint.ingest.flight_recorder.channels import message_rows
-from forkpoint.model.tokens import match_token
-from forkpoint.model.trace import Ints
+from forkpoint.guard.recorder import find_groups, without_inductor
+from forkpoint.model.op import Ints, match_token
 from forkpoint.model.world import ProcessGroup
+from forkpoint.traces.columns import DumpColumns
+from forkpoint.traces.dump import decode
+from forkpoint.traces.states import message_rows
 
 _SEQUENCE_NUMBER = "_get_sequence_number_for_group"
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")

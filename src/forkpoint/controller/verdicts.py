@@ -1,15 +1,74 @@
-"""A failure and what its evidence shows -> the verdict.
+"""A failed call -> evidence in a folder -> the engine's verdict, completed by what the controller saw -> `StepFailed`.
 
-The engine's answer stands where it has one. What the controller saw itself decides where it has not: that a process
-ended, and that ranks came back from one call with unequal counters.
+The engine's verdict stands where it has one. Otherwise what the controller saw decides: that a process ended, or that
+ranks came back from one call with unequal counters.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
-from forkpoint.controller.failure import CallFailure
-from forkpoint.detectors.confidence import STRONG
-from forkpoint.model.ranks import name_ranks
+from forkpoint.controller.answers import CallFailure
+from forkpoint.errors import ForkpointError
+from forkpoint.judge.cite import STRONG
+from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.live.worker import read_verdict
 from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Finding, Fix, Symptom, Verdict
+from forkpoint.model.world import KnownRank, name_ranks, render_ranks
+from forkpoint.report.verdict_line import render_line
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What ranks show after a failure -> files -> the same reading and the same judgement as of any other job.
+
+
+FACTS = "controller.txt"
+
+
+def diagnose_failure(failure: CallFailure, folder: Path) -> Verdict | None:
+    """None: the ranks left nothing to read."""
+    _write(failure, folder)
+    found = diagnose(Task((str(folder),), with_value=True))
+    return read_verdict(found.value) if isinstance(found, Diagnosed) and found.value else None
+
+
+def cite_facts(failure: CallFailure, folder: Path) -> tuple[Evidence, ...]:
+    """The controller's own words, written where a reader can open them."""
+    path = folder / FACTS
+    facts = failure.facts()
+    path.write_text("".join(f"{failure.name}: {says}\n" for _, says in facts))
+    return tuple(Evidence(str(path), rank, f"line {n}", says) for n, (rank, says) in enumerate(facts, 1))
+
+
+def _write(failure: CallFailure, folder: Path) -> None:
+    """A rank that raised has left the call: as after any exception, its log speaks for it, not its dump."""
+    gone = {raised.rank for raised in failure.raised}
+    for seen in failure.testimony:
+        if seen.dump and seen.rank not in gone:
+            (folder / f"trace_rank_{seen.rank}").write_bytes(seen.dump)
+        if seen.stacks:
+            (folder / f"stacks_rank_{seen.rank}.txt").write_text(seen.stacks)
+    for raised in failure.raised:
+        (folder / f"log_rank_{raised.rank}.txt").write_text(raised.traceback)
+    (folder / "ranks.json").write_text(_describe(failure))
+
+
+def _describe(failure: CallFailure) -> str:
+    """What dumps do not say: whose process ended, who belongs to a group, and a hang."""
+    lost = [failure.lost] if failure.lost else []
+    return render_ranks(
+        failure.size,
+        failure.limit_s / 2 if failure.limit_s else None,
+        stalled=failure.still,
+        ranks=[KnownRank(death.rank, "gone", death.how.removeprefix("its process ")) for death in lost],
+        groups=sorted({group for seen in failure.testimony for group in seen.groups}),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A failure and what its evidence shows -> the verdict.
+#
+# The engine's answer stands where it has one. What the controller saw itself decides where it has not: that a process
+# ended, and that ranks came back from one call with unequal counters.
+
 
 NAME = "controller"
 _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
@@ -107,3 +166,20 @@ def _symptom(failure: CallFailure) -> Symptom:
 
 def _sentence(failure: CallFailure, text: str) -> str:
     return f"In {failure.name}: {text[0].lower()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a call raises that did not end well on every rank.
+
+
+class StepFailed(ForkpointError):
+    """The ranks are stopped when this is raised."""
+
+    def __init__(self, verdict: Verdict, call: int, method: str, folder: str) -> None:
+        super().__init__(f"{verdict.summary}\n{render_line(verdict)}\nEvidence: {folder}")
+        self.verdict = verdict
+        self.call = call
+        """Calls are numbered from 1; 0 is the start."""
+        self.method = method
+        self.folder = folder
+        """Dumps, stacks and tracebacks of the ranks, and what the controller saw. `forkpoint diagnose` reads it too."""

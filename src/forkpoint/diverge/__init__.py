@@ -1,30 +1,16 @@
-"""Stage 4: Timeline, Partings -> Divergence. The earliest parting, found through who waits for whom.
-
-A rank that waits in one group for a rank that is held in another is a victim: blame follows the waits to their end.
-"""
+"""Stage 4: Timeline, Partings -> Divergences. The earliest parting, found through who waits for whom."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from forkpoint.cohorts import cohorts_at
-from forkpoint.diverge.build import build_divergence, first_pending
-from forkpoint.diverge.cycles import (
-    from_other_sites,
-    is_one_thread,
-    is_permuted,
-    left_order,
-    never_issued,
-    odd_by_habit,
-)
-from forkpoint.diverge.history import next_group
+from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
+from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
-from forkpoint.diverge.ring import find_cycle
-from forkpoint.diverge.shift import find_shift
-from forkpoint.diverge.vote import odd_at_absence, odd_ranks
-from forkpoint.diverge.waits import Wait, Waiting, Waits, find_waits
-from forkpoint.model.divergence import Divergence, Parting, PartingKind, Shift
+from forkpoint.diverge.rings import from_other_sites, is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
+from forkpoint.diverge.waits import Wait, Waiting, Waits, find_cycle, find_waits
 from forkpoint.model.frames import in_two_threads
+from forkpoint.model.incident import Divergence, Parting, PartingKind, Shift
 from forkpoint.model.timeline import Gap, GroupTimeline, Position, Timeline
 from forkpoint.model.trace import Track
 

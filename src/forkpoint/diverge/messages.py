@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forkpoint.align.slots import sequence
+from forkpoint.diverge.slots import sequence
+from forkpoint.model.op import Ints
 from forkpoint.model.timeline import Channel, GroupTimeline, Timeline
-from forkpoint.model.trace import Ints, Track
+from forkpoint.model.trace import Track
 
 
 @dataclass(frozen=True, slots=True)

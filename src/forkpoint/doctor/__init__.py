@@ -2,14 +2,14 @@
 
 Checks are in `checks/`, by subject. A check reads the machine through a System and answers ok, bad or skipped; it changes
 nothing.
+
 """
 
 import time
 from collections.abc import Iterable
 from threading import Thread
 
-from forkpoint.doctor.check import Check, CheckResult
-from forkpoint.doctor.report import CheckFailure, DoctorReport, Judged
+from forkpoint.doctor.report import Check, CheckFailure, CheckResult, DoctorReport, Judged
 from forkpoint.doctor.system import System
 
 LIMIT_S = 15.0

@@ -1,18 +1,20 @@
-"""This machine as a System: /proc, /sys, and programs with a time limit. Nothing is changed, no process is touched."""
+"""This machine as a System: /proc, /sys, installed packages, and programs with a time limit. Nothing is changed."""
 
 import ctypes
 import os
+import re
 import socket
 import subprocess
+import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from forkpoint.doctor.mounts import mount_of
-from forkpoint.doctor.once import once
-from forkpoint.doctor.packages import find_package, folders_of_environment, folders_of_process
 from forkpoint.doctor.system import (
     COMMAND_LIMIT_S,
     Disk,
@@ -26,11 +28,116 @@ from forkpoint.doctor.system import (
     Unanswered,
 )
 from forkpoint.errors import UsageError
+from forkpoint.knowledge.variables import may_be_shown
 from forkpoint.live.processes import list_pids, read_environ, read_state
-from forkpoint.redact.environment import may_be_shown
 
 if TYPE_CHECKING:
     from forkpoint.doctor.nvml import Nvml
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Each question to the machine is asked once, even if several checks ask at the same time.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(function: Callable[P, T]) -> Callable[P, T]:
+    """Like functools.cache, except that threads which ask together wait for one answer instead of asking each."""
+    locks: defaultdict[object, Lock] = defaultdict(Lock)
+    answers: dict[object, T] = {}
+    entry = Lock()
+
+    def ask(*args: P.args, **kwargs: P.kwargs) -> T:
+        key = (args, tuple(kwargs.items()))
+        with entry:
+            lock = locks[key]
+        with lock:
+            if key not in answers:
+                answers[key] = function(*args, **kwargs)
+            return answers[key]
+
+    return ask
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which file system holds a path, from /proc/PID/mountinfo.
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    point: str
+    kind: str
+    root: str
+    """What of the file system is mounted there: a folder of a volume may be."""
+
+
+def mount_of(path: str, mountinfo: str) -> Mount:
+    """Of two mounted at one place, the later hides the earlier."""
+    found = Mount("/", "unknown", "/")
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        parts = fields.split()
+        if len(parts) < 5 or not rest:
+            continue
+        root, point = (_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), part) for part in parts[3:5])
+        if len(point) >= len(found.point) and (path == point or path.startswith(point.rstrip("/") + "/")):
+            found = Mount(point, rest.split()[0], root)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Installed Python packages, from their metadata: nothing of them is imported or run.
+
+
+_IN_MAPS = re.compile(r"\s(/\S+?)/torch/lib/lib\S+$", re.MULTILINE)
+_METADATA = re.compile(r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[0-9][^-]*)\.dist-info", re.ASCII)
+_REQUIRES = "Requires-Dist: "
+
+
+def folders_of_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the next job's Python looks: the environment that is switched on, then the one this command runs in."""
+    active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    below = [str(folder) for root in active for folder in Path(root).glob("lib/python3*/site-packages")]
+    return tuple(dict.fromkeys((*below, *(path for path in sys.path if path.endswith("-packages")))))
+
+
+def folders_of_process(maps: str) -> tuple[str, ...]:
+    """Where a running process has its torch, from the libraries that it has mapped (/proc/PID/maps)."""
+    return tuple(dict.fromkeys(_IN_MAPS.findall(maps)))
+
+
+def find_package(folders: Sequence[str], name: str) -> Package | None:
+    """From the first folder that has it."""
+    return next((found for folder in folders if (found := _find(Path(folder), name))), None)
+
+
+def _find(folder: Path, name: str) -> Package | None:
+    wanted = name.replace("-", "_").casefold()
+    try:
+        for entry in folder.iterdir():
+            match = _METADATA.fullmatch(entry.name)
+            if match and match["name"].replace(".", "_").casefold() == wanted:
+                return Package(match["version"], _requires(entry / "METADATA"))
+    except OSError:
+        return None
+    return None
+
+
+def _requires(metadata: Path) -> tuple[str, ...]:
+    try:
+        lines = metadata.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(line.removeprefix(_REQUIRES) for line in lines if line.startswith(_REQUIRES))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# This machine as a System: /proc, /sys, and programs with a time limit. Nothing is changed, no process is touched.
+
 
 READ_LIMIT = 4 << 20
 """No file that a check reads is longer, and a log of the kernel is cut here."""

@@ -1,14 +1,19 @@
-"""What NVML told about the GPUs of this machine, as a value. Read once, for all checks, in a process of its own."""
+"""GPUs as NVML reports them, and GPUs and adapters on the PCI bus; with what the checks of GPUs share."""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from forkpoint.doctor.system import RunProgram, Unanswered
-from forkpoint.ingest.machine.bus import normal_bus
+from forkpoint.doctor.report import CheckResult, skipped
+from forkpoint.doctor.system import RunProgram, System, Unanswered
+from forkpoint.evidence.machine.places import normal_bus
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What NVML told about the GPUs of this machine, as a value. Read once, for all checks, in a process of its own.
+
 
 READ_LIMIT_S = 10.0
 """Longer than for other programs: a driver without persistence wakes every GPU first, which takes seconds."""
@@ -151,3 +156,134 @@ def _errors(row: Mapping[str, Any]) -> LinkErrors:
 
 def _flag(value: int | None) -> bool | None:
     return None if value is None else bool(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# GPUs and network adapters on the PCI bus, from sysfs.
+
+
+DEVICES = "/sys/bus/pci/devices"
+_NVIDIA = "0x10de"
+_MELLANOX = "0x15b3:"
+_DISPLAY = ("0x0300", "0x0302")
+"""VGA and 3D controllers; audio and USB parts of a graphics card have other classes."""
+_NETWORK = ("0x0200", "0x0207")
+"""Ethernet and InfiniBand."""
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    address: str
+    is_gpu: bool
+    model: str
+    """Vendor and device numbers: equal for equal hardware."""
+
+    @property
+    def folder(self) -> str:
+        return f"{DEVICES}/{self.address}"
+
+    @property
+    def label(self) -> str:
+        return f"{'GPU' if self.is_gpu else 'adapter'} {self.address}"
+
+
+def find_devices(system: System) -> tuple[PciDevice, ...]:
+    found = (_device(system, address) for address in system.names(DEVICES))
+    return tuple(device for device in found if device)
+
+
+def lacks_gpu(system: System) -> str | None:
+    """Why nothing can be said of GPUs here; None where there are some, or their driver is."""
+    there = any(device.is_gpu for device in find_devices(system)) or system.read("/proc/driver/nvidia/version")
+    return None if there else "no NVIDIA GPU is on the PCI bus and no driver for one is loaded"
+
+
+def lacks_mellanox(system: System) -> str | None:
+    there = any(device.model.startswith(_MELLANOX) for device in find_devices(system))
+    return None if there else "no Mellanox adapter is on the PCI bus"
+
+
+def _device(system: System, address: str) -> PciDevice | None:
+    kind = (system.read(f"{DEVICES}/{address}/class") or "").strip()
+    vendor = (system.read(f"{DEVICES}/{address}/vendor") or "").strip()
+    is_gpu = vendor == _NVIDIA and kind.startswith(_DISPLAY)
+    if not is_gpu and not kind.startswith(_NETWORK):
+        return None
+    model = (system.read(f"{DEVICES}/{address}/device") or "").strip()
+    return PciDevice(address, is_gpu, f"{vendor}:{model}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the checks of GPUs have in common: whom to ask, and how one GPU is broken for `--inject`.
+
+
+UNTOLD = "neither the GPUs nor their driver report this"
+
+
+def look_at_gpus(judge: Callable[[Sequence[Gpu]], CheckResult]) -> Callable[[System], CheckResult]:
+    """A check of the GPUs that can be read. That some cannot is what `gpu-present` tells."""
+
+    def look(system: System) -> CheckResult:
+        nvml = system.nvml()
+        if isinstance(nvml, Unanswered):
+            return skip_gpus(system, nvml)
+        return judge(nvml.readable) if nvml.readable else skipped("NVML shows no GPU that can be read")
+
+    return look
+
+
+def skip_gpus(system: System, answer: Unanswered) -> CheckResult:
+    """Without a GPU, do not ask the user to install a library for it."""
+    lacking = lacks_gpu(system)
+    return skipped(lacking) if lacking else skipped(answer.why, answer.fix)
+
+
+def break_gpu(change: Callable[[Gpu], Gpu]) -> Callable[[System], System]:
+    """The first GPU of the machine, or a sound one where there is none, with something wrong."""
+
+    def inject(system: System) -> System:
+        nvml = some_gpus(system)
+        broken = (change(nvml.readable[0]), *nvml.readable[1:])
+        return replace(system, nvml=lambda: replace(nvml, gpus=broken))
+
+    return inject
+
+
+def some_gpus(system: System) -> Nvml:
+    nvml = system.nvml()
+    if isinstance(nvml, Nvml) and nvml.readable:
+        return nvml
+    sound = parse_nvml({"driver": "580.00", "gpus": [_SOUND]})
+    assert isinstance(sound, Nvml)
+    return sound
+
+
+_LINK = {"active": 1, "replay": 0, "recovery": 0, "crc": 0}
+_SOUND = {
+    "index": 0,
+    "name": "a GPU that is not there",
+    "bus_id": "00000000:00:00.0",
+    "persistence": 1,
+    "ecc": 1,
+    "uncorrected": 0,
+    "uncorrected_ever": 0,
+    "remap_pending": 0,
+    "remap_failed": 0,
+    "pages_pending": 0,
+    "recovery_action": 0,
+    "temperature": 30,
+    "hottest": 85,
+    "reasons": 0,
+    "links": [_LINK],
+    "later": {"reasons": 0, "links": [_LINK]},
+}
+
+
+def labels(gpus: Sequence[Gpu]) -> str:
+    return ", ".join(gpu.label for gpu in gpus)
+
+
+def models(gpus: Sequence[Gpu]) -> str:
+    """`8 x NVIDIA H200`, in the order of their first."""
+    names = [gpu.name for gpu in gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))

@@ -1,8 +1,66 @@
-"""What one look at a machine gave."""
+"""Checks, their results, the report as JSON (schema `forkpoint.doctor/1`), and the comparison of nodes."""
 
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 
-from forkpoint.doctor.check import CheckResult, CheckStatus
+import msgspec
+
+from forkpoint.doctor.system import System
+from forkpoint.errors import UnreadableInput
+from forkpoint.report.escape import json_text
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a check of the doctor is, and what it answers.
+
+
+class CheckStatus(StrEnum):
+    OK = "ok"
+    BAD = "bad"
+    SKIPPED = "skipped"
+    """Could not be looked at, or there is nothing to look at. Never the same as ok."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    status: CheckStatus
+    says: str
+    """One sentence: what was seen; of a skipped check, why it could not be looked at."""
+    fix: str | None = None
+    """What to do, or the command that looks closer. The doctor itself changes nothing."""
+    details: tuple[tuple[str, str], ...] = ()
+    """What should be equal on all nodes of a job, and what an earlier doctor's counters are compared with."""
+
+
+def ok(says: str, *details: tuple[str, str]) -> CheckResult:
+    return CheckResult(CheckStatus.OK, says, details=details)
+
+
+def bad(says: str, fix: str, *details: tuple[str, str]) -> CheckResult:
+    return CheckResult(CheckStatus.BAD, says, fix, details)
+
+
+def skipped(why: str, fix: str | None = None) -> CheckResult:
+    return CheckResult(CheckStatus.SKIPPED, why, fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    """As a person types it: `gpu-ecc`."""
+    title: str
+    """What is checked, in a few words."""
+    why: str
+    """What goes wrong in a job when it is bad, and where that is known from."""
+    look: Callable[[System], CheckResult]
+    inject: Callable[[System], System]
+    """The same machine with one thing broken, so that this check is bad: how `--inject` shows that it can fail."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one look at a machine gave.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +99,199 @@ class DoctorReport:
     def exit_code(self) -> int:
         """As Node Problem Detector reads it: 0 nothing bad, 1 something is, 2 not known."""
         return 1 if self.bad else 2 if self.failures else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A doctor's report as JSON: written by `forkpoint doctor --json`, read again from this node or another.
+#
+# Schema `forkpoint.doctor/1` (`render/doctor.schema.json`). Like any file, what is read may hold anything.
+
+
+SCHEMA = "forkpoint.doctor/1"
+CHECKS_SCHEMA = "forkpoint.doctor-checks/1"
+_REPORT_LIMIT = 8 << 20
+"""A report of hundreds of checks is a fraction of this."""
+_NEXT = "write it with `forkpoint doctor --json`"
+
+
+class _Row(msgspec.Struct, frozen=True):
+    check: str
+    title: str
+    status: str
+    says: str
+    fix: str | None
+    details: dict[str, str]
+
+
+class _Written(msgspec.Struct, frozen=True, tag_field="schema", tag=SCHEMA):
+    host: str
+    time: float
+    job: int | None
+    injected: str | None
+    exit_code: int
+    results: tuple[_Row, ...]
+    failures: tuple[CheckFailure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PastResult:
+    """What one check said when the report was written."""
+
+    status: str
+    details: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    file: str
+    host: str
+    time: float
+    results: Mapping[str, PastResult]
+
+
+def render_json(report: DoctorReport) -> str:
+    rows = tuple(_row(judged) for judged in report.results)
+    return json_text(
+        _Written(
+            report.host, round(report.time, 3), report.job, report.injected, report.exit_code, rows, report.failures
+        )
+    )
+
+
+def _row(judged: Judged) -> _Row:
+    result = judged.result
+    return _Row(judged.check, judged.title, result.status, result.says, result.fix, dict(result.details))
+
+
+def render_checks_json(checks: Iterable[Check]) -> str:
+    listed = [{"check": check.name, "title": check.title, "why": check.why} for check in checks]
+    return json_text({"schema": CHECKS_SCHEMA, "checks": listed})
+
+
+def read_document(path: str) -> Document:
+    """Raises UnreadableInput for anything but the report of a real machine."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_REPORT_LIMIT + 1)
+    except OSError as error:
+        raise UnreadableInput(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _REPORT_LIMIT:
+        raise UnreadableInput(f"{path}: too long for a doctor's report; {_NEXT}")
+    try:
+        written = msgspec.json.decode(data, type=_Written)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: is not a doctor's report ({SCHEMA}); {_NEXT}") from error
+    if written.injected is not None:
+        raise UnreadableInput(f"{path}: the report of a machine broken on purpose (--inject); give real ones")
+    results = {row.check: PastResult(row.status, row.details) for row in written.results}
+    return Document(path, written.host, written.time, results)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which node is not like the others, and what has changed on one node since an earlier look.
+
+
+COMPARISON_SCHEMA = "forkpoint.doctor-compare/1"
+COUNTER = "count "
+"""How details begin that count since boot: they differ between nodes, and on one node only their growth matters."""
+_STATUS = "status"
+_ABSENT = "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDifference:
+    check: str
+    what: str
+    """`status`, or a detail of the check."""
+    usual: str | None
+    """The most common value; None if two values are equally common."""
+    values: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each value with its nodes, the rarest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    nodes: tuple[str, ...]
+    differences: tuple[NodeDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    check: str
+    what: str
+    before: str
+    now: str
+
+
+def compare(documents: Sequence[Document]) -> Comparison:
+    """In the order of the first report's checks. The order of the documents does not matter for who is odd."""
+    nodes = _node_names(documents)
+    by_node = dict(zip(nodes, documents, strict=True))
+    checks = dict.fromkeys(check for document in documents for check in document.results)
+    differences: list[NodeDifference] = []
+    for check in checks:
+        told = {node: document.results.get(check) for node, document in by_node.items()}
+        differences += _differences(check, told)
+    return Comparison(nodes, tuple(differences))
+
+
+def changes(earlier: Document, report: DoctorReport) -> tuple[NodeChange, ...]:
+    """What an earlier look at this node saw otherwise, counters included."""
+    found: list[NodeChange] = []
+    for judged in report.results:
+        before = earlier.results.get(judged.check)
+        if before is None:
+            continue
+        now = PastResult(judged.result.status, dict(judged.result.details))
+        values = ((what, _value(before, what), _value(now, what)) for what in _subjects((before, now)))
+        found += [NodeChange(judged.check, what, old, new) for what, old, new in values if old != new]
+    return tuple(found)
+
+
+def _node_names(documents: Sequence[Document]) -> tuple[str, ...]:
+    """Host names; with the file where two reports carry the same."""
+    count = Counter(document.host for document in documents)
+    return tuple(
+        document.host if count[document.host] == 1 else f"{document.host} ({document.file})" for document in documents
+    )
+
+
+def _differences(check: str, told: dict[str, PastResult | None]) -> Iterator[NodeDifference]:
+    for what in _subjects([each for each in told.values() if each]):
+        if what.startswith(COUNTER):
+            continue
+        nodes: defaultdict[str, list[str]] = defaultdict(list)
+        for node, each in told.items():
+            nodes[_value(each, what)].append(node)
+        if len(nodes) > 1:
+            yield _difference(check, what, nodes)
+
+
+def _difference(check: str, what: str, nodes: dict[str, list[str]]) -> NodeDifference:
+    ordered = sorted(nodes.items(), key=lambda item: (len(item[1]), item[0]))
+    (_, second), (most, first) = ordered[-2:]
+    usual = most if len(first) > len(second) else None
+    return NodeDifference(check, what, usual, tuple((value, tuple(sorted(hosts))) for value, hosts in ordered))
+
+
+def _subjects(told: Sequence[PastResult]) -> dict[str, None]:
+    return dict.fromkeys((_STATUS, *(what for each in told for what in each.details)))
+
+
+def _value(told: PastResult | None, what: str) -> str:
+    if told is None:
+        return _ABSENT
+    return told.status if what == _STATUS else told.details.get(what, _ABSENT)
+
+
+def render_comparison_json(comparison: Comparison) -> str:
+    differences = [
+        {
+            "check": difference.check,
+            "what": difference.what,
+            "usual": difference.usual,
+            "values": [{"value": value, "nodes": nodes} for value, nodes in difference.values],
+        }
+        for difference in comparison.differences
+    ]
+    return json_text({"schema": COMPARISON_SCHEMA, "nodes": comparison.nodes, "differences": differences})

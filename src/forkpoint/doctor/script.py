@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.check import Check, CheckStatus
 from forkpoint.doctor.checks.recorder import (
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -13,12 +12,11 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS
-from forkpoint.doctor.overlay import empty_machine, with_environ, with_packages
-from forkpoint.launch_env.assignments import Assignment, assignments
-from forkpoint.launch_env.names import unread
-from forkpoint.launch_env.release import Release
-from forkpoint.launch_env.values import wrong_value
-from forkpoint.launch_env.wanted import wanted
+from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.system import empty_machine, with_environ, with_packages
+from forkpoint.knowledge.recorder import Release, wanted
+from forkpoint.knowledge.variables import Assignment, assignments, unread, wrong_value
+from forkpoint.report.escape import escape, json_text
 
 _CHECKS: tuple[Check, ...] = (
     RECORDER_ON,
@@ -136,3 +134,28 @@ def _environ(found: Sequence[Assignment], release: Release) -> Mapping[str, str]
     known = {each.name: each.value for each in found if each.is_known}
     computed = {each.name: right.get(each.name, f"${each.value}") for each in found if not each.is_known}
     return {**computed, **known}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Problems of a job script -> text or JSON, schema `forkpoint.env-check/1`.
+
+
+SCHEMA = "forkpoint.env-check/1"
+
+
+def render_text(path: str, problems: Sequence[ScriptProblem]) -> str:
+    """`file:line: what`, which editors can open, with the fix below."""
+    if not problems:
+        return f"{escape(path)}: nothing missing, wrong or misspelt was found"
+    lines: list[str] = []
+    for problem in problems:
+        where = escape(path) if problem.line is None else f"{escape(path)}:{problem.line}"
+        lines += [f"{where}: {escape(problem.about)}: {escape(problem.says)}", f"    fix: {escape(problem.fix)}"]
+    return "\n".join(lines)
+
+
+def render_json(path: str, release: Release | None, problems: Sequence[ScriptProblem]) -> str:
+    rows = [
+        {"line": problem.line, "about": problem.about, "says": problem.says, "fix": problem.fix} for problem in problems
+    ]
+    return json_text({"schema": SCHEMA, "script": path, "torch": str(release) if release else None, "problems": rows})

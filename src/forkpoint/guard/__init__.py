@@ -12,11 +12,9 @@ another process. It never touches the job's communicators, and whatever fails in
 
 from contextlib import AbstractContextManager
 
-from forkpoint.guard.alarm import RanksParted
-from forkpoint.guard.overseer import Alarm
+from forkpoint.guard.overseer import Alarm, RanksParted
+from forkpoint.guard.session import Status, start, status, step, stop
 from forkpoint.guard.settings import Mode, Settings
-from forkpoint.guard.status import Status, status
-from forkpoint.guard.switch import start, step, stop
 
 
 def vote(timeout_s: float = 60.0) -> AbstractContextManager[None]:

@@ -1,24 +1,32 @@
-"""Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none."""
+"""Rank 0's part: from a suspicion to evidence, to a verdict, to an alarm; in mode `raise`, to the end of the training."""
 
+import ctypes
 import os
 import shutil
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from forkpoint.guard.answer import Ask, RankAnswer
-from forkpoint.guard.evidence import write_evidence
+from torch.distributed import distributed_c10d
+
 from forkpoint.guard.meeting import Blind, Meeting
+from forkpoint.guard.messages import Ask, RankAnswer, decode, encode
+from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
-from forkpoint.guard.summary import FAN_IN, Summary
-from forkpoint.guard.suspicion import QUIET_S, Suspicion, SuspicionReason, suspect
-from forkpoint.guard.wire import decode, encode
+from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect
 from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
 from forkpoint.live.stall import stall_limit
+from forkpoint.model.world import KnownRank, render_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none.
+
 
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
@@ -220,3 +228,100 @@ def _scratch() -> Path:
     """In memory where there is such a place: a full disk must not keep the verdict from being found."""
     memory = Path("/dev/shm")  # noqa: S108 the folder below it is made for us alone
     return Path(tempfile.mkdtemp(prefix="forkpoint-", dir=memory if os.access(memory, os.W_OK) else None))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers -> a folder as a person would hand it over, with one file more: what the guards know of each rank.
+
+
+def write_evidence(
+    folder: Path, answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool, moving: bool
+) -> None:
+    """`moving`: the job goes on, so where its ranks stand at this moment says nothing and is left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for answer in answers:
+        leave_files(answer, folder)
+        if moving:
+            (folder / f"stacks_rank_{answer.rank}.txt").unlink(missing_ok=True)
+    (folder / "ranks.json").write_text(_describe(answers, summary, stalled=stalled))
+
+
+def _describe(answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool) -> str:
+    odd = {o.rank: KnownRank(o.rank, o.state, o.says) for o in summary.odd}
+    silent = [KnownRank(rank, "silent") for rank in summary.silent if rank not in odd]
+    return render_ranks(
+        max((answer.world_size for answer in answers), default=0),
+        summary.still_s if summary.still_s < float("inf") else None,
+        stalled=stalled,
+        ranks=[*odd.values(), *silent],
+        groups=sorted({group for answer in answers for group in answer.groups}),
+        steps=[
+            (group, step, answer.rank, calls)
+            for answer in answers
+            for step, counts in answer.steps.items()
+            for group, calls in counts.items()
+        ],
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Prints an alarm; in mode `raise`, ends the training.
+
+
+STOP_CODE: Final = 93
+"""Tells job managers not to retry: the code is at fault."""
+_GRACE_S: Final = 3.0
+
+
+class RanksParted(RuntimeError):
+    """Raised in the training thread of every rank, in mode `raise`. Its text is the verdict."""
+
+
+def render(alarm: Alarm) -> str:
+    told = alarm.told
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(alarm.when))
+    lines = [f"forkpoint guard: {when} {told.cause}, confidence {told.confidence:.2f}: {told.summary}"]
+    lines += [f"  at {site}" for site in told.sites]
+    if alarm.folder:
+        lines.append(f"  evidence: {alarm.folder}")
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # a full disk or a closed stream must not end a job
+
+
+def end_training(text: str) -> None:
+    """Raises in the main thread, and ends the process where that thread cannot be woken.
+
+    A thread that waits inside C++ raises only when it comes back: NCCL's groups are aborted for that. Gloo's calls cannot
+    be, so the process ends instead, with the verdict on stderr; its peers' calls then fail, too.
+    """
+    raised = threading.Event()
+
+    def be_born(self: RanksParted, *_: object) -> None:
+        RuntimeError.__init__(self, text)
+        raised.set()
+
+    kind = type("RanksParted", (RanksParted,), {"__init__": be_born, "__module__": RanksParted.__module__})
+    main = threading.main_thread().ident
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main or 0), ctypes.py_object(kind))
+    threading.Thread(target=_abort, daemon=True, name="forkpoint-abort").start()
+    until = time.monotonic() + _GRACE_S
+    while time.monotonic() < until:
+        if raised.is_set():
+            return
+        time.sleep(0.05)
+    say(f"{text}\nforkpoint guard: the training thread cannot be woken; this process ends with code {STOP_CODE}")
+    os._exit(STOP_CODE)
+
+
+def _abort() -> None:
+    try:
+        distributed_c10d._abort_process_group()  # noqa: SLF001 the only way
+    except Exception as error:  # noqa: BLE001 a backend without it, or one that is already gone: the process ends instead
+        say(f"forkpoint guard: the groups could not be aborted ({type(error).__name__})")

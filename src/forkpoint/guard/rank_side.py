@@ -12,14 +12,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from forkpoint.guard.answer import RankAnswer
-from forkpoint.guard.beat import Beat, Calls, GroupBeat, RankHealth
-from forkpoint.guard.digest import Digest
-from forkpoint.guard.heap import give_back
-from forkpoint.guard.recent import RecentReader
-from forkpoint.guard.recorder import GroupCounters, TorchRecorder, find_groups
-from forkpoint.guard.stacks import communication_call, dump_stacks
-from forkpoint.guard.wire import printable
+from forkpoint.guard.calls import Digest, RecentReader
+from forkpoint.guard.messages import Beat, Calls, GroupBeat, RankAnswer, RankHealth, printable
+from forkpoint.guard.recorder import (
+    GroupCounters,
+    TorchRecorder,
+    communication_call,
+    dump_stacks,
+    find_groups,
+    give_back,
+)
 from forkpoint.live.stall import Stillness
 from forkpoint.model.world import ProcessGroup
 

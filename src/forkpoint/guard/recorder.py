@@ -1,18 +1,32 @@
-"""Torch's own recorder, read from inside: counters at every look, calls when something moved, all of it on request.
+"""Torch's own recorder and this process's stacks, read from inside: counters at every look, calls when something moved, and
+everything on request.
 
-Nothing is wrapped: what never passes through Python (DDP's reducer, FSDP, compiled graphs) is in it as well.
+Nothing is wrapped, so calls that never pass through Python (DDP's reducer, FSDP, compiled graphs) are seen as well.
 """
 
+import ctypes
+import importlib
 import json
+import os
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.symbols import without_inductor
 from forkpoint.model.world import ProcessGroup
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Torch's own recorder, read from inside: counters at every look, calls when something moved, all of it on request.
+#
+# Nothing is wrapped: what never passes through Python (DDP's reducer, FSDP, compiled graphs) is in it as well.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +76,97 @@ def find_groups() -> dict[ProcessGroup, dist.ProcessGroup]:
         for group, name in list(world.pg_names.items())
         if group in world.pg_group_ranks
     }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stacks from the recorder without loading torch's compiler.
+#
+# To name frames torch asks whether `torch._inductor` has compiled code, and that question imports it: 1.7 s of CPU and
+# 80 MB in every rank at the worst moment. Where it is not loaded, no code of it can be on a stack, and the question
+# may be answered with no.
+
+
+class _NotLoaded(ModuleType):
+    """Has nothing for the thread that dumps. Any other thread that comes by gets the real module, as always."""
+
+    def __init__(self, asker: int) -> None:
+        super().__init__("torch._inductor")
+        self._asker = asker
+
+    def __getattr__(self, name: str) -> object:
+        if threading.get_ident() == self._asker:
+            raise AttributeError(name)
+        return getattr(importlib.import_module("torch._inductor"), name)
+
+
+@contextmanager
+def without_inductor() -> Generator[None]:
+    if "torch._inductor" in sys.modules:
+        yield
+        return
+    names: dict[str, object] = torch.__dict__
+    placed = names["_inductor"] = _NotLoaded(threading.get_ident())
+    try:
+        yield
+    finally:
+        if names.get("_inductor") is placed:  # not where it was imported meanwhile
+            del names["_inductor"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory that a dump took, given back to the host.
+#
+# Torch builds a dump of small pieces, 5 kB per recorded call, and frees them at once; glibc keeps the pages of a
+# thread that is not the main one, 11 MB with a ring buffer of 2,000. A guard that reads every few seconds need not
+# hold them.
+
+
+_TRIM: Final[Any] = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""None where the C library is not glibc."""
+
+
+def give_back() -> None:
+    """One to four milliseconds, without the GIL."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where every thread of this process stands now, as `py-spy dump` prints it: the engine reads that.
+
+
+_DEPTH: Final = 100
+
+
+def dump_stacks(own_thread: int) -> str:
+    """All threads but the guard's own. The main thread first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    frames = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)  # noqa: SLF001 documented for debuggers
+    version = ".".join(map(str, sys.version_info[:3]))
+    lines = [f"Process {os.getpid()}: {' '.join(sys.argv)[:200]}", f"Python v{version} ({sys.executable})", ""]
+    for ident, frame in frames:
+        if ident != own_thread:
+            name = "MainThread" if ident == main else names.get(ident, "unnamed")
+            lines += [f'Thread {ident} (active): "{name}"', *_frames(frame), ""]
+    return "\n".join(lines)
+
+
+def communication_call() -> str:
+    """The torch.distributed function in which the main thread stands; "" where it stands elsewhere.
+
+    Gloo's send and recv are in no recorder: only the stack tells that a rank waits in one.
+    """
+    main = threading.main_thread().ident
+    frame = sys._current_frames().get(main) if main else None  # noqa: SLF001 documented for debuggers
+    if frame is None or frame.f_globals.get("__name__") != "torch.distributed.distributed_c10d":
+        return ""
+    return frame.f_code.co_name
+
+
+def _frames(frame: FrameType | None) -> list[str]:
+    lines: list[str] = []
+    while frame is not None and len(lines) < _DEPTH:
+        lines.append(f"    {frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})")
+        frame = frame.f_back
+    return lines

@@ -1,22 +1,32 @@
-"""The guard of one process group, from its start to its end: what the guard's thread does at every look."""
+"""The guard of one process group, the thread it runs in, and the functions that start, stop and ask it.
 
+Whatever fails in it, training goes on.
+"""
+
+import atexit
+import os
+import threading
 import time
-from dataclasses import replace
+import traceback
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
-from forkpoint.guard.alarm import end_training, render, say
-from forkpoint.guard.answer import Ask, decode_ask
-from forkpoint.guard.beat import Beat, RankHealth
-from forkpoint.guard.leader import Leader
 from forkpoint.guard.meeting import Blind, Meeting, meet
-from forkpoint.guard.neighbour import Identity, own_identity
-from forkpoint.guard.overseer import Alarm, Overseer
+from forkpoint.guard.messages import Ask, Beat, Identity, RankHealth, decode, decode_ask, encode, own_identity
+from forkpoint.guard.overseer import Alarm, Overseer, end_training, render, say
 from forkpoint.guard.rank_side import RankSide, leave_files
-from forkpoint.guard.settings import Mode, Settings
-from forkpoint.guard.wire import decode, encode
+from forkpoint.guard.recorder import is_running
+from forkpoint.guard.settings import Mode, Settings, read_settings
+from forkpoint.guard.summary import Leader
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The guard of one process group, from its start to its end: what the guard's thread does at every look.
+
 
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
@@ -154,3 +164,120 @@ class Session:
             text = render(alarm)
             say(text)
             meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The guard's thread: waits for a process group, watches it, and never gets in the way of the training.
+
+
+_LEAVE_S: Final = 12.0
+"""At exit the thread gets so long at most. Last words take milliseconds, or 3 s where the store is gone; on rank 0, where
+it ends with an exception, the verdict takes a few seconds."""
+
+
+_sessions = count(1)
+"""Of this process, whoever started them: no guard may hear what an earlier one was told."""
+
+
+class GuardThread:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.session: Session | None = None
+        self.died = ""
+        """Why the thread ended before its time."""
+        self._stop = threading.Event()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="forkpoint-guard")
+
+    def start(self) -> None:
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Before the interpreter goes: a thread inside the store's C++ at that moment would bring the process down."""
+        self._stop.set()
+        if os.getpid() == self._pid and self._thread.is_alive():
+            self._thread.join(_LEAVE_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._watch_group()
+        except Exception as error:  # noqa: BLE001 whatever it is, training goes on
+            self.died = f"{type(error).__name__}: {error}"
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            say(f"forkpoint guard: stopped by its own error ({self.died}, {where.name}); training goes on unwatched")
+
+    def _watch_group(self) -> None:
+        """One process group, from when it is there until it is not."""
+        while not is_running():
+            if self._stop.wait(self.settings.every_s):
+                return
+        group = distributed_c10d.group.WORLD
+        session = Session(self.settings, next(_sessions))
+        if session.world_size > 1:
+            self.session = session
+        while not self._stop.is_set() and distributed_c10d.group.WORLD is group:
+            if session.world_size > 1:
+                session.look()
+            # At the same moments of the clock on all ranks: together they hold up a step once, not each in its turn.
+            self._stop.wait(session.every_s - time.time() % session.every_s)
+        if session.world_size > 1:
+            session.end()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On, off, and the end of a step.
+
+
+_running: list[GuardThread] = []
+
+
+def start(settings: Settings | None = None) -> None:
+    """Starts the guard of this process, before or after `init_process_group`. A second start changes nothing."""
+    if _running:
+        return
+    thread = GuardThread(settings or read_settings() or Settings())
+    _running.append(thread)
+    thread.start()
+
+
+def stop() -> None:
+    while _running:
+        _running.pop().stop()
+
+
+def step(number: int) -> None:
+    """At the end of training step `number`, on every rank: how many calls each group has had by then is compared.
+
+    This finds a call that was skipped among equal ones, which no recorder can show before the job ends.
+    """
+    thread = running_thread()
+    if thread is not None and thread.session is not None:
+        thread.session.side.end_step(number)
+
+
+def running_thread() -> GuardThread | None:
+    return _running[0] if _running else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the guard of this process can see, for those who ask from inside.
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    running: bool
+    blind: str
+    """Why it cannot hear the other ranks; "" = it can."""
+    alarms: tuple[Alarm, ...]
+    """Rank 0 alone has them."""
+
+
+def status() -> Status:
+    thread = running_thread()
+    if thread is None:
+        return Status(running=False, blind="not started", alarms=())
+    session = thread.session
+    blind = thread.died or (session.blind if session else "no process group yet")
+    return Status(running=not thread.died, blind=blind, alarms=tuple(session.alarms) if session else ())

@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from forkpoint.consensus.each_collective import EachCollective
+from forkpoint.consensus.refuse import EachCollective
 from forkpoint.guard.meeting import Blind, Meeting, meet
-from forkpoint.model.ranks import name_ranks
-from forkpoint.model.tokens import SIZES_FREE
+from forkpoint.model.op import SIZES_FREE
+from forkpoint.model.world import name_ranks
 
 _EVERY_S: Final = 0.002
 _PARTING_S: Final = 5.0

@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from forkpoint.coverage import summarise_coverage
-from forkpoint.detectors.cite import cite_remarks
-from forkpoint.kb.entry import Clue, ClueField, KnownProblem
-from forkpoint.kb.load import known
+from forkpoint.judge.cite import cite_remarks
+from forkpoint.judge.moments import find_moments
+from forkpoint.judge.symptom import find_symptom, summarise_coverage
+from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Cause, Finding, Symptom, Verdict
-from forkpoint.moments import find_moments
-from forkpoint.symptom import find_symptom
 
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 

@@ -1,12 +1,50 @@
-"""What the lab breaks, and how: a patch on a healthy job, what is done to it from outside, and the truth about both."""
+"""A fault: a patch on a healthy job, what is done to it from outside, and the truth about both; and its folder on disk."""
 
+import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import MappingProxyType
 
-from forkpoint.lab.job import HealthyJob
-from forkpoint.lab.plan import Backend, Signal
+from forkpoint.errors import UnreadableInput
+from forkpoint.lab.ranks import Backend, Signal
 from forkpoint.model.verdict import Action, Cause, Symptom
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The healthy jobs that the lab breaks: programs as people write them, kept as data and run by path.
+
+
+_FOLDER = Path(__file__).parent / "jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthyJob:
+    name: str
+    title: str
+    layout: str
+    world: int
+    """Ranks, where nothing else is asked for."""
+
+    @property
+    def text(self) -> str:
+        return (_FOLDER / f"{self.name}.py").read_text()
+
+
+DDP = HealthyJob("ddp", "DistributedDataParallel with evaluation, checkpoints and early stopping", "DP", 4)
+FSDP = HealthyJob("fsdp", "FSDP2 with accumulated gradients and samples", "FSDP", 4)
+MESH = HealthyJob("mesh", "tensor parallel by data parallel on a DeviceMesh", "TPxDP", 4)
+PIPELINE = HealthyJob("pipeline", "a pipeline of stages with send and recv", "PP", 3)
+MOE = HealthyJob("moe", "a mixture of experts with all_to_all", "MoE", 4)
+LOOP = HealthyJob("loop", "a hand-written loop with groups and a loader thread", "hand-written", 4)
+
+JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the lab breaks, and how: a patch on a healthy job, what is done to it from outside, and the truth about both.
+
 
 __all__ = ["HANGS", "Backend", "Edit", "Fault", "Signal", "Truth"]
 
@@ -55,3 +93,109 @@ class Fault:
 
     def truth_for(self, backend: Backend) -> Truth:
         return self.truth_on.get(backend, self.truth)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Applies a fault's edits to its job.
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    text: str
+    guilty: tuple[tuple[int, int], ...]
+    """First and last line of each place that is the mistake."""
+
+
+def patch(fault: Fault) -> Patched:
+    """Raises ValueError if an edit's text is not in the job exactly once: job and fault no longer match."""
+    job = fault.job.text
+    for edit in fault.edits:
+        if job.count(edit.find) != 1:
+            raise ValueError(f"{fault.name}: found {job.count(edit.find)} times in {fault.job.name}: {edit.find!r}")
+    text, rest, guilty = "", job, list[tuple[int, int]]()
+    for edit in sorted(fault.edits, key=lambda edit: job.index(edit.find)):
+        before, _, rest = rest.partition(edit.find)
+        text += before
+        first = text.count("\n") + 1
+        text += edit.replace
+        if edit.guilty:
+            guilty.append((first, max(first, first + edit.replace.rstrip("\n").count("\n"))))
+    return Patched(text + rest, tuple(guilty))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A recorded run on disk, as the folders in cases/ are: capture/, source/ and case.toml with the truth.
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFolder:
+    path: Path
+    name: str
+    title: str
+    truth: Truth
+
+    @property
+    def capture(self) -> Path:
+        return self.path / "capture"
+
+    @property
+    def source(self) -> Path:
+        return self.path / "source"
+
+
+def write_case(folder: Path, fault: Fault, patched: Patched, backend: Backend, world: int) -> None:
+    """case.toml: the truth was known before the run."""
+    truth = fault.truth_for(backend)
+    lines = [
+        f"title = {_toml(fault.title)}",
+        f"layout = {_toml(fault.job.layout)}",
+        f"world = {world}",
+        f"backend = {_toml(backend)}",
+        "timing = false",
+        f"recorded_with = {_toml(_torch_version())}",
+        f"fault = {_toml(fault.name)}",
+        "",
+        "[truth]",
+        f"symptom = {_toml(truth.symptom)}",
+        f"cause = {_toml(truth.cause)}",
+        f"suspects = {_toml(truth.suspects)}",
+        f"action = {_toml(truth.action)}",
+        f"story = {_toml(truth.story)}",
+    ]
+    for place in patched.guilty:
+        lines += ["", "[[truth.site]]", 'file = "train.py"', f"lines = {_toml(place)}"]
+    (folder / "case.toml").write_text("\n".join(lines) + "\n")
+
+
+def read_case(folder: Path) -> CaseFolder:
+    try:
+        facts = tomllib.loads((folder / "case.toml").read_text())
+        truth = facts["truth"]
+        return CaseFolder(
+            path=folder,
+            name=folder.name,
+            title=facts["title"],
+            truth=Truth(
+                symptom=tuple(map(Symptom, truth["symptom"])),
+                cause=tuple(map(Cause, truth["cause"])),
+                suspects=tuple(tuple(answer) for answer in truth["suspects"]),
+                action=tuple(map(Action, truth["action"])),
+                story=truth["story"],
+            ),
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise UnreadableInput(
+            f"{folder}: no case of the lab: {error}; `forkpoint lab run --out` writes them"
+        ) from error
+
+
+def _toml(value: object) -> str:
+    """Strings, numbers and lists are written alike in JSON and TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _torch_version() -> str:
+    try:
+        return f"torch {version('torch')}"
+    except PackageNotFoundError:  # a torch that was built in place
+        return "torch"

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from forkpoint.lint import rules
-from forkpoint.lint.catalogue import IGNORE_RULES, IGNORE_WITHOUT_REASON, UNUSED_IGNORE
+from forkpoint.lint.catalogue import IGNORE_RULES, IGNORE_WITHOUT_REASON, UNUSED_IGNORE, Options
 from forkpoint.lint.ignores import Ignore, apply_ignores, read_ignores, unused, without_reason
-from forkpoint.lint.options import Options
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.rule import LintReport, Violation
 from forkpoint.source import Program
 from forkpoint.source.analysis import Analysis, analyse
 

@@ -1,6 +1,7 @@
 """Reports of earlier runs, by everything they depend on: forkpoint itself, the options, and the content of every file.
 
 The cache is optional: if an entry is missing or damaged, or cannot be written, the work is done again.
+
 """
 
 import hashlib
@@ -12,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import forkpoint
-from forkpoint.lint.options import Options
+from forkpoint.lint.catalogue import Options
 from forkpoint.lint.render.json_report import read_json, render_json
-from forkpoint.lint.report import LintReport
+from forkpoint.lint.rule import LintReport
 
 MAX_ENTRIES = 64
 MAX_ENTRY_BYTES = 8_000_000

@@ -1,17 +1,20 @@
-"""Branches at which ranks that decide differently communicate differently."""
+"""Branches at which ranks that decide differently communicate differently, and violations with their places."""
 
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from forkpoint.lint.rule import Related, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import ApiKind, Origin, Strength
-from forkpoint.source.branches import Arm, Branch, CommStep, guards, skipped
+from forkpoint.source.apis import ApiKind, Origin, Strength, is_rank_word
+from forkpoint.source.branches import Arm, Branch, CommStep, guards, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, shortened
 from forkpoint.source.value import Reasons, strength_of
-from forkpoint.source.words import is_rank_word
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Branches at which ranks that decide differently communicate differently.
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +183,75 @@ def _side(test: ast.expr) -> bool | None:
             return sides.pop() if len(sides) == 1 else None
         case _:
             return True if is_rank_word(last_word(test)) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Violations with their places: where the collective is, and why a condition can differ.
+
+
+_MAX_CONDITION = 120
+
+
+def violation(  # noqa: PLR0913 a violation has this many parts, most given by name
+    rule: str,
+    message: str,
+    function: Function,
+    node: ast.stmt | ast.expr | ast.ExceptHandler,
+    *,
+    condition: ast.expr | None = None,
+    reasons: Reasons = frozenset(),
+    related: tuple[Related, ...] = (),
+    advisory: bool = False,
+) -> Violation:
+    best = min(reasons, key=lambda r: r.key, default=None)
+    begins = (Related(best.file, best.line, f"`{best.expression}`: {best.text}"),) if best else ()
+    return Violation(
+        rule=rule,
+        file=function.module.path,
+        line=node.lineno,
+        end_line=head_end(node),
+        column=node.col_offset + 1,
+        function=function.name,
+        message=message,
+        condition=shortened(function.module.source(condition), _MAX_CONDITION) if condition is not None else None,
+        why=tell_reason(best) if best else None,
+        related=(*related, *begins),
+        advisory=advisory,
+    )
+
+
+def unequal_violation(rule: str, message: str, unequal: UnequalBranch, analysis: Analysis) -> Violation:
+    """At the call that some ranks skip, or the statement that leaves; advisory if the reasons are weak."""
+    function = unequal.branch.function
+    return violation(
+        rule,
+        message,
+        function,
+        unequal.at,
+        condition=unequal.branch.test,
+        reasons=unequal.reasons,
+        related=(branch_at(unequal.branch), *relate(unequal.steps[0], function, analysis)),
+        advisory=unequal.is_possible_only or unequal.is_membership,
+    )
+
+
+def head_end(node: ast.stmt | ast.expr | ast.ExceptHandler) -> int:
+    """The last line of a statement's head: the condition, not the block below it."""
+    head = getattr(node, "test", None) or getattr(node, "iter", None) or getattr(node, "subject", None)
+    if head is None and hasattr(node, "body"):
+        return node.lineno
+    return (head or node).end_lineno or node.lineno
+
+
+def relate(step: CommStep, function: Function, analysis: Analysis) -> tuple[Related, ...]:
+    """The call, and the collective it leads to."""
+    here = Related(function.module.path, step.call.lineno, f"{name_step(step)} is called here")
+    path = analysis.communication.path(step.reach)
+    if not path:
+        return (here,)
+    last, call = path[-1]
+    return (here, Related(last.module.path, call.lineno, f"{step.reach.api.op} in {last.name}"))
+
+
+def branch_at(branch: Branch) -> Related:
+    return Related(branch.function.module.path, branch.node.lineno, "the branch")

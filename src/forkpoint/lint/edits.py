@@ -1,4 +1,4 @@
-"""Edits of violations -> changed files. Line ends and encoding are kept; overlapping edits are not applied."""
+"""Edits of violations -> changed files and unified diffs. Line ends and encoding are kept; overlapping edits are not applied."""
 
 import io
 import os
@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import LineEdit
+from forkpoint.lint.rule import LineEdit, LintReport
+from forkpoint.remedies.edit import unified
 from forkpoint.source import Program, SourceNote
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Edits of violations -> changed files. Line ends and encoding are kept; overlapping edits are not applied.
+
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines as Python counts them: form feeds and Unicode separators do not end a line."""
@@ -121,3 +125,12 @@ def _edited(lines: Sequence[str], edits: Sequence[LineEdit]) -> Iterator[str]:
 
 def _end_of(line: str) -> str:
     return line[len(line.rstrip("\r\n")) :]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Changes -> a unified diff that `git apply` takes.
+
+
+def render_diff(change: FileChange) -> bytes:
+    """File names are relative to the current folder: apply the diff there."""
+    return unified(os.path.relpath(change.file).replace(os.sep, "/"), change.before, change.after)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from forkpoint.lint.catalogue import IGNORE_WITHOUT_REASON, UNUSED_IGNORE, IgnoreRule, unknown_code
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.rule import Violation
 from forkpoint.source import Program, SourceNote
 
 _MARK = "forkpoint:"

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from forkpoint.detectors.confidence import LIKELY
 from forkpoint.errors import ForkpointError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
+from forkpoint.judge.cite import LIKELY
 from forkpoint.live.diagnosing import (
     ANY_NODE,
     DO_NOT_RETRY,
@@ -31,8 +31,8 @@ from forkpoint.live.diagnosing import (
     Task,
 )
 from forkpoint.model.capture import Capture
-from forkpoint.model.ranks import name_ranks
 from forkpoint.model.verdict import Action, Cause, Site, Verdict
+from forkpoint.model.world import name_ranks
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.verdict_line import render_line
@@ -94,7 +94,7 @@ def _name_site(site: Site) -> str:
 
 
 def _page(verdict: Verdict, page: PageTask) -> str:
-    from forkpoint.report.html import Live, render_html  # noqa: PLC0415 the guard's verdict does not wait for it
+    from forkpoint.report.page import Live, render_html  # noqa: PLC0415 the guard's verdict does not wait for it
 
     return render_html(verdict, live=Live(page.events, page.home))
 

@@ -1,1 +1,1 @@
-"""The nouns: frozen, no I/O, importing nothing else of forkpoint."""
+"""The nouns of a diagnosis. They import nothing else of forkpoint."""

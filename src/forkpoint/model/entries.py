@@ -3,6 +3,7 @@
 Ops are not kept one by one. A rank's ops in a group are cut into blocks of BLOCK absolute sequence numbers; ranks that
 did the same share the block. Only the ops at the frontier (last done, first active, last) are kept whole. So memory grows
 with what ranks did *differently*, not with ranks times entries.
+
 """
 
 import struct
@@ -12,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forkpoint.model.layout import I64, U8, U32, U64, Reader, pack_ints, pack_text, pack_tokens
-from forkpoint.model.op import Frame, OpState, Signature, Stack
-from forkpoint.model.tokens import Ints, Tokens, mix
+from forkpoint.model.op import Frame, Ints, OpState, Signature, Stack, Tokens, mix
 
 BLOCK = 128
 """Sequence numbers per block: few enough to search at once, enough that keys cost little."""

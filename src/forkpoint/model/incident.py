@@ -1,15 +1,125 @@
-"""What detectors look at: the evidence, the timeline, where ranks part, and the facts worked out from them."""
+"""Where ranks stopped agreeing, who stood where, and what detectors look at."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import wraps
 from typing import Self, TypeVar, cast
 
 from forkpoint.model.capture import Capture
-from forkpoint.model.divergence import Divergence
 from forkpoint.model.log import LogEvent
-from forkpoint.model.op import Op, OpState
+from forkpoint.model.op import Op, OpState, Stack
 from forkpoint.model.timeline import Timeline
+from forkpoint.model.world import ProcessGroup
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where ranks stopped agreeing, and who stood where.
+
+
+class Role(StrEnum):
+    """What a cohort does at the divergence. Neutral: only a finding says `suspect`."""
+
+    WAITING = "waiting"
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    ELSEWHERE = "elsewhere"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Ranks that behaved the same at one slot."""
+
+    ranks: tuple[int, ...]
+    role: Role
+    op: str | None = None
+    """None: these ranks issued nothing here."""
+    sizes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    state: OpState | None = None
+    stack: Stack | None = None
+    thread: str | None = None
+    where: str | None = None
+    """What is known of ranks that issued nothing here: `in mesh_dp seq 51`, `no dump`."""
+
+
+class PartingKind(StrEnum):
+    """In what ranks part at a slot."""
+
+    METADATA = "metadata"
+    """Members issued different operations, or the same with sizes or dtypes that do not fit."""
+    VOLUME = "volume"
+    """What members of an all_to_all send is not what they receive."""
+    MESSAGE = "message"
+    """The two ends of a channel disagree on a message."""
+    ABSENCE = "absence"
+    """Some wait in the slot, others have not come to it."""
+    STUCK = "stuck"
+    """All are in the slot alike, and it does not finish."""
+    CYCLE = "cycle"
+    """Ranks wait for each other in different slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A slot at which members of one group, or the two ends of a channel, part."""
+
+    kind: PartingKind
+    group: ProcessGroup
+    channel: tuple[int, int] | None
+    seq: int
+    sides: tuple[tuple[int, ...], ...]
+    """Ranks by what they did there, the most numerous first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """One side runs a number of ops off the other: its n-th op is the other's (n + by)-th."""
+
+    ranks: tuple[int, ...]
+    """The side that is off."""
+    by: int
+    """Positive: they skipped so many. Negative: they issued so many more."""
+    since: int
+    """The first slot that belongs to another call on the two sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The earliest slot where cohorts part: the fork point."""
+
+    how: PartingKind
+    group: ProcessGroup
+    channel: tuple[int, int] | None
+    """(source, destination) as global ranks, for p2p."""
+    seq: int | None
+    """Where ranks first disagreed, stacks, timing and counts included. None: the evidence no longer shows it."""
+    first_visible_seq: int | None
+    """The first slot in which recorded metadata or presence differ."""
+    hang_seq: int | None
+    """The slot in which ranks wait; None when nothing hangs."""
+    cohorts: tuple[Cohort, ...]
+    odd: tuple[int, ...]
+    """The ranks that differ from the rest, where vote or history can tell. Not yet suspects."""
+    sides: tuple[tuple[int, ...], ...]
+    shift: Shift | None = None
+    cycle: tuple[int, ...] = ()
+    """Ranks that wait for each other in a ring."""
+    left_order: bool = False
+    """The ring came about because a rank skipped or replaced an op, not because it issued the same ops otherwise."""
+    is_permuted: bool = False
+    """Of a ring: every rank in it has issued all that the others in it wait in. Only the order differs."""
+    unknown: tuple[int, ...] = ()
+    """Members, and ranks that may be members, whose part in this slot the evidence does not show."""
+
+    @property
+    def kind(self) -> str:
+        return "p2p" if self.channel else "collective"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What detectors look at: the evidence, the timeline, where ranks part, and the facts worked out from them.
+
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Generic, NamedTuple, TypeVar, get_args, get_type_h
 
 import numpy as np
 
-from forkpoint.model.tokens import Ints, Tokens
+from forkpoint.model.op import Ints, Tokens
 
 NOTHING = -(2**63)
 """Stands for None where a number may be missing."""

@@ -1,7 +1,16 @@
-"""One communication call as one rank recorded it."""
+"""One communication call as one rank recorded it, the names of ops, and the tokens by which calls are compared."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One communication call as one rank recorded it.
 
 
 class OpState(StrEnum):
@@ -73,3 +82,109 @@ class Op:
     stack: Stack | None
     """None: the dump was made without stacks."""
     thread: str
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of ops as recorders write them: library, operation and peers in one text.
+
+
+SYNCHRONISING = frozenset({
+    "all_reduce",
+    "all_reduce_barrier",
+    "allreduce_coalesced",
+    "all_gather",
+    "_all_gather_base",
+    "all_gather_into_tensor_coalesced",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "all_to_all",
+    "barrier",
+})  # fmt: skip
+"""When one of these is done on one member, every member has issued it. A root may finish the others alone."""
+
+_MESSAGE = re.compile(r"(send|recv) ([0-9]{1,9})(->|<-)([0-9]{1,9}|\?)")
+
+
+def split_name(profiling_name: str) -> tuple[str, str, tuple[int, int] | None]:
+    """(lib, op, peers): "nccl:recv 1<-0" -> ("nccl", "recv", (0, 1)), always (source, destination)."""
+    lib, colon, op = profiling_name.partition(":")
+    if not colon:
+        lib, op = "", profiling_name
+    message = _MESSAGE.fullmatch(op)
+    if message is None:
+        return lib, op, None
+    op, own, arrow, other = message.groups()
+    if other == "?":
+        return lib, op, None
+    return lib, op, (int(own), int(other)) if arrow == "->" else (int(other), int(own))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Signatures and stacks as 64-bit tokens: equal on every rank, whoever decodes.
+#
+# The definitions are part of the summary's format: another decoder must give the same numbers.
+
+
+Ints = NDArray[np.int64]
+Tokens = NDArray[np.uint64]
+NO_STACK = 0
+CPP_STACK = 1
+# Sizes legitimately differ by rank: splits, and buffers that only the root has.
+SIZES_FREE = frozenset(
+    {"all_to_all", "all_to_all_single", "all_to_allv", "gather", "gather_single", "scatter", "_broadcast_oop"}
+)
+
+
+def match_token(signature: Signature) -> int:
+    """What members of a group must agree on: NCCL and gloo look at element counts, not at shapes."""
+    peers = [] if signature.peers is None else [f"{signature.peers[0]}->{signature.peers[1]}"]
+    parts = [signature.lib, signature.op, *peers, *_matched_sizes(signature), *_matched_dtypes(signature)]
+    return _token("\x1f".join(parts))
+
+
+def message_token(signature: Signature) -> int:
+    """What sender and receiver of a message must agree on."""
+    sizes = signature.input_sizes or signature.output_sizes
+    dtypes = signature.input_dtypes or signature.output_dtypes
+    return _token("\x1f".join(["p2p", *(str(prod(s)) for s in sizes), *dtypes]))
+
+
+def stack_token(stack: Stack) -> int:
+    if not stack:
+        return CPP_STACK
+    return _token("\x1e".join(f"{f.name}\x1f{f.filename}\x1f{f.line}" for f in stack))
+
+
+def mix(tokens: Tokens, seqs: Ints) -> Tokens:
+    """Tokens bound to their positions, so that their sum identifies a run whatever order it is summed in."""
+    return _splitmix(tokens ^ _splitmix(seqs.astype(np.uint64)))
+
+
+def numel(sizes: tuple[tuple[int, ...], ...]) -> int:
+    return sum(prod(s) for s in sizes)
+
+
+def _matched_sizes(signature: Signature) -> list[str]:
+    if signature.op in SIZES_FREE:
+        return []
+    outputs = [str(prod(s)) for s in signature.output_sizes]
+    if signature.op == "all_gather" and len(set(outputs)) > 1:
+        return ["per-peer", *outputs]  # a list of unequal tensors: every rank must expect the same list
+    return [*(str(prod(s)) for s in signature.input_sizes), "->", *outputs]
+
+
+def _matched_dtypes(signature: Signature) -> tuple[str, ...]:
+    # The root alone has an output in gather and an input in scatter.
+    return signature.output_dtypes if signature.op == "scatter" else signature.input_dtypes
+
+
+def _token(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _splitmix(x: Tokens) -> Tokens:
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,6 +1,7 @@
 """Every group and channel of every rank as columns: what the stages ask of all ranks, they ask of these.
 
 Tracks of one kind have the same shape, so ranks that did the same are examined once, however many they are.
+
 """
 
 from array import array
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 
 from forkpoint.model.entries import TrackShape
 from forkpoint.model.layout import NO_KEY, NOTHING, Byte, Count, Index, Layout, Number, skip_ints
+from forkpoint.model.op import Ints
 from forkpoint.model.records import GROUP, OP, GroupHead, parts_of
 from forkpoint.model.tables import SharedTables
-from forkpoint.model.tokens import Ints
 from forkpoint.model.trace import GroupTrace
 from forkpoint.model.traces import Traces, TracesByRank, rank_index
 

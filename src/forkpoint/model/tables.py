@@ -3,6 +3,7 @@
 Keys are digests of what they stand for, so the tables of two nodes are joined by taking what either has. A call's key
 says less than the call itself (sizes that may differ are left out): of several examples the smallest is kept, whoever
 comes first.
+
 """
 
 import struct
@@ -28,8 +29,7 @@ from forkpoint.model.entries import (
     read_stack,
 )
 from forkpoint.model.layout import Reader, as_range, digest, pack_ints
-from forkpoint.model.op import Signature, Stack
-from forkpoint.model.tokens import CPP_STACK, match_token, message_token, mix, stack_token
+from forkpoint.model.op import CPP_STACK, Signature, Stack, match_token, message_token, mix, stack_token
 
 _ENTRY = struct.Struct("<BQI")
 

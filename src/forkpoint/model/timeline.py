@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from forkpoint.model.entries import Tables
 from forkpoint.model.layout import NOTHING
-from forkpoint.model.op import Op
+from forkpoint.model.op import Ints, Op
 from forkpoint.model.rows import NOT_HELD, GroupTraces, Rows
-from forkpoint.model.tokens import Ints
 from forkpoint.model.trace import Track
 from forkpoint.model.traces import Traces, TracesByRank, rank_index
 from forkpoint.model.world import ProcessGroup

@@ -7,7 +7,7 @@ import numpy as np
 
 from forkpoint.model.entries import BLOCK, Block, RecentCalls, Tables, TrackShape, no_recent_calls
 from forkpoint.model.layout import NOTHING, U64, Reader
-from forkpoint.model.op import Op
+from forkpoint.model.op import Ints, Op, Tokens
 from forkpoint.model.records import (
     COUNTED,
     FROM_START,
@@ -25,7 +25,6 @@ from forkpoint.model.records import (
     parts_of,
 )
 from forkpoint.model.tables import SharedTables
-from forkpoint.model.tokens import Ints, Tokens
 
 __all__ = [
     "BLOCK",

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forkpoint.model.layout import NO_KEY
+from forkpoint.model.op import Ints
 from forkpoint.model.records import GROUP, HEAD, Head, Record, RecordStore, parts_of
 from forkpoint.model.tables import SharedTables
-from forkpoint.model.tokens import Ints
 from forkpoint.model.trace import RankTrace
 
 

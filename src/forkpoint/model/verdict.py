@@ -5,10 +5,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from forkpoint.model.capture import SetAside
-from forkpoint.model.divergence import Divergence
+from forkpoint.model.incident import Divergence
 
 if TYPE_CHECKING:
-    from forkpoint.model.picture import Picture  # only a page has one
+    from forkpoint.model.picture import Picture
 
 
 class Cause(StrEnum):

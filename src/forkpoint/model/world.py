@@ -1,6 +1,12 @@
-"""The ranks of a job and the groups in which they communicate."""
+"""The ranks of a job, the groups in which they communicate, and how ranks are written."""
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The ranks of a job and the groups in which they communicate.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,3 +41,77 @@ class Place:
     line: int
     pid: int | None = None
     """Of its process, as it is numbered where the rank runs; None where files disagree."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rank lists short enough to read.
+
+
+def format_ranks(ranks: Iterable[int], max_ranges: int | None = None) -> str:
+    """`0-6,8,10-1023`; past `max_ranges` ranges the rest is only counted: `0,2,4,... (512 ranks)`."""
+    ordered = sorted(set(ranks))
+    ranges = [str(first) if first == last else f"{first}-{last}" for first, last in _ranges(ordered)]
+    if max_ranges is None or len(ranges) <= max_ranges:
+        return ",".join(ranges)
+    return f"{','.join(ranges[:max_ranges])},... ({len(ordered)} ranks)"
+
+
+def name_ranks(ranks: Iterable[int], max_ranges: int = 8) -> str:
+    """`rank 3`, `ranks 0-6,8`."""
+    members = set(ranks)
+    return f"{'rank' if len(members) == 1 else 'ranks'} {format_ranks(members, max_ranges)}"
+
+
+def _ranges(ordered: list[int]) -> Iterator[tuple[int, int]]:
+    if not ordered:
+        return
+    first = last = ordered[0]
+    for rank in ordered[1:]:
+        if rank != last + 1:
+            yield first, last
+            first = rank
+        last = rank
+    yield first, last
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `ranks.json`: what observers of a live job (guard, watch, controller) put beside the dumps. `ingest/rank_states.py`
+# reads it.
+
+
+RANKS_SCHEMA: Final = "forkpoint.ranks/1"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRank:
+    rank: int
+    state: str
+    """`running`, `finished`, `raised`, `gone`, `stopped` or `silent`."""
+    says: str = ""
+    """The traceback it ended with, or who saw it."""
+
+
+def render_ranks(  # noqa: PLR0913 - a field of the file each
+    world_size: int | None,
+    still_s: float | None,
+    *,
+    stalled: bool,
+    ranks: Iterable[KnownRank] = (),
+    groups: Iterable[ProcessGroup] = (),
+    steps: Iterable[tuple[str, int, int, int]] = (),
+    exit_code: int | None = None,
+) -> str:
+    """`still_s`: for how long nothing has moved; `stalled`: long enough to call it a hang. `steps`: group, step, rank and
+    calls so far. `exit_code`: of the command that ran the job on a node, once it has ended.
+    """
+    told = {
+        "schema": RANKS_SCHEMA,
+        "world_size": world_size,
+        "still_s": still_s,
+        "stalled": stalled,
+        "exit_code": exit_code,
+        "ranks": [{"rank": r.rank, "state": r.state, "says": r.says} for r in ranks],
+        "groups": [{"name": g.name, "desc": g.desc, "ranks": g.ranks} for g in groups],
+        "steps": [{"group": group, "step": step, "rank": rank, "calls": calls} for group, step, rank, calls in steps],
+    }
+    return json.dumps(told, indent=1)

@@ -2,18 +2,19 @@
 
 Probes are in `probes/`, fixes in `fixes/`, one per file and listed by hand. A patch is made from the bytes of the file,
 applies with `git apply` in the source root, and leaves a file that parses. Patches are independent: apply one at a time.
+
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forkpoint.bridge.fork import Fork
-from forkpoint.model.divergence import Divergence
+from forkpoint.model.incident import Divergence
 from forkpoint.model.verdict import Cause, Fix, Probe, Verdict
 from forkpoint.remedies.fixes import offer_fixes
 from forkpoint.remedies.probes import offer_probes
 from forkpoint.remedies.scene import Scene
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.bridge.fork import Fork
 
 __all__ = ["attach_remedies", "remedies"]
 

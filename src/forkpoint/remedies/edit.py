@@ -1,9 +1,16 @@
-"""Edits at positions of the syntax tree, applied to the bytes of the file: everything else stays as it was."""
+"""Edits at positions of the syntax tree, applied to the bytes of the file, and the unified diff for `git apply`."""
 
 import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import diff_bytes, unified_diff
+
+from forkpoint.source.code import Module
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Edits at positions of the syntax tree, applied to the bytes of the file: everything else stays as it was.
+
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines as Python counts them."""
@@ -70,3 +77,96 @@ def _starts(lines: Sequence[bytes]) -> list[int]:
     for line in lines:
         starts.append(starts[-1] + len(line))
     return starts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A file before and after -> a unified diff for `git apply`, in the bytes of the file.
+
+
+_AS_GIT_COUNTS = re.compile(rb"[^\n]*\n|[^\n]+")
+_OPEN_END = b"\n\\ No newline at end of file\n"
+_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
+
+
+def unified(name: str, before: bytes, after: bytes) -> bytes:
+    """`name` is relative to the folder in which the diff is applied, with forward slashes."""
+    old, new = (_AS_GIT_COUNTS.findall(text) for text in (before, after))
+    diff = diff_bytes(unified_diff, old, new, header_name(f"a/{name}"), header_name(f"b/{name}"))
+    return b"".join(line if line.endswith(b"\n") else line + _OPEN_END for line in diff)
+
+
+def header_name(path: str) -> bytes:
+    """Quoted as git does it. A name with spaces is followed by a tab, which marks its end."""
+    raw = path.encode("utf-8", "surrogateescape")
+    if all(byte in _PLAIN for byte in raw):
+        return raw + b"\t" if b" " in raw else raw
+    return b'"%s"' % b"".join(bytes([byte]) if byte in _PLAIN else b"\\%03o" % byte for byte in raw)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `f(a, b)` -> `other(..., f, a, b)`: pass a function and its arguments to another function.
+
+
+def handed_over(call: ast.Call, before: str, module: Module) -> tuple[TextEdit, ...]:
+    """`before` is the start of the new call, with its first arguments. Empty if the call has an unusual form."""
+    line, column = end_of(call.func)
+    if module.lines[line - 1][column : column + 1] != b"(":
+        return ()
+    comma = ", " if call.args or call.keywords else ""
+    glue = "" if before.endswith("(") else ", "
+    opened = insertion(call.lineno, call.col_offset, f"{before}{glue}")
+    return opened, TextEdit(line, column, line, column + 1, comma)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where and how code is inserted into a file.
+
+
+def indent_of(node: ast.stmt | ast.expr, module: Module) -> str | None:
+    """None if other code precedes it on its line."""
+    before = module.lines[node.lineno - 1][: node.col_offset]
+    return None if before.strip() else before.decode()
+
+
+def line_before(statement: ast.stmt, text: str, module: Module) -> TextEdit:
+    """On a line of its own, or before the statement if that shares its line with another."""
+    indent = indent_of(statement, module)
+    first = getattr(statement, "decorator_list", None) or [statement]
+    if indent is None:
+        return insertion(statement.lineno, statement.col_offset, f"{text.partition('  #')[0]}; ")
+    return insertion(first[0].lineno, 0, f"{indent}{text}\n")
+
+
+def definitions(module: Module, texts: Sequence[str]) -> TextEdit:
+    """Function definitions, after the imports at the top of the file."""
+    line = _after_imports(module)
+    below = [bool(text.strip()) for text in module.lines[line : line + 2]]
+    blank = 0 if not below or below[0] else 1 if len(below) < 2 or below[1] else 2
+    joined = "\n\n\n".join(text.strip() for text in texts)
+    if any(text.startswith(b"\t") for text in module.lines):
+        joined = re.sub(r"^(?: {4})+", lambda m: "\t" * (len(m[0]) // 4), joined, flags=re.MULTILINE)
+    lead = "\n\n" if line else ""
+    open_end = "\n" if line == len(module.lines) and line and not module.text.endswith("\n") else ""
+    return insertion(line + 1, 0, f"{open_end}{lead}{joined}\n{'' if not below else chr(10) * (2 - blank)}")
+
+
+def _after_imports(module: Module) -> int:
+    """The last line of the imports at the top."""
+    line = 0
+    for place, statement in enumerate(module.tree.body):
+        leads = isinstance(statement, ast.Import | ast.ImportFrom) or (place == 0 and _is_docstring(statement))
+        if not leads and statement.lineno != line:
+            break
+        line = end_of(statement)[0]
+    return line
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def free_name(name: str, module: Module) -> str:
+    """A name that the module does not use yet."""
+    while re.search(rf"\b{name}\b", module.text):
+        name += "_"
+    return name

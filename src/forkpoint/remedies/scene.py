@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forkpoint.model.divergence import Divergence
-from forkpoint.remedies.edit import TextEdit, edited, normal_text
-from forkpoint.remedies.patch import unified
+from forkpoint.model.incident import Divergence
+from forkpoint.remedies.edit import TextEdit, edited, normal_text, unified
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.code import Module
 

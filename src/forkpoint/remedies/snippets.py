@@ -1,5 +1,14 @@
 """Code that patches insert into the job's files. It is text here and never runs in forkpoint."""
 
+import ast
+from dataclasses import dataclass
+
+from forkpoint.remedies.edit import free_name
+from forkpoint.remedies.scene import Scene
+from forkpoint.source.bridge.fork import Fork
+from forkpoint.source.code import Module
+from forkpoint.source.syntax import names_set_in
+
 SAME = '''
 def _forkpoint_same(what, value, ranks=None, seconds=10, calls={}):  # forkpoint probe
     """Stops the job where ranks come with different values or do not come. It asks the store: no collective."""
@@ -134,3 +143,81 @@ def {name}(parts, local, **options):
     {dist}.all_gather(gathered, padded, **options)
     parts[:] = [part[: int(n)] for part, n in zip(gathered, counts)]
 '''
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The names of torch and torch.distributed in a module.
+
+
+@dataclass(frozen=True, slots=True)
+class TorchNames:
+    torch: str | None
+    dist: str | None
+
+    @property
+    def imports(self) -> str:
+        """Import lines for a function, of what the module does not import."""
+        lines = ["import torch"] if self.torch is None else []
+        lines += ["import torch.distributed as dist"] if self.dist is None else []
+        return "".join(f"\n    {line}" for line in lines)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        return {"torch": self.torch or "torch", "dist": self.dist or "dist", "imports": self.imports}
+
+    @property
+    def dist_anywhere(self) -> str:
+        """An expression that works without an import."""
+        return self.dist or "__import__('torch').distributed"
+
+
+def torch_names(module: Module) -> TorchNames:
+    known = {dotted: name for name, dotted in module.imports.items()}
+    return TorchNames(known.get("torch"), known.get("torch.distributed"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Small functions by which ranks agree on a value, written for the module that gets them.
+
+
+_SAYS = {
+    "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),
+    "all_ranks": ("True on every rank only if it is on all.", "MIN", "bool"),
+    "fewest": ("The smallest of what the ranks pass, on every rank.", "MIN", "int"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    name: str
+    text: str
+    argument: str
+    """What follows the flag: `, self.tp`, or nothing."""
+
+
+def agreement(kind: str, module: Module, group: str) -> Agreement:
+    says, op, made = _SAYS[kind]
+    name = free_name(kind, module)
+    text = AGREE.format(
+        name=name,
+        says=says,
+        op=op,
+        made=made,
+        group="group" if group else "",
+        group_parameter=", group" if group else "",
+        group_argument=", group=group" if group else "",
+        **torch_names(module).fields,
+    )
+    return Agreement(name, text, f", {group}" if group else "")
+
+
+def group_at(fork: Fork, scene: Scene) -> str | None:
+    """The expression for the group at the fork; empty for the default group, None if it has no name there."""
+    named = fork.step.group if fork.step else None
+    if named is None:
+        return "" if scene.in_default_group else None
+    if fork.step is None or fork.step.reach.through is not None:
+        return None
+    root = next((n.id for n in ast.walk(ast.parse(named)) if isinstance(n, ast.Name)), None)
+    later = [s for s in fork.function.body if s.lineno >= fork.node.lineno]
+    return None if root is None or root in names_set_in(later) else named

@@ -1,17 +1,20 @@
-"""Do all ranks reach a place, the same number of times? Only there can they be compared, or agree."""
+"""Do all ranks reach a place, the same number of times and in the same order? Only there can they be compared, or agree."""
 
 import ast
 from collections.abc import Iterator
 
-from forkpoint.bridge.fork import Fork
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Strength
+from forkpoint.source.apis import Origin, Strength, is_rank_word
 from forkpoint.source.branches import Branch, skipped
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Class, Function
 from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import ancestors, last_word
 from forkpoint.source.value import Reasons, strength_of
-from forkpoint.source.words import is_rank_word
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Do all ranks reach a place, the same number of times? Only there can they be compared, or agree.
+
 
 _DEPTH = 6
 """Levels of callers. Further up is the entry of the job, which all ranks run."""
@@ -159,3 +162,26 @@ def _parts(branch: Branch) -> bool:
 
 def _counts(reasons: Reasons) -> bool:
     return strength_of(reasons) in {Strength.CERTAIN, Strength.LIKELY}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Loops whose order is not defined.
+
+
+def unordered_loop(fork: Fork, analysis: Analysis) -> ast.For | None:
+    """The loop of the fork, or the nearest loop around it, over a set or a directory listing."""
+    if fork.kind is not ForkKind.ORDER:
+        return None
+    around = (fork.node, *(outer for outer, _ in ancestors(fork.node, fork.function)))
+    return next((n for n in around if isinstance(n, ast.For) and _is_unordered(n, fork, analysis)), None)
+
+
+def _is_unordered(loop: ast.For, fork: Fork, analysis: Analysis) -> bool:
+    reasons = analysis.differences.test(loop.iter, fork.function).reasons
+    made = (expr for expr, _ in made_of(loop.iter, fork.function, analysis))
+    return any(r.origin in {Origin.ORDER, Origin.FILES} for r in reasons) or any(_is_set(e) for e in (loop.iter, *made))
+
+
+def _is_set(expr: ast.expr) -> bool:
+    called = last_word(expr) in {"set", "frozenset"} if isinstance(expr, ast.Call) else False
+    return called or isinstance(expr, ast.Set | ast.SetComp)

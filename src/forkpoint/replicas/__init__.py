@@ -1,13 +1,17 @@
-"""Equality of replicas: what must be bitwise equal across ranks, compared while the job trains. Imports torch.
+"""Equality of replicas: what must be bitwise equal across ranks, compared while the job trains. Imports torch. See docs/replicas.md."""
 
-See docs/replicas.md for what is compared under which parallelism, what it costs, and what it cannot see.
-"""
-
-from forkpoint.replicas.errors import NotDerivable, ReplicasDiffer, ReplicasError
 from forkpoint.replicas.recheck import Recheck, Result, recheck
-from forkpoint.replicas.report import Compared, Kind, Mismatch, Report, What
-from forkpoint.replicas.watcher import Watch
-from forkpoint.replicas.watching import check, watch
+from forkpoint.replicas.report import (
+    Compared,
+    Kind,
+    Mismatch,
+    NotDerivable,
+    ReplicasDiffer,
+    ReplicasError,
+    Report,
+    What,
+)
+from forkpoint.replicas.watcher import Watch, check, watch
 
 __all__ = [
     "Compared",

@@ -1,4 +1,4 @@
-"""One 64-bit number per tensor, equal where all bits are equal. Computed where the tensor is; read when it is needed."""
+"""One 64-bit number per tensor, equal where all bits are equal; on a CPU and on devices without Triton with torch's own operations."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -8,8 +8,151 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from forkpoint.replicas.bits import bytes_of
-from forkpoint.replicas.block_sums import block_checksums
+# ---------------------------------------------------------------------------------------------------------------------
+# A tensor as whole words of its bits, whatever it holds: bf16, fp8, bool and complex numbers alike.
+
+
+def is_comparable(tensor: Tensor) -> bool:
+    """Sparse, quantized and fake tensors have no plain bits to read."""
+    return tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """Its bits in the order of its elements. A copy only where memory has another order."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8)
+
+
+def words_of(content: Tensor, word: torch.dtype) -> Tensor:
+    """Bytes as words, the last one filled with zeros. A copy only where size or place in memory do not fit."""
+    short = -content.numel() % word.itemsize
+    if short:
+        content = torch.cat([content, content.new_zeros(short)])
+    elif content.data_ptr() % word.itemsize or content.storage_offset() % word.itemsize:
+        content = content.clone()
+    return content.view(word)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checksums with torch's own operations, for CPUs and for devices without Triton.
+#
+# A tensor's words are laid out in blocks of rows and columns, and every row and every column is summed: integers that
+# wrap, so the order does not matter, and the block is in the cache when it is read for the second time. Each sum is
+# then mixed with its place, and the mixed sums are added up.
+#
+# What differs in one or two words changes at least two sums for certain, wherever they are, and is then missed by
+# accident only, one in 2**64. So is everything else that does not leave all sums of rows and columns as they were: a
+# rectangle of changes that cancel out does, and rows are of an odd length so that nothing regular does. A plain sum
+# misses swapped elements, and multipliers alone miss swapped signs: the topmost bit of a product has no place left to
+# go.
+
+
+COLUMNS, ROWS = 1023, 65
+"""Odd, so that no power of two fits; 520 KiB together, which stays in a core's cache."""
+_WIDTH = COLUMNS + ROWS
+_FEW_ROWS = 8
+"""Below, sums save nothing: the words themselves are mixed."""
+_PIECES = 32
+"""Mixed at once: enough to make calls worth while, and few enough for the cache."""
+_FACTORS = (0x1CE4E5B9BF58476D, 0x133111EB94D049BB)
+_STEP = 0x9E3779B97F4A7C15
+
+
+def block_checksums(contents: list[Tensor]) -> Tensor:
+    """One int64 per tensor of bytes, all on one device."""
+    device = contents[0].device
+    mixer = _Mixer(device, len(contents), torch.get_num_threads() if device.type == "cpu" else _PIECES)
+    for owner, content in enumerate(contents):
+        _add(mixer, owner, words_of(content, torch.int64))
+    mixer.flush()
+    return mixer.total
+
+
+def _add(mixer: "_Mixer", owner: int, words: Tensor) -> None:
+    """In pieces that are numbered: blocks upwards, bare words downwards."""
+    bare = words
+    if words.numel() >= _FEW_ROWS * COLUMNS:
+        rows = words.numel() // COLUMNS
+        blocks, rest = divmod(rows, ROWS)
+        summed = blocks * ROWS * COLUMNS
+        mixer.add_blocks(owner, words[:summed].view(blocks, ROWS, COLUMNS))
+        if rest:
+            mixer.add_rest(owner, blocks, words[summed : rows * COLUMNS].view(rest, COLUMNS))
+        bare = words[rows * COLUMNS :]
+    for number, piece in enumerate(bare.split(_WIDTH)):
+        mixer.add_words(owner, -1 - number, piece)
+
+
+class _Mixer:
+    """Holds pieces until there are enough of them, then mixes every value with its place and adds up."""
+
+    def __init__(self, device: torch.device, tensors: int, at_once: int) -> None:
+        self.total = torch.zeros(tensors, dtype=torch.int64, device=device)
+        self._at_once = at_once
+        self._keys = _mixed(torch.arange(_WIDTH, device=device) * _signed(_STEP))
+        self._pieces = torch.empty(max(_PIECES, at_once), _WIDTH, dtype=torch.int64, device=device)
+        self._owners: list[int] = []
+        self._seeds: list[int] = []
+
+    def add_blocks(self, owner: int, blocks: Tensor) -> None:
+        first = 0
+        while first < len(blocks):
+            part = blocks[first : first + max(self._at_once, len(self._pieces) - len(self._owners))]
+            place = self._take(owner, first, len(part))
+            room = self._pieces[place : place + len(part)]
+            parts = [part, room[:, :COLUMNS], room[:, COLUMNS:]]
+            # On a CPU as many at a time as there are threads to take them.
+            cut = [one.unbind() if self._at_once == 1 else one.split(self._at_once) for one in parts]
+            for block, by_column, by_row in zip(*cut, strict=True):
+                torch.sum(block, -2, out=by_column)
+                torch.sum(block, -1, out=by_row)
+            first += len(part)
+
+    def add_rest(self, owner: int, number: int, rows: Tensor) -> None:
+        room = self._pieces[self._take(owner, number)].zero_()
+        torch.sum(rows, 0, out=room[:COLUMNS])
+        torch.sum(rows, 1, out=room[COLUMNS : COLUMNS + len(rows)])
+
+    def add_words(self, owner: int, number: int, words: Tensor) -> None:
+        self._pieces[self._take(owner, number)].zero_()[: words.numel()] = words
+
+    def flush(self) -> None:
+        if not self._owners:
+            return
+        told = torch.tensor([self._owners, self._seeds], device=self.total.device)
+        values = self._pieces[: len(self._owners)]
+        values ^= self._keys
+        values += told[1, :, None]
+        self.total.index_add_(0, told[0], _mixed(values).sum(1))
+        self._owners, self._seeds = [], []
+
+    def _take(self, owner: int, number: int, count: int = 1) -> int:
+        """Where the next pieces go."""
+        if len(self._owners) + count > len(self._pieces):
+            self.flush()
+        place = len(self._owners)
+        self._owners += [owner] * count
+        self._seeds += [_signed((2 * (number + further) + 1) * _STEP) for further in range(count)]
+        return place
+
+
+def _mixed(values: Tensor) -> Tensor:
+    """In place: a change of any bit reaches about half of them. Only a value and its complement come out equal."""
+    shifted = torch.empty_like(values)
+    for factor in _FACTORS:
+        values ^= torch.bitwise_right_shift(values, 32, out=shifted)
+        values *= factor
+    values ^= torch.bitwise_right_shift(values, 32, out=shifted)
+    return values
+
+
+def _signed(value: int) -> int:
+    """Modulo 2**64, as int64 has it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One 64-bit number per tensor, equal where all bits are equal. Computed where the tensor is; read when it is needed.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,101 @@
 """The suspicious step again, twice on the suspect and twice on a peer: was it the device, the moment, or the data?"""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from forkpoint.model.ranks import name_ranks
+from forkpoint.model.world import name_ranks
 from forkpoint.replicas.checksums import checksums
-from forkpoint.replicas.determinism import Determinism, determinism
-from forkpoint.replicas.errors import ReplicasError
-from forkpoint.replicas.exchange import Exchange
-from forkpoint.replicas.golden import golden_gemm, golden_sum
+from forkpoint.replicas.compare import Exchange
 from forkpoint.replicas.items import digest
-from forkpoint.replicas.journal import Journal
-from forkpoint.replicas.watching import TIMEOUT_S
+from forkpoint.replicas.report import ReplicasError
+from forkpoint.replicas.watcher import TIMEOUT_S, Journal
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What makes a computation give the same bits twice, as this process has it set.
+
+
+@dataclass(frozen=True, slots=True)
+class Determinism:
+    deterministic_algorithms: bool
+    cudnn_benchmark: bool
+    cublas_workspace: str | None
+    float32_precision: str
+    """`high` and `medium` allow TF32: less exact, but not less repeatable."""
+    device: str
+    threads: int
+    torch: str
+
+    def missing(self) -> tuple[str, ...]:
+        """What two runs of any step on this device need and do not have."""
+        if self.device == "cpu":
+            return ()
+        wanted = {
+            "torch.use_deterministic_algorithms(True)": self.deterministic_algorithms,
+            "torch.backends.cudnn.benchmark = False": not self.cudnn_benchmark,
+            "CUBLAS_WORKSPACE_CONFIG=:4096:8": self.cublas_workspace in {":4096:8", ":16:8"},
+        }
+        return tuple(setting for setting, has in wanted.items() if not has)
+
+    def told(self) -> str:
+        """Equal on two ranks, or their results cannot be compared."""
+        return " ".join(map(str, astuple(self)))
+
+
+def determinism(device: torch.device) -> Determinism:
+    return Determinism(
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.benchmark,
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        torch.get_float32_matmul_precision(),
+        "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device),
+        torch.get_num_threads(),
+        torch.__version__,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A computation whose right result is known to the bit: whole numbers, small enough that no order of adding rounds.
+
+
+_SIZE = 512
+_LARGEST = 15
+"""512 * 15 * 15 is below 2**24: exact in float32 however it is added, and the factors are exact in bf16 and TF32."""
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def golden_gemm(device: torch.device) -> list[Tensor]:
+    """What differs from the right product, in each dtype. All zeros on a device that works."""
+    left, right = (_whole_numbers(seed) for seed in (1, 2))
+    exact = (left @ right).to(device)
+    found: list[Tensor] = []
+    for dtype in _DTYPES:
+        product = left.to(device, dtype) @ right.to(device, dtype)
+        found.append(product.to(torch.float32) - exact.to(dtype).to(torch.float32))
+    return found
+
+
+def golden_sum(device: torch.device, group: dist.ProcessGroup) -> list[Tensor]:
+    """What an all-reduce of a known pattern differs by from its sum."""
+    found: list[Tensor] = []
+    for dtype in _DTYPES:
+        pattern = (torch.arange(1 << 16, device=device) % 61).to(dtype)
+        total = pattern.clone()
+        dist.all_reduce(total, group=group)
+        found.append((total - pattern * group.size()).to(torch.float32))
+    return found
+
+
+def _whole_numbers(seed: int) -> Tensor:
+    """On the host, as int64: the reference is not computed by what is tested."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randint(-_LARGEST, _LARGEST + 1, (_SIZE, _SIZE), generator=source)
+
 
 Outcome = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 _SEED = 20_011

@@ -1,9 +1,13 @@
-"""What a check found: a value, equal on all members of the group."""
+"""What a check found, as a value that is equal on all members of the group; and what can go wrong."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forkpoint.model.ranks import name_ranks
+from forkpoint.errors import ForkpointError
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a check found: a value, equal on all members of the group.
 
 
 class Kind(StrEnum):
@@ -86,3 +90,23 @@ class Report:
         more = f"; and {self.more} more" if self.more else ""
         before = "never before" if self.last_equal is None else f"last at step {self.last_equal}"
         return f"replicas differ at step {self.step} (equal {before}): {'; '.join(map(str, self.mismatches))}{more}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can go wrong here. None of it ends a job by itself, unless asked to.
+
+
+class ReplicasError(ForkpointError):
+    pass
+
+
+class NotDerivable(ReplicasError):
+    """Which ranks hold the same tensors cannot be told from the model."""
+
+
+class ReplicasDiffer(ReplicasError):
+    """Raised on every member of the group where `raise_on_mismatch` is set."""
+
+    def __init__(self, report: "Report") -> None:
+        super().__init__(str(report))
+        self.report = report

@@ -1,16 +1,4 @@
-"""Checksums in one Triton kernel, for any number of tensors, at the speed of memory.
-
-A program reads its chunk row by row. Each of its lanes has a state of 64 bits, into which the lane's word of every row
-goes: xor, rotate, multiply. The states are then mixed with their place and added up: integers, so the order in which
-programs finish does not matter. Mixing every word by itself would take more arithmetic than there is time for while the
-next is read: 2.6 times as long, measured on an H200.
-
-Every step is one to one, so a change of one word always changes the result; any other change is missed by accident only,
-about one in 2**64. Without the rotation, sign bits flipped in two rows of one lane would cancel out.
-"""
-
-# pyright: basic, reportMissingImports=false
-# Triton comes with torch for GPUs only, and a kernel's arguments have no types that Python knows.
+"""Checksums in one Triton kernel, for any number of tensors, at the speed of memory."""
 
 from typing import Any
 
@@ -19,7 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from forkpoint.replicas.bits import bytes_of, words_of
+from forkpoint.replicas.checksums import bytes_of, words_of
+
+# pyright: basic, reportMissingImports=false
+# Triton comes with torch for GPUs only, and a kernel's arguments have no types that Python knows.
+
 
 LANES = 1024
 ROWS = 64

@@ -1,8 +1,13 @@
-"""Compares replicas while a job trains: every few steps, cheaply, silent while all is well."""
+"""`watch` and `check`: compares replicas while a job trains, and writes a journal of JSON lines per rank."""
 
+import json
+import os
+import socket
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -10,15 +15,102 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from forkpoint.replicas.bits import is_comparable
-from forkpoint.replicas.checksums import Checksums, checksums
-from forkpoint.replicas.compare import Key, Standing, compare
-from forkpoint.replicas.derive import gradient_items, is_declared, model_items, optimizer_items, optimizer_settings
-from forkpoint.replicas.errors import ReplicasDiffer
-from forkpoint.replicas.exchange import Exchange
-from forkpoint.replicas.items import Item, Ranks, Scalar, by_ranks, scalar_items
-from forkpoint.replicas.journal import Journal
-from forkpoint.replicas.report import Compared, Mismatch, Report, What
+from forkpoint.replicas.checksums import Checksums, checksums, is_comparable
+from forkpoint.replicas.compare import Exchange, Key, Standing, compare
+from forkpoint.replicas.items import (
+    Item,
+    Ranks,
+    Scalar,
+    by_ranks,
+    gradient_items,
+    is_declared,
+    model_items,
+    optimizer_items,
+    optimizer_settings,
+    scalar_items,
+)
+from forkpoint.replicas.report import Compared, Mismatch, ReplicasDiffer, ReplicasError, Report, What
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A file of JSON lines per rank: what was compared, up to which step all was equal, and what was not.
+
+
+SCHEMA = "forkpoint.replicas/1"
+_FOLDER = "FORKPOINT_REPLICAS_DIR"
+_EQUAL_EVERY_S = 60.0
+"""Between two lines that say only that all is equal."""
+
+
+class Journal:
+    """Written line by line: what is said survives the process."""
+
+    def __init__(self, folder: str | None, rank: int) -> None:
+        self._path = Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas") / f"replicas_rank_{rank}.jsonl"
+        self._rank = rank
+        self._said: set[tuple[object, ...]] = set()
+        self._equal_at: float | None = None
+        self._unsaid: Report | None = None
+        self._since: int | None = None
+
+    def start(self, world: int, device: str, every: int) -> None:
+        self.write("start", {"world": world, "host": socket.gethostname(), "device": device, "every": every})
+
+    def tell(self, report: Report) -> None:
+        if report.equal:
+            self._tell_equal(report)
+            return
+        self.flush()
+        for found in report.mismatches:
+            place = (found.what, found.tensor, found.ranks, found.odd)
+            if place not in self._said:
+                self._said.add(place)
+                self.write("mismatch", _mismatch(found, report))
+        self._since = None
+
+    def flush(self) -> None:
+        """The last step at which all was equal, if it has not been said."""
+        if self._unsaid is not None:
+            self._write_equal(self._unsaid)
+
+    def write(self, record: str, fields: Mapping[str, object]) -> None:
+        heading = {"schema": SCHEMA, "record": record, "time": round(time.time(), 3), "rank": self._rank}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(heading | dict(fields)) + "\n")
+
+    def _tell_equal(self, report: Report) -> None:
+        if self._since is None:
+            self._since = report.step
+        self._unsaid = report
+        if self._equal_at is None or time.monotonic() - self._equal_at > _EQUAL_EVERY_S:
+            self._write_equal(report)
+
+    def _write_equal(self, report: Report) -> None:
+        groups = [{"ranks": one.ranks, "tensors": one.tensors, "bytes": one.bytes} for one in report.compared]
+        self.write("equal", {"step": report.step, "since": self._since, "groups": groups})
+        self._equal_at, self._unsaid = time.monotonic(), None
+
+
+def _mismatch(found: Mismatch, report: Report) -> dict[str, object]:
+    return {
+        "step": report.step,
+        "ranks": found.ranks,
+        "what": found.what,
+        "tensor": found.tensor,
+        "checksums": {
+            str(rank): f"{number % (1 << 64):x}" for rank, number in zip(found.ranks, found.checksums, strict=True)
+        },
+        "odd": found.odd,
+        "kind": found.kind,
+        "why": found.why,
+        "last_equal": report.last_equal,
+        "more": report.more,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compares replicas while a job trains: every few steps, cheaply, silent while all is well.
+
 
 _SHOWN = 16
 """Mismatches of one check that are spelled out."""
@@ -189,3 +281,81 @@ class Watch:
 
 def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `watch` and `check`: what training code calls.
+
+
+EVERY = 100
+"""Steps. A check reads parameters and optimizer state twice, which AdamW alone reads and writes in every step."""
+TIMEOUT_S = 300.0
+"""For the others to come to a check. After that nothing is watched any more."""
+
+
+def watch(  # noqa: PLR0913 - each is a choice of its own, by name
+    model: nn.Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    tensors: Mapping[str, Tensor] | None = None,
+    group: dist.ProcessGroup | None = None,
+    every: int = EVERY,
+    may_differ: Sequence[str] = (),
+    check_gradients: bool = False,
+    raise_on_mismatch: bool = False,
+    folder: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Watch:
+    """Compare what must be equal, from now on. Every rank calls this, and then `step()` in every training step.
+
+    `group` holds what no wrapper says anything about: given tensors, plain modules, scalars (None: all ranks).
+    `may_differ`: names as patterns (`ema.*`). Call it after the model is wrapped.
+    """
+    optimizers = _listed(optimizer)
+    if model is None and (optimizers or not tensors):
+        raise ReplicasError("nothing to watch: give replicas.watch a model (and its optimizer), or tensors= by name")
+    if check_gradients and not optimizers:
+        raise ReplicasError("check_gradients hooks optimizer.step(): give the optimizer, or call gradients() yourself")
+    subject = Subject(model, optimizers, tensors or {}, _everybody(group), tuple(may_differ))
+    subject.items()  # what cannot be derived is said now, not at the first check
+    return Watch(subject, Rhythm(every, check_gradients, raise_on_mismatch, timeout_s), folder)
+
+
+def check(  # noqa: PLR0913 - as above
+    model: nn.Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    tensors: Mapping[str, Tensor] | None = None,
+    scalars: Mapping[str, Scalar] | None = None,
+    group: dist.ProcessGroup | None = None,
+    may_differ: Sequence[str] = (),
+    folder: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Report | None:
+    """Compare once, here. None: a job of one process, or not all ranks came."""
+    once = watch(
+        model,
+        optimizer,
+        tensors=tensors,
+        group=group,
+        every=1,
+        may_differ=may_differ,
+        folder=folder,
+        timeout_s=timeout_s,
+    )
+    try:
+        return once.step(scalars)
+    finally:
+        once.close()
+
+
+def _listed(optimizer: Optimizer | Sequence[Optimizer] | None) -> tuple[Optimizer, ...]:
+    if optimizer is None:
+        return ()
+    return (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+
+
+def _everybody(group: dist.ProcessGroup | None) -> Ranks:
+    if not dist.is_initialized():
+        return (0,)
+    return tuple(sorted(dist.get_process_group_ranks(group or dist.group.WORLD)))

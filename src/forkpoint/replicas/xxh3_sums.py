@@ -6,7 +6,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from forkpoint.replicas.bits import bytes_of
+from forkpoint.replicas.checksums import bytes_of
 
 
 def xxh3_checksums(tensors: list[Tensor]) -> Tensor:

@@ -1,1 +1,1 @@
-"""Verdict -> text or JSON, one file per output. Nothing here looks at anything but the verdict."""
+"""Verdict -> text, JSON, Markdown, SARIF, a page: one file per output. Reports look at nothing but the verdict."""

@@ -1,5 +1,9 @@
 """Strings from input, made safe to show: the one door to a terminal, and JSON that is pure ASCII."""
 
+import json
+
+import msgspec
+
 
 def escape(text: str) -> str:
     r"""Show what would act on a terminal or deceive a reader: `ESC [ 2 J` becomes `\x1b[2J`.
@@ -22,3 +26,12 @@ def ascii_json(value: object, indent: int | None = None) -> str:
 def valid_text(text: str) -> str:
     r"""Lone surrogates (undecodable bytes of a file name) as text `\udcff`: strict parsers refuse them raw."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# JSON documents: one way to write them.
+
+
+def json_text(document: object) -> str:
+    """Builtins, dataclasses and msgspec structs -> indented JSON in ASCII, without a final newline."""
+    return json.dumps(msgspec.to_builtins(document), indent=2).replace("\x7f", "\\u007f")  # json leaves DEL as it is

@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.model.incident import Cohort, Divergence
 from forkpoint.model.op import Stack
 from forkpoint.model.verdict import Evidence, Finding, Moment, Verdict
 from forkpoint.report.escape import ascii_json, valid_text

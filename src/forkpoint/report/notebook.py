@@ -2,10 +2,10 @@
 
 from html import escape as escape_html
 
-from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.model.verdict import Site, Verdict
+from forkpoint.model.world import format_ranks, name_ranks
+from forkpoint.report.describe import describe_cohort, describe_slot, suspects_first
 from forkpoint.report.escape import escape
-from forkpoint.report.words import describe_cohort, describe_slot, suspects_first
 
 _MAX_COHORTS = 5
 _MAX_SITES = 3

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
-from forkpoint.model.ranks import format_ranks, name_ranks
 from forkpoint.model.verdict import NOT_DATED, Cause, Moment, Site, Source, Verdict
+from forkpoint.model.world import format_ranks, name_ranks
+from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
 from forkpoint.report.escape import escape
-from forkpoint.report.words import cited, describe_cohort, describe_slot, short_names, suspects_first
 
 SCREEN_LINES = 40
 

@@ -1,12 +1,7 @@
-r"""Verdict -> one line for programs that scrape logs.
+"""Verdict -> one line for programs that scrape logs: `VERDICT v1 cause=... action=... ranks=... seq=... confidence=...`."""
 
-    VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95
-
-Read it with `PATTERN`. New fields are only added at the end; a line that a reader could misunderstand becomes `v2`.
-"""
-
-from forkpoint.model.ranks import format_ranks
 from forkpoint.model.verdict import Verdict
+from forkpoint.model.world import format_ranks
 
 PATTERN = (
     r"^VERDICT v1 cause=(?P<cause>[a-z-]+) action=(?P<action>[a-z-]+) ranks=(?P<ranks>-|[0-9,-]+(?:\+[0-9]+)?)"

@@ -1,14 +1,155 @@
-"""Program -> Analysis: everything that rules, remedies and the bridge ask about source."""
+"""Program -> Analysis: which conditions, loops and results can differ by rank, and all else that rules, remedies and the bridge ask."""
 
+import ast
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forkpoint.source.branches import Branches
-from forkpoint.source.code import Function
+from forkpoint.source.code import Class, Function
 from forkpoint.source.communicates import Communication
-from forkpoint.source.differs import Differences
+from forkpoint.source.interpret import Interpreter
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
+from forkpoint.source.syntax import argument_for
+from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Value, join, settle
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which conditions, loops and results can differ by rank, over the whole program.
+
+
+_CALLERS = 12
+"""Call sites to examine. A function with more is general, and its callers say little about it."""
+_WRITERS = 6
+"""Functions to examine that write an attribute."""
+
+
+_DEPTH = 16
+"""Nesting of functions that are interpreted because another one needs them. Deeper ones are unknown: long call chains
+would overflow the stack.
+"""
+
+
+_NOTHING = Facts()
+
+
+class Differences:
+    """Functions that communicate are interpreted first, all others when needed."""
+
+    def __init__(self, program: Program, resolver: Resolver, communication: Communication) -> None:
+        self.resolver = resolver
+        self.communication = communication
+        self._program = program
+        self._facts: dict[Function, Facts] = {}
+        self._before: dict[Function, Facts] = {}
+        self._walking: set[Function] = set()
+        self._asking: set[tuple[int, str]] = set()
+        self._writers: dict[str, list[Function]] | None = None
+        # Twice: the second round uses results of the first for functions that are in progress or too deep.
+        for _ in range(2):
+            self._before, self._facts = self._facts, {}
+            for function in program.functions():
+                if function in communication.reaches:
+                    self.facts(function)
+
+    def facts(self, function: Function) -> Facts:
+        known = self._facts.get(function)
+        if known is not None:
+            return known
+        if function in self._walking or len(self._walking) == _DEPTH:
+            return self._before.get(function, _NOTHING)
+        self._walking.add(function)
+        found = Facts()
+        Interpreter(function, found, self).run()
+        self._walking.discard(function)
+        self._facts[function] = found
+        return found
+
+    def test(self, node: ast.expr, function: Function) -> Value:
+        """The value of a condition, with what callers pass for parameters."""
+        return self.settled(self.facts(function).tests.get(node, UNKNOWN), function)
+
+    def argument(self, node: ast.expr, function: Function) -> Value:
+        return self.settled(self.facts(function).arguments.get(node, UNKNOWN), function)
+
+    def settled(self, value: Value, function: Function) -> Value:
+        """Replace parameters by what callers pass."""
+        asked = value.params | value.sizes | {p for p, _ in value.unless_equal}
+        if not asked:
+            return value
+        passed = {p: self.param(p, function) for p in asked}
+        return settle(value, passed)
+
+    def param(self, name: str, function: Function) -> Value:
+        key = (id(function), name)
+        if key in self._asking:
+            return UNKNOWN
+        self._asking.add(key)
+        try:
+            sites = [*self.resolver.call_sites(function)][: _CALLERS + 1]
+            if not sites or len(sites) > _CALLERS:
+                return UNKNOWN
+            return join(*(self._passed(name, call, caller, function) for call, caller in sites))
+        finally:
+            self._asking.discard(key)
+
+    def _passed(self, name: str, call: ast.Call, caller: Function, function: Function) -> Value:
+        argument = argument_for(name, call, function)
+        return EQUAL if argument is None else self.argument(argument, caller)
+
+    def returned(self, function: Function) -> Value:
+        facts = self.facts(function)
+        if any(v.made for v in facts.returned):
+            # `if not distributed: return x` before the collective: in a distributed job the other result counts.
+            return MADE_EQUAL
+        if facts.yielded:
+            # A generator: the number of values is not known.
+            return replace(join(*facts.yielded), equal=False, made=False, parts=())
+        return join(*facts.returned) if facts.returned else EQUAL
+
+    def attribute(self, cls: Class, name: str) -> Value | None:
+        """Values assigned to `self.name` by its methods and those of its bases."""
+        key = (id(cls), name)
+        if key in self._asking:
+            return None
+        self._asking.add(key)
+        try:
+            owners = [cls, *(b for b in self.resolver.ancestors(cls) if isinstance(b, Class))]
+            methods = dict.fromkeys(m for c in owners for _, m in self.resolver.attributes(c).get(name, ()))
+            values = [self.settled(self.facts(m).written.get(name, UNKNOWN), m) for m in methods]
+            return join(*values) if values else None
+        finally:
+            self._asking.discard(key)
+
+    def foreign(self, name: str) -> Value:
+        """Values assigned to this attribute of other objects: a flag set from outside."""
+        if self._writers is None:
+            self._writers = defaultdict(list)
+            for function in self._program.functions():
+                for attribute in _foreign_writes(function):
+                    self._writers[attribute].append(function)
+        writers = dict.fromkeys(self._writers.get(name, ()))
+        if not writers or len(writers) > _WRITERS:
+            return UNKNOWN
+        values = [self.facts(w).written.get(name, UNKNOWN) for w in writers]
+        return Value(frozenset().union(*(v.content for v in values)))
+
+
+def _foreign_writes(function: Function) -> set[str]:
+    found: set[str] = set()
+    for node in function.own.assignments:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {
+                t.attr
+                for t in targets
+                if isinstance(t, ast.Attribute) and not (isinstance(t.value, ast.Name) and t.value.id == "self")
+            }
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Program -> Analysis: everything that rules, remedies and the bridge ask about source.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

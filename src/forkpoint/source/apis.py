@@ -1,4 +1,4 @@
-"""Known library functions, read from `apis.toml`."""
+"""Known library functions (`apis.toml`), and what the name of a variable or function tells about its value."""
 
 import tomllib
 from dataclasses import dataclass
@@ -6,6 +6,9 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Known library functions, read from `apis.toml`.
 
 
 class ApiKind(StrEnum):
@@ -105,12 +108,12 @@ def known_apis() -> Apis:
         constructors=frozenset(wrappers["communicating_constructors"]),
         metrics=frozenset(wrappers["metric_bases"]),
         distributed=tuple(table["distributed"]["modules"]),
-        sources=tuple(_source(s) for s in table["source"]),
+        sources=tuple(_value_source(s) for s in table["source"]),
         words={name: frozenset(words) for name, words in table["words"].items()},
     )
 
 
-def _source(table: dict[str, Any]) -> ValueSource:
+def _value_source(table: dict[str, Any]) -> ValueSource:
     return ValueSource(
         origin=Origin(table["origin"]),
         strength=Strength(table["strength"]),
@@ -121,3 +124,54 @@ def _source(table: dict[str, Any]) -> ValueSource:
         receiver=tuple(table.get("receiver", ())),
         unless_equal=table.get("unless_equal", False),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the name of a variable or function tells about its value.
+
+
+@cache
+def is_rank_word(name: str) -> bool:
+    """`rank`, `local_rank`, `get_data_parallel_rank`, `is_main_process`."""
+    words = known_apis().words
+    plain = name.lower().strip("_").removeprefix("get_").removeprefix("my_").removeprefix("torch_")
+    if plain.endswith(tuple(words["not_rank"])) or "per_" in plain or plain.startswith("num_"):
+        return False
+    return plain in words["rank"] or plain.endswith("_rank") or ("_rank_" in plain and plain.startswith("is_"))
+
+
+@cache
+def is_loader_word(name: str) -> bool:
+    plain = name.lower().strip("_")
+    words = known_apis().words["loader"]
+    return plain in words or plain.endswith(("_loader", "dataloader", "_iterator"))
+
+
+@cache
+def is_data_word(name: str) -> bool:
+    plain = name.lower().strip("_")
+    words = known_apis().words["data"]
+    return plain in words or plain.endswith(("_loss", "_batch"))
+
+
+@cache
+def is_local_attribute(name: str) -> bool:
+    """Holds what this rank logged; not reduced unless the user asks for it."""
+    return name in known_apis().words["local_attributes"]
+
+
+@cache
+def is_agreement_word(name: str) -> bool:
+    return any(word in name.lower() for word in known_apis().words["agreement"])
+
+
+@cache
+def is_stop_flag(name: str) -> bool:
+    """Known trainers check it to decide whether to stop."""
+    return name in known_apis().words["stop_flags"]
+
+
+@cache
+def is_world_word(name: str) -> bool:
+    """Whether the job is distributed, or over how many ranks: the same on all ranks."""
+    return name.lower().strip("_").removeprefix("get_") in known_apis().words["world"]

@@ -1,13 +1,19 @@
-"""The branches of a function, and what each of their arms communicates."""
+"""The branches of a function, what each of their arms communicates, and how reports name it."""
 
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
 from forkpoint.source.flow import exit_of, exits_in
 from forkpoint.source.syntax import NestedScope, ancestors, last_word, own_nodes
+from forkpoint.source.value import Reason
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The branches of a function, and what each of their arms communicates.
+
 
 _GROUP_WORDS = frozenset({"group", "process_group", "pg", "mesh", "dp_group", "tp_group"})
 _COMMUNICATORS = ("comm", "communicator", "group", "pg")
@@ -182,3 +188,20 @@ def group_of(call: ast.Call) -> str | None:
     if isinstance(call.func, ast.Attribute) and last_word(call.func.value).endswith(_COMMUNICATORS):
         return ast.unparse(call.func.value)
     return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How reports name a communication call and the reason why a value differs.
+
+
+_NAMES = {"backward": "the backward pass", "forward": "the wrapped model's forward pass"}
+
+
+def name_step(step: CommStep) -> str:
+    """`all_reduce`, or `log_progress(), which leads to all_reduce`."""
+    op = _NAMES.get(step.reach.api.op, step.reach.api.op)
+    return op if step.reach.through is None else f"{step.reach.through.short}(), which leads to {op}"
+
+
+def tell_reason(reason: Reason) -> str:
+    return f"`{reason.expression}` ({PurePath(reason.file).name}:{reason.line}): {reason.text}"

@@ -1,7 +1,12 @@
-"""Modules, classes and functions of user code, as parsed."""
+"""Modules, classes and functions of user code, and the parser that makes them from text."""
 
 import ast
 from dataclasses import dataclass, field
+from pathlib import PurePath
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Modules, classes and functions of user code, as parsed.
+
 
 Assignment = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.withitem
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -107,3 +112,115 @@ def spelled(expr: ast.expr) -> str | None:
         base = spelled(expr.value)
         return f"{base}.{expr.attr}" if base else None
     return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text -> Module: imports, classes and functions in one pass.
+
+
+MAX_DEPTH = 90
+"""Nesting of blocks and expressions. Deeper code is generated, and would overflow the stack of recursive functions."""
+
+
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def parse_module(path: str, name: str, text: str) -> Module:
+    """Raises SyntaxError, ValueError (NUL bytes), RecursionError or MemoryError, as `ast.parse` does."""
+    tree = ast.parse(text, path)
+    module = Module(path, name, text, tree, lines=text.encode("utf-8", "replace").splitlines())
+    module.functions["<module>"] = _function(module, "<module>", tree, None, None)
+    _define(module, tree.body, "", None, None)
+    for function in module.functions.values():
+        _import(module, function.own.imports)
+    return module
+
+
+def _import(module: Module, nodes: tuple[ast.Import | ast.ImportFrom, ...]) -> None:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                module.imports[bound] = alias.name if alias.asname else bound
+            continue
+        base = _base(module, node)
+        for alias in node.names:
+            if alias.name == "*":
+                module.stars.append(base)
+            else:
+                module.imports[alias.asname or alias.name] = f"{base}.{alias.name}".strip(".")
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    is_package = PurePath(module.path).name == "__init__.py"
+    parts = module.name.split(".")
+    kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def _define(module: Module, body: list[ast.stmt], prefix: str, owner: Class | None, outer: Function | None) -> None:
+    """Functions and classes of a block, including those inside `if`, `try` and `with`."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{prefix}{statement.name}"
+            function = _function(module, name, statement, owner, outer)
+            # The last definition of a name counts, unless it is an overload or a property setter.
+            if not (name in module.functions and _is_variant(statement)):
+                module.functions[name] = function
+                if owner is not None:
+                    owner.methods[statement.name] = function
+            _define(module, statement.body, f"{name}.", None, function)
+        elif isinstance(statement, ast.ClassDef):
+            cls = Class(module, f"{prefix}{statement.name}", statement)
+            module.classes[cls.name] = cls
+            _define(module, statement.body, f"{cls.name}.", cls, outer)
+        else:
+            for block in _blocks(statement):
+                _define(module, block, prefix, owner, outer)
+
+
+def _is_variant(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = [d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in node.decorator_list]
+    return any(name in {"setter", "deleter", "overload", "register"} for name in names)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+    blocks += [case.body for case in getattr(statement, "cases", [])]
+    return blocks
+
+
+def _function(module: Module, name: str, node: FunctionNode, owner: Class | None, outer: Function | None) -> Function:
+    params: tuple[str, ...] = ()
+    if not isinstance(node, ast.Module):
+        a = node.args
+        params = tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
+    return Function(module, name, node, owner, outer, params, _own_nodes(node))
+
+
+def _own_nodes(node: ast.AST) -> OwnNodes:
+    """Iterative: this runs over every node of the program."""
+    calls: list[ast.Call] = []
+    assignments: list[Assignment] = []
+    returns: list[ast.Return] = []
+    imports: list[ast.Import | ast.ImportFrom] = []
+    pending = [(child, 1) for child in ast.iter_child_nodes(node)][::-1]
+    while pending:
+        child, depth = pending.pop()
+        if isinstance(child, _NESTED):
+            continue
+        if depth > MAX_DEPTH:
+            raise RecursionError(f"line {getattr(child, 'lineno', '?')} is nested more than {MAX_DEPTH} deep")
+        if isinstance(child, ast.Call):
+            calls.append(child)
+        elif isinstance(child, Assignment):
+            assignments.append(child)
+        elif isinstance(child, ast.Return):
+            returns.append(child)
+        elif isinstance(child, ast.Import | ast.ImportFrom):
+            imports.append(child)
+        pending.extend([(inner, depth + 1) for inner in ast.iter_child_nodes(child)][::-1])
+    return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports))

@@ -1,7 +1,4 @@
-"""Control dependence: does a decision determine whether a call is reached?
-
-It does if the call can be reached between the decision and the first point that all paths from it pass.
-"""
+"""Control dependence: does a decision determine whether a call is reached?"""
 
 import ast
 from collections.abc import Iterable, Iterator

@@ -4,7 +4,19 @@ import ast
 from dataclasses import replace
 from typing import Protocol
 
-from forkpoint.source.apis import Api, Origin, Strength, ValueSource, known_apis
+from forkpoint.source.apis import (
+    Api,
+    Origin,
+    Strength,
+    ValueSource,
+    is_agreement_word,
+    is_data_word,
+    is_loader_word,
+    is_local_attribute,
+    is_rank_word,
+    is_world_word,
+    known_apis,
+)
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
@@ -21,14 +33,6 @@ from forkpoint.source.value import (
     differing,
     join,
     strongest,
-)
-from forkpoint.source.words import (
-    is_agreement_word,
-    is_data_word,
-    is_loader_word,
-    is_local_attribute,
-    is_rank_word,
-    is_world_word,
 )
 
 _PURE = frozenset({

@@ -1,7 +1,4 @@
-"""The control-flow graph of one function: its statements as points, and where control can go from each.
-
-Also what syntax alone tells of a block: how control leaves it.
-"""
+"""The control-flow graph of one function: its statements as points, and where control can go from each; and how control leaves a block."""
 
 import ast
 from collections.abc import Iterator, Sequence

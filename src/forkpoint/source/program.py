@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from forkpoint.source.code import Class, Function, Module
-from forkpoint.source.parse import parse_module
+from forkpoint.source.code import Class, Function, Module, parse_module
 
 MAX_BYTES = 4_000_000
 """Per file. Larger files are data or generated."""

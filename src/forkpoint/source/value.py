@@ -1,6 +1,7 @@
 """What is known about a value across ranks: that it is equal, why it can differ, or nothing."""
 
-from dataclasses import dataclass, replace
+import ast
+from dataclasses import dataclass, field, replace
 
 from forkpoint.source.apis import Origin, Strength
 
@@ -131,3 +132,25 @@ def settle(value: Value, passed: dict[str, Value]) -> Value:
     local = {r for p, r in value.unless_equal if not passed.get(p, UNKNOWN).equal}
     settled = join(mine, *theirs, Value(frozenset(local))) if theirs or local else mine
     return replace(settled, parts=parts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the interpreter found in one function.
+
+
+@dataclass(slots=True, eq=False)
+class Facts:
+    tests: dict[ast.expr, Value] = field(default_factory=dict)
+    """Values of conditions, iterables and match subjects."""
+    arguments: dict[ast.expr, Value] = field(default_factory=dict)
+    """Values of arguments of calls."""
+    returned: list[Value] = field(default_factory=list)
+    yielded: list[Value] = field(default_factory=list)
+    made_equal: set[str] = field(default_factory=set)
+    """Parameters that a collective makes equal in place."""
+    written: dict[str, Value] = field(default_factory=dict)
+    """Values of the attributes it sets, of any object, by name."""
+    writes: list[tuple[ast.Attribute, Value]] = field(default_factory=list)
+    """Each assignment to an attribute."""
+    exits: Value = UNKNOWN
+    """Decisions that determine whether it returned early."""

@@ -7,10 +7,9 @@ import numpy as np
 
 from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, read_stack
 from forkpoint.model.layout import NO_KEY, digest, skip_ints
-from forkpoint.model.op import Signature
+from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, match_token, message_token, mix, stack_token
 from forkpoint.model.records import HEAD, OP, PAUSE, Record, parts_of
 from forkpoint.model.tables import EntryKind, SharedTables, block_key
-from forkpoint.model.tokens import CPP_STACK, NO_STACK, match_token, message_token, mix, stack_token
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
 """What reading corrupt bytes raises."""

@@ -6,8 +6,8 @@ Python 3.11.7; torch 2.13.0's debug server, two ranks on gloo of which rank 1 wa
 
 from pathlib import Path
 
-from forkpoint.ingest.live_stacks.read import read_live_stacks
-from forkpoint.ingest.live_stacks.threads import RankStacks, Thread
+from forkpoint.evidence.stacks.read import read_live_stacks
+from forkpoint.evidence.stacks.threads import RankStacks, Thread
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks.clusters import cluster
-from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
-from forkpoint.ingest.live_stacks.shapes import Shape, find_shape
-from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, RankStacks
-from forkpoint.ingest.text import clean
+from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
+from forkpoint.evidence.stacks.shapes import Shape, find_shape
+from forkpoint.evidence.stacks.threads import MAX_FRAMES, MAX_THREADS, RankStacks, cluster
+from forkpoint.evidence.text import clean
 from ingest.live_stacks.recorded import SAMPLES
 from looping import for_each
 

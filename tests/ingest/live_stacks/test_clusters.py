@@ -5,10 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.ingest.live_stacks.clusters import cluster
-from forkpoint.ingest.live_stacks.read import read_live_stacks
-from forkpoint.ingest.live_stacks.shapes import Shape
-from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
+from forkpoint.evidence.stacks.read import read_live_stacks
+from forkpoint.evidence.stacks.shapes import Shape
+from forkpoint.evidence.stacks.threads import RankStacks, Thread, ThreadKind, cluster
 from forkpoint.model.op import Frame
 from ingest.live_stacks.recorded import recorded
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from forkpoint.ingest.live_stacks.read import looks_like_stacks, read_live_stacks
-from forkpoint.ingest.live_stacks.threads import MAX_FRAMES, MAX_THREADS, ThreadKind
+from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
+from forkpoint.evidence.stacks.threads import MAX_FRAMES, MAX_THREADS, ThreadKind
 from forkpoint.model.op import Frame
 from ingest.live_stacks.recorded import SAMPLES, names, read_one, recorded
 from looping import for_each

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest import read, text_files
-from forkpoint.ingest.live_stacks import in_logs
-from forkpoint.ingest.live_stacks.read import read_live_stacks
-from forkpoint.ingest.logs import LogReading, read_log
+from forkpoint.evidence import read, text_files
+from forkpoint.evidence.logs import LogReading, read_log
+from forkpoint.evidence.stacks import read as in_logs
+from forkpoint.evidence.stacks.read import read_live_stacks
 from ingest.live_stacks.recorded import recorded
 from looping import for_each
 

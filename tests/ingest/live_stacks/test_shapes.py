@@ -1,8 +1,8 @@
 """What holds a stack: each shape by a stack that was seen, and the order of precedence."""
 
-from forkpoint.ingest.live_stacks.read import read_live_stacks
-from forkpoint.ingest.live_stacks.shapes import Shape, find_shape, find_user_frame
-from forkpoint.ingest.live_stacks.threads import RankStacks, Thread, ThreadKind
+from forkpoint.evidence.stacks.read import read_live_stacks
+from forkpoint.evidence.stacks.shapes import Shape, find_shape, find_user_frame
+from forkpoint.evidence.stacks.threads import RankStacks, Thread, ThreadKind
 from forkpoint.model.op import Frame, Stack
 from ingest.live_stacks.recorded import read_one
 from looping import for_each

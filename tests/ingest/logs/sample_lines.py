@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from forkpoint.ingest.logs import LogKind
+from forkpoint.evidence.logs import LogKind
 
 
 @dataclass(frozen=True)

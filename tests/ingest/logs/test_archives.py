@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import ArchiveMember, UnpackBudget, open_members, read_log, zstd
+from forkpoint.evidence import zstd
+from forkpoint.evidence.logs import ArchiveMember, UnpackBudget, open_members, read_log
 from forkpoint.model.capture import Problem
 from looping import for_each
 

@@ -2,7 +2,7 @@
 
 import json
 
-from forkpoint.ingest.logs import LogKind, read_log
+from forkpoint.evidence.logs import LogKind, read_log
 from forkpoint.model.log import LogEvent
 
 FRAMES = ['  File "/train/train.py", line 72, in <module>', "    main()", '  File "/train/data.py", line 9, in load']

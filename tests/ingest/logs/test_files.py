@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from forkpoint.errors import UsageError
-from forkpoint.ingest import read
-from forkpoint.ingest.files import find_files
-from forkpoint.ingest.naming import spelled_rank
+from forkpoint.evidence import read
+from forkpoint.evidence.file_names import spelled_rank
+from forkpoint.evidence.files import find_files
 from looping import for_each
 
 

@@ -3,7 +3,7 @@
 import random
 import re
 
-from forkpoint.ingest.logs import LogReading, read_log
+from forkpoint.evidence.logs import LogReading, read_log
 from ingest.live_stacks.recorded import SAMPLES as STACKS
 from ingest.logs.sample_lines import SAMPLES
 

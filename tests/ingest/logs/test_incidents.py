@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from forkpoint.ingest.logs import LogKind, LogReading, read_log
+from forkpoint.evidence.logs import LogKind, LogReading, read_log
 from forkpoint.model.log import QUIET
 from looping import for_each
 

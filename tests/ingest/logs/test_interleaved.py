@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.ingest.logs import LogEvent, read_log
+from forkpoint.evidence.logs import LogEvent, read_log
 
 C10 = "[E1115 01:18:31.5 ProcessGroupNCCL.cpp:733] "
 GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank 1] "

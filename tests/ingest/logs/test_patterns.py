@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from forkpoint.ingest.logs import match_line, patterns, read_log
-from forkpoint.ingest.logs.lines import parse_line, split_glued
-from forkpoint.ingest.logs.patterns import anchors, scan_literals
-from forkpoint.ingest.logs.search import SHORTEST_LITERAL
+from forkpoint.evidence.logs import match_line, patterns, read_log
+from forkpoint.evidence.logs.lines import parse_line, split_glued
+from forkpoint.evidence.logs.patterns import anchors, scan_literals
+from forkpoint.evidence.logs.search import SHORTEST_LITERAL
 from ingest.logs.sample_lines import SAMPLES
 from looping import for_each
 

@@ -1,7 +1,7 @@
 """Whose line it is, by every launcher's prefix."""
 
-from forkpoint.ingest.logs import Speaker, read_log
-from forkpoint.ingest.logs.lines import parse_line, split_glued
+from forkpoint.evidence.logs import Speaker, read_log
+from forkpoint.evidence.logs.lines import parse_line, split_glued
 from looping import for_each
 
 SAYS = "ValueError: no"

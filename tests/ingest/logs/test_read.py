@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.logs import LeftOut, LogKind, LogReading, events, read, read_log, search, speakers
-from forkpoint.ingest.logs.speakers import LogSpeakers
+from forkpoint.evidence.logs import LeftOut, LogKind, LogReading, events, read, read_log, search, speakers
+from forkpoint.evidence.logs.speakers import LogSpeakers
 
 HIT = b"[rank%d]:[E1115 01:18:27.1 ProcessGroupNCCL.cpp:1] First PG on this rank to signal dumping.\n"
 ORDINARY = b"[rank%d]: 2026-11-15 01:02:03,123 INFO step %d loss 2.31 shard %x\n"

@@ -1,7 +1,7 @@
 """Every line that is known says what it should."""
 
-from forkpoint.ingest.logs import match_line, read_log
-from forkpoint.ingest.logs.lines import parse_line
+from forkpoint.evidence.logs import match_line, read_log
+from forkpoint.evidence.logs.lines import parse_line
 from ingest.logs.sample_lines import SAMPLES, Sample
 from looping import for_each
 

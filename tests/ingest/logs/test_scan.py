@@ -2,9 +2,9 @@
 
 import random
 
-from forkpoint.ingest.live_stacks.in_logs import MARKS
-from forkpoint.ingest.logs.patterns import scan_literals
-from forkpoint.ingest.logs.search import LineFinder, _tables, is_hit
+from forkpoint.evidence.logs.patterns import scan_literals
+from forkpoint.evidence.logs.search import LineFinder, _tables, is_hit
+from forkpoint.evidence.stacks.read import MARKS
 
 WANTED = (*scan_literals(), *MARKS)
 

@@ -1,6 +1,6 @@
 """The watchdog's lines of every release, and those of its look-alikes."""
 
-from forkpoint.ingest.logs import Counters, Group, LogEvent, LogKind, Work, read_log
+from forkpoint.evidence.logs import Counters, Group, LogEvent, LogKind, Work, read_log
 from looping import for_each
 
 

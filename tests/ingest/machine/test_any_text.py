@@ -6,13 +6,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.ingest.machine.bursts import group_bursts
-from forkpoint.ingest.machine.kernel import MAX_EVENTS, looks_like_kernel_log, read_kernel_log
-from forkpoint.ingest.machine.kernel_event import KernelEvent
-from forkpoint.ingest.machine.places import place_of_bus, read_places
-from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
-from forkpoint.ingest.machine.ras_report import RasReport, find_behind
-from forkpoint.ingest.text import clean
+from forkpoint.evidence.machine.kernel import MAX_EVENTS, group_bursts, looks_like_kernel_log, read_kernel_log
+from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.places import place_of_bus, read_places
+from forkpoint.evidence.machine.ras import looks_like_ras, read_ras
+from forkpoint.evidence.machine.ras_report import RasReport, find_behind
+from forkpoint.evidence.text import clean
 from ingest.machine.answers import JSON, MONITOR_JSON, TEXTS
 from ingest.machine.lines import HEADERS, OTHERS, QUIET, XIDS
 from looping import for_each

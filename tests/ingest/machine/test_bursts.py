@@ -2,8 +2,7 @@
 
 import random
 
-from forkpoint.ingest.machine.bursts import Burst, group_bursts
-from forkpoint.ingest.machine.kernel import read_kernel_log
+from forkpoint.evidence.machine.kernel import Burst, group_bursts, read_kernel_log
 
 
 def bursts(*lines: str) -> tuple[Burst, ...]:

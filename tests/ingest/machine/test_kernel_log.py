@@ -1,8 +1,8 @@
 """Kernel messages, as dmesg and the journal print them."""
 
-from forkpoint.ingest.machine.bus import normal_bus
-from forkpoint.ingest.machine.kernel import MAX_EVENTS, looks_like_kernel_log, read_kernel_log
-from forkpoint.ingest.machine.kernel_event import KernelEvent
+from forkpoint.evidence.machine.kernel import MAX_EVENTS, looks_like_kernel_log, read_kernel_log
+from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.places import normal_bus
 from ingest.machine.lines import HEADERS, OTHERS, QUIET, XIDS
 from looping import for_each
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.ingest.machine.places import Place, place_of_bus, read_places
+from forkpoint.evidence.machine.places import place_of_bus, read_places
+from forkpoint.model.world import Place
 from looping import for_each
 
 CASES = Path(__file__).parents[3] / "cases"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forkpoint.ingest.machine.ras import looks_like_ras, read_ras
-from forkpoint.ingest.machine.ras_report import Behind, RasReport, find_behind
+from forkpoint.evidence.machine.ras import looks_like_ras, read_ras
+from forkpoint.evidence.machine.ras_report import Behind, RasReport, find_behind
 from ingest.machine.answers import (
     DEAD,
     FEW_BEHIND,

@@ -1,28 +1,17 @@
-"""A condition can differ by rank, because of where its value comes from.
-
-| what the source shows of the value | is |
-|---|---|
-| it comes from something of that origin; of a `for`, how many or in which order | supported |
-| it is a constant, or a collective made it equal on all ranks | contradicted |
-| nothing, or another origin; no source, no such line, nothing that decides on it | unverifiable |
-
-A handler's origin is `exception`, or that of the condition under which what it catches is raised.
-"""
+"""Claim: a condition can differ by rank, because of where its value comes from."""
 
 import ast
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Check, Claim, Status
-from forkpoint.agent.claims.decisions import Line, deciding_at, find_line, whole_decisions
-from forkpoint.agent.claims.wording import named, number
-from forkpoint.agent.tools.answers import fact
-from forkpoint.bridge.why import how_caught, how_different
+from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.claims.guards import Line, deciding_at, find_line, whole_decisions
+from forkpoint.agent.naming import fact, named, number
 from forkpoint.source.apis import Origin
+from forkpoint.source.branches import tell_reason
+from forkpoint.source.bridge.why import how_caught, how_different
 from forkpoint.source.syntax import DecidingNode, tests_of
-from forkpoint.source.tell import tell_reason
 from forkpoint.source.value import NO_REASONS, Reasons
 
 

@@ -1,12 +1,6 @@
-"""How good a model is: recorded cases whose truth is known, and what it says of each, beside what the engine says alone.
-
-    read_known -> KnownCase --evaluate(model)--> Run --total--> Totals --tables-->
-
-A model is shown a copy that bears no number, and no story of that case or of another run of the same fault.
-"""
+"""How good a model is: recorded cases whose truth is known, and what it says of each, beside what the engine says alone."""
 
 from forkpoint.agent.evaluation.known import KnownCase, read_known
-from forkpoint.agent.evaluation.run import Plan, Run, Unanswered, evaluate
-from forkpoint.agent.evaluation.totals import Totals, total
+from forkpoint.agent.evaluation.run import Plan, Run, Totals, Unanswered, evaluate, total
 
 __all__ = ["KnownCase", "Plan", "Run", "Totals", "Unanswered", "evaluate", "read_known", "total"]

@@ -1,13 +1,25 @@
-"""Recorded cases with what really happened, as the folders in cases/ are: capture/, source/ and case.toml."""
+"""Recorded cases with what really happened, opened without their names, and answers marked against the truth."""
 
+import re
+import shutil
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from forkpoint.agent.case import Case, Tool, open_case
+from forkpoint.agent.hypothesis import Hypothesis
+from forkpoint.agent.naming import matching_groups
+from forkpoint.agent.similar import recorded
+from forkpoint.agent.tools.knowledge import similar_tool
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.model.verdict import Cause
+from forkpoint.model.verdict import Cause, Verdict
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recorded cases with what really happened, as the folders in cases/ are: capture/, source/ and case.toml.
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +101,130 @@ def _places(sites: Sequence[dict[str, Any]]) -> Iterator[TrueLines]:
     for site in sites:
         first, last = site["lines"]
         yield TrueLines(site["file"], first, last)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An answer beside the truth: where ranks parted first, who left, and which line let them.
+
+
+@dataclass(frozen=True, slots=True)
+class CaseAnswer:
+    groups: frozenset[str]
+    """Names and descriptions of the group that is meant."""
+    seq: int | None
+    suspects: tuple[int, ...]
+    site: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    earliest: bool | None
+    """The fork point is right. None: the truth does not say where it is."""
+    suspects: bool
+    """These ranks, all of them and no other."""
+    precision: float
+    """Share of true suspects among those that are named; 0 where one is missed."""
+    site: bool | None
+    """The line is right. None: the truth names no line."""
+
+
+def answer_of_engine(verdict: Verdict) -> CaseAnswer:
+    fork, site = verdict.divergence, next(iter(verdict.sites), None)
+    return CaseAnswer(
+        groups=frozenset({fork.group.name, fork.group.desc}) if fork else frozenset(),
+        seq=fork.seq if fork else None,
+        suspects=verdict.suspects,
+        site=(site.file, site.line) if site else None,
+    )
+
+
+def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
+    named = told.earliest_group or ""
+    meant = [group.group for group in matching_groups(case, named)]
+    file, line = told.site_file, told.site_line
+    return CaseAnswer(
+        groups=frozenset({named, *(name for group in meant for name in (group.name, group.desc))}),
+        seq=told.earliest_seq,
+        suspects=tuple(sorted(set(told.suspects))),
+        site=(file, line) if file is not None and line is not None else None,
+    )
+
+
+def says_nothing(told: Hypothesis) -> bool:
+    return not told.claims and not told.suspects and told.earliest_seq is None and told.site_line is None
+
+
+def mark(truth: Truth, answer: CaseAnswer | None) -> Marks:
+    """None: no answer was given, which is never a right one."""
+    if answer is None:
+        wrong = CaseAnswer(frozenset(), None, (), None)
+        return replace(mark(truth, wrong), suspects=False, precision=0.0)
+    return Marks(
+        earliest=_is_earliest(truth, answer) if truth.seqs else None,
+        suspects=answer.suspects in truth.suspects,
+        precision=max(_precision(true, answer.suspects) for true in truth.suspects),
+        site=_is_site(truth, answer) if truth.places else None,
+    )
+
+
+def _is_earliest(truth: Truth, answer: CaseAnswer) -> bool:
+    return answer.seq in truth.seqs and (truth.group is None or truth.group in answer.groups)
+
+
+def _precision(true: tuple[int, ...], named: tuple[int, ...]) -> float:
+    if not named:
+        return float(not true)
+    return len(true) / len(named) if set(true) <= set(named) else 0.0
+
+
+def _is_site(truth: Truth, answer: CaseAnswer) -> bool:
+    if answer.site is None:
+        return False
+    file, line = answer.site
+    return any(file == place.file and place.first <= line <= place.last for place in truth.places)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A case without its name: the model under test must not see which case it is, neither in our paths nor in those of the
+# job.
+#
+# Recorded jobs ran, and left their dumps, in folders that bear the name of what was broken, and logs and stacks say
+# so.
+
+
+_JOB = "job"
+_INSTALLED = (b"site-packages", b"/lib/python")
+
+
+@contextmanager
+def open_neutral(known: KnownCase) -> Generator[Case]:
+    """A copy, which is gone afterwards: a link would lead to the name."""
+    with TemporaryDirectory(prefix="forkpoint-") as folder:
+        evidence = shutil.copytree(known.capture, Path(folder) / "evidence")
+        source = shutil.copytree(known.source, Path(folder) / "source") if known.source else None
+        case = open_case([str(evidence)], [str(source)] if source else [])
+        names = {known.name, known.fault, *(_folders_of_job(evidence, source) if source else ())} - {""}
+        yield replace(case, name_inside=_without(names, case.name_inside))
+
+
+def similar_without(known: KnownCase) -> Tool:
+    """The `similar` tool without this case and without other runs of the same fault."""
+    runs = {told.number for told in recorded() if known.fault and told.fault == known.fault}
+    return similar_tool(without={known.name, *runs})
+
+
+def _folders_of_job(evidence: Path, source: Path) -> set[str]:
+    """Names of the folders in which the job's own files lay when it ran."""
+    files = [re.escape(path.relative_to(source).as_posix()).encode() for path in source.rglob("*.py")]
+    if not files:
+        return set()
+    own = re.compile(rb"((?:/[\w.@-]+)+)/(?:" + b"|".join(files) + rb")\b")
+    texts = (path.read_bytes() for path in evidence.rglob("*") if path.is_file())
+    folders = {found for text in texts for found in own.findall(text)}
+    return {Path(f.decode()).name for f in folders if not any(place in f for place in _INSTALLED)}
+
+
+def _without(names: set[str], before: Callable[[str], str]) -> Callable[[str], str]:
+    """Takes folders of these names out of a text."""
+    folder = re.compile(rf"(?<=/)(?:{'|'.join(map(re.escape, sorted(names)))})(?=[/\s\"']|$)")
+    return lambda text: folder.sub(_JOB, before(text))

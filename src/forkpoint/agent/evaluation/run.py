@@ -1,26 +1,41 @@
-"""A model examined on recorded cases, one after the other."""
+"""A model examined on recorded cases: runs, totals, and tables for people or JSON (schema forkpoint.eval/1) for programs."""
 
+import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 
-from forkpoint.agent.budget import Account, Budget
-from forkpoint.agent.case import Case
-from forkpoint.agent.claim import Status
-from forkpoint.agent.evaluation.known import KnownCase
-from forkpoint.agent.evaluation.marks import Marks, answer_of_engine, answer_of_model, mark, says_nothing
-from forkpoint.agent.evaluation.neutral import open_neutral, similar_without
+from rich.table import Table
+
+from forkpoint import __version__
+from forkpoint.agent.case import Case, Status
+from forkpoint.agent.evaluation.known import (
+    KnownCase,
+    Marks,
+    answer_of_engine,
+    answer_of_model,
+    mark,
+    open_neutral,
+    says_nothing,
+    similar_without,
+)
 from forkpoint.agent.hypothesis import Explanation
-from forkpoint.agent.model import Model, Usage
+from forkpoint.agent.model import Account, Budget, Model, Usage
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import Record, TranscriptFile
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import ForkpointError
-from forkpoint.ingest import read
+from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
+from forkpoint.report.escape import escape
 from forkpoint.report.json_report import render_json
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A model examined on recorded cases, one after the other.
+
 
 PATIENCE = 3
 """Runs in a row without a reply before giving up."""
@@ -142,3 +157,230 @@ def _count(explanation: Explanation) -> Claims:
         contradicted=found.count(Status.CONTRADICTED),
         unverifiable=found.count(Status.UNVERIFIABLE),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs -> totals.
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`right` of `asked`: runs whose truth does not say are not asked."""
+
+    right: int
+    asked: int
+
+    @property
+    def rate(self) -> float | None:
+        return self.right / self.asked if self.asked else None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The engine alone, or the model."""
+
+    earliest: Share
+    suspects: Share
+    precision: float | None
+    """Mean over runs."""
+    site: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Runs in which one side is right and the other is not."""
+
+    model_alone: int
+    engine_alone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    runs: int
+    engine: Side
+    model: Side
+    earliest: Beside
+    suspects: Beside
+    site: Beside
+    claims: int
+    supported: int
+    contradicted: int
+    unverifiable: int
+    turned_away: int
+    abstained: int
+    ended_early: int
+    verdicts_intact: int
+    requests: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    """None: no price is known."""
+    seconds: float
+    engine_seconds: float
+
+    @property
+    def grounded(self) -> float | None:
+        """Share of claims that the evidence bears out."""
+        return self.supported / self.claims if self.claims else None
+
+
+_Column = Callable[[Marks], bool | None]
+_EARLIEST: _Column = attrgetter("earliest")
+_SUSPECTS: _Column = attrgetter("suspects")
+_SITE: _Column = attrgetter("site")
+
+
+def total(runs: Sequence[Run]) -> Totals:
+    costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
+    return Totals(
+        runs=len(runs),
+        engine=_side([run.engine for run in runs]),
+        model=_side([run.model for run in runs]),
+        earliest=_count_beside(runs, _EARLIEST),
+        suspects=_count_beside(runs, _SUSPECTS),
+        site=_count_beside(runs, _SITE),
+        claims=sum(run.claims.handed_in for run in runs),
+        supported=sum(run.claims.supported for run in runs),
+        contradicted=sum(run.claims.contradicted for run in runs),
+        unverifiable=sum(run.claims.unverifiable for run in runs),
+        turned_away=sum(run.claims.turned_away for run in runs),
+        abstained=sum(run.abstained for run in runs),
+        ended_early=sum(run.ended is not None for run in runs),
+        verdicts_intact=sum(run.verdict_intact for run in runs),
+        requests=sum(run.requests for run in runs),
+        tool_calls=sum(run.tool_calls for run in runs),
+        input_tokens=sum(run.usage.input_tokens for run in runs),
+        output_tokens=sum(run.usage.output_tokens for run in runs),
+        cost_usd=sum(costs) if costs else None,
+        seconds=round(sum(run.seconds for run in runs), 3),
+        engine_seconds=round(sum(run.engine_seconds for run in runs), 3),
+    )
+
+
+def _side(marks: Sequence[Marks]) -> Side:
+    return Side(
+        earliest=_count_share(map(_EARLIEST, marks)),
+        suspects=_count_share(map(_SUSPECTS, marks)),
+        precision=sum(m.precision for m in marks) / len(marks) if marks else None,
+        site=_count_share(map(_SITE, marks)),
+    )
+
+
+def _count_share(marks: Iterable[bool | None]) -> Share:
+    asked = [right for right in marks if right is not None]
+    return Share(sum(asked), len(asked))
+
+
+def _count_beside(runs: Sequence[Run], column: _Column) -> Beside:
+    pairs = [(bool(column(run.model)), bool(column(run.engine))) for run in runs]
+    return Beside(pairs.count((True, False)), pairs.count((False, True)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs and totals -> a table for people, JSON (schema forkpoint.eval/1) for programs.
+
+
+SCHEMA = "forkpoint.eval/1"
+_WORDS = {True: "right", False: "-", None: ""}
+
+
+def render_results_json(plan: Plan, runs: Sequence[Run], totals: Totals) -> str:
+    told = {
+        "schema": SCHEMA,
+        "forkpoint": __version__,
+        "model": escape(plan.model.name),
+        "budget": asdict(plan.budget),
+        "totals": {**asdict(totals), "grounded": totals.grounded},
+        "runs": [_run(run) for run in runs],
+    }
+    return json.dumps(told, indent=2, allow_nan=False)
+
+
+def _run(run: Run) -> dict[str, object]:
+    told = asdict(run)
+    told["claims"]["turned_away"] = run.claims.turned_away
+    told["ended"] = None if run.ended is None else escape(run.ended)
+    told["refused"] = [escape(why) for why in run.refused]
+    return told
+
+
+def tell_run(run: Run) -> str:
+    """One line while the next one runs."""
+    claims = run.claims
+    borne_out = f"{claims.supported} of {claims.handed_in} claims supported" if claims.handed_in else "no claims"
+    ended = f"; ended early: {escape(run.ended)}" if run.ended is not None else ""
+    return f"{borne_out}, {run.requests} requests, {run.seconds:.0f} s{ended}"
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """`right`, `-`, or nothing where the truth does not say."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("case", "fork point", "engine", "suspects", "engine", "site", "engine"):
+        table.add_column(column)
+    for column in ("claims", "supported", "contradicted", "unverifiable", "requests", "tokens", "s"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        table.add_row(*_row(run))
+    return table
+
+
+def _row(run: Run) -> Iterator[str]:
+    yield run.case if run.number == 1 else f"{run.case} ({run.number})"
+    for mine, engines in (
+        (run.model.earliest, run.engine.earliest),
+        (run.model.suspects, run.engine.suspects),
+        (run.model.site, run.engine.site),
+    ):
+        yield _WORDS[mine]
+        yield _WORDS[engines]
+    claims = run.claims
+    tokens = run.usage.input_tokens + run.usage.output_tokens
+    for number in (claims.handed_in, claims.supported, claims.contradicted, claims.unverifiable, run.requests, tokens):
+        yield str(number)
+    yield f"{run.seconds:.0f}"
+
+
+def totals_table(totals: Totals, model: str) -> Table:
+    """What the engine says alone, what the model says, and who is right where the other is not."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "engine alone", escape(model), "model alone right", "engine alone right"):
+        table.add_column(column)
+    rows = (
+        ("fork point right", totals.engine.earliest, totals.model.earliest, totals.earliest),
+        ("suspects exact", totals.engine.suspects, totals.model.suspects, totals.suspects),
+        ("site line right", totals.engine.site, totals.model.site, totals.site),
+    )
+    for name, engine, mine, beside in rows:
+        table.add_row(name, _share_text(engine), _share_text(mine), *_beside_texts(beside))
+    table.add_row("suspects, precision", _precision(totals.engine), _precision(totals.model), "", "")
+    return table
+
+
+def tell_totals(totals: Totals) -> str:
+    grounded = "" if totals.grounded is None else f" ({totals.grounded:.0%})"
+    cost = "" if totals.cost_usd is None else f", ${totals.cost_usd:.4f}"
+    each = totals.seconds / totals.runs if totals.runs else 0.0
+    checked = f"{totals.contradicted} contradicted, {totals.unverifiable} unverifiable"
+    tokens = f"{totals.input_tokens:,} tokens in, {totals.output_tokens:,} out{cost}"
+    lines = (
+        f"claims: {totals.claims} handed in, {totals.supported} supported{grounded}, {checked}",
+        f"not checked, as they cite what was never shown: {totals.turned_away}",
+        f"runs: {totals.runs}, of which {totals.abstained} abstained and {totals.ended_early} ended early",
+        f"verdict to the byte as without a model: {totals.verdicts_intact} of {totals.runs}",
+        f"{totals.requests} requests, {totals.tool_calls} tool calls, {tokens}",
+        f"{totals.seconds:.0f} s for the model ({each:.1f} s a run), {totals.engine_seconds:.1f} s for the engine",
+    )
+    return "\n".join(lines)
+
+
+def _share_text(share: Share) -> str:
+    return "" if share.rate is None else f"{share.right} of {share.asked} ({share.rate:.0%})"
+
+
+def _beside_texts(beside: Beside) -> tuple[str, str]:
+    return str(beside.model_alone), str(beside.engine_alone)
+
+
+def _precision(side: Side) -> str:
+    return "" if side.precision is None else f"{side.precision:.2f}"

@@ -10,15 +10,11 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from forkpoint.agent.case import Case
+from forkpoint.agent.case import Case, Refused, Shown, Wire
 from forkpoint.agent.catalogue import offer_at, offers
-from forkpoint.agent.checking import check_claims
-from forkpoint.agent.fact import Shown
-from forkpoint.agent.hypothesis import CheckedClaim, Hypothesis, Remedy
+from forkpoint.agent.hypothesis import CheckedClaim, Hypothesis, Remedy, check_claims
 from forkpoint.agent.mcp.desk import Opened
 from forkpoint.agent.patch_check import check_patch as check_for
-from forkpoint.agent.tool import Refused
-from forkpoint.agent.wire import Wire
 from forkpoint.report.escape import escape
 from forkpoint.report.json_report import Json, render_json
 from forkpoint.report.text import render_text

@@ -1,9 +1,4 @@
-"""The case that is open, what of it was shown, and which paths a peer may have opened.
-
-Reading goes on in a thread of its own and outlives the request that began it: clients give up after a minute or less, and
-a large case takes longer. Who asks meanwhile is told how far it is. Paths must lie, with all that would be read below them,
-inside one folder.
-"""
+"""The case that is open, what of it was shown, and which paths a peer may have opened."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
@@ -13,10 +8,8 @@ from threading import Thread
 
 from anyio.to_thread import run_sync
 
-from forkpoint.agent.case import Case, open_case
-from forkpoint.agent.fact import Ledger
-from forkpoint.agent.tool import Refused
-from forkpoint.ingest.files import find_files
+from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.evidence.files import find_files
 from forkpoint.report.escape import escape
 from forkpoint.source.program import find_files as find_source
 

@@ -1,8 +1,4 @@
-"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name.
-
-Host and Origin are checked by the SDK (a page elsewhere may point its name at 127.0.0.1, or send requests here); the
-token keeps out other users of the same machine.
-"""
+"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name."""
 
 import os
 import secrets
@@ -19,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forkpoint.errors import UsageError
-from forkpoint.serve.server import quiet_config
+from forkpoint.live.serve.server import quiet_config
 
 TOKEN_VARIABLE = "FORKPOINT_MCP_TOKEN"  # noqa: S105 the name of a variable
 _LOOPBACK = "127.0.0.1"

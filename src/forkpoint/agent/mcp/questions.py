@@ -1,7 +1,4 @@
-"""What a peer may ask and read: the tools of the agent, the workflow's last phases, and resources by their address.
-
-`tools/` answer with facts, which get their ids here. The rest is made of the same parts as the workflow of `agent`.
-"""
+"""What a peer may ask and read: the tools of the agent, the workflow's last phases, and resources by their address."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +9,7 @@ from typing import Any
 import mcp_types as wire
 from pydantic import BaseModel
 
-from forkpoint.agent.fact import Shown
+from forkpoint.agent.case import Refused, Shown, Tool, Wire, schema_of
 from forkpoint.agent.hypothesis import Hypothesis
 from forkpoint.agent.mcp.answers import (
     CheckPatch,
@@ -32,9 +29,7 @@ from forkpoint.agent.mcp.answers import (
     verdict_in_short,
 )
 from forkpoint.agent.mcp.desk import Opened
-from forkpoint.agent.tool import Refused, Tool
 from forkpoint.agent.tools import TOOLS
-from forkpoint.agent.wire import Wire, schema_of
 
 INSTRUCTIONS = """\
 forkpoint has read the evidence of a distributed PyTorch job that hung or failed (dumps, logs, stacks) and has judged it

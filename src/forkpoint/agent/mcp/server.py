@@ -1,8 +1,4 @@
-"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it.
-
-Built on the SDK's low-level server: schemas and errors are ours, word by word. No exception's text reaches the peer unless
-it was written for one.
-"""
+"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it."""
 
 import json
 import logging
@@ -20,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from forkpoint import __version__
+from forkpoint.agent.case import Refused, Wire
 from forkpoint.agent.mcp.answers import McpAnswer
 from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
 from forkpoint.agent.mcp.questions import (
@@ -32,8 +29,6 @@ from forkpoint.agent.mcp.questions import (
     questions,
     read_resource,
 )
-from forkpoint.agent.tool import Refused
-from forkpoint.agent.wire import Wire
 from forkpoint.errors import ForkpointError
 from forkpoint.report.escape import escape
 

@@ -1,8 +1,8 @@
 """The questions a model may ask, one file per subject. All of them read the case and nothing else."""
 
-from forkpoint.agent.tool import Tool
+from forkpoint.agent.case import Tool
 from forkpoint.agent.tools.knowledge import EVIDENCE, EXPLAIN, SIMILAR
-from forkpoint.agent.tools.log_lines import LOG_LINES
+from forkpoint.agent.tools.logs import LOG_LINES
 from forkpoint.agent.tools.recorded import COHORTS, MESSAGES, PROGRESS, SLOTS
 from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT
 from forkpoint.agent.tools.stacks import STACK_DIFF, STACKS

@@ -3,14 +3,10 @@
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.fact import Fact
+from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.naming import answer, fact, names, paragraphs
 from forkpoint.agent.similar import Similar, find_similar
-from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools.answers import answer, fact, names, paragraphs
-from forkpoint.agent.wire import Wire
-from forkpoint.kb.entry import Entry
-from forkpoint.kb.lookup import find, suggest
+from forkpoint.knowledge.base import Entry, find, suggest
 from forkpoint.model.verdict import Cause
 
 

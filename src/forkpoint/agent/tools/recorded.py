@@ -4,21 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.fact import Fact
-from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools.answers import answer, fact, lines_around, names
-from forkpoint.agent.tools.groups import find_group, known_seq, matching_groups, name_group
-from forkpoint.agent.wire import Wire
-from forkpoint.cohorts import cohorts_at, frontier_op, issued
-from forkpoint.log_progress import RankProgress, read_progress
-from forkpoint.model.divergence import Cohort, Divergence
+from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.naming import answer, fact, find_group, known_seq, lines_around, matching_groups, name_group, names
+from forkpoint.diverge.cohorts import cohorts_at, frontier_op, issued
+from forkpoint.judge.log_progress import RankProgress, read_progress
+from forkpoint.model.entries import Tables
 from forkpoint.model.frames import user_place
-from forkpoint.model.op import Op, Signature
-from forkpoint.model.ranks import name_ranks
+from forkpoint.model.incident import Cohort, Divergence
+from forkpoint.model.op import SIZES_FREE, Op, Signature
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline
-from forkpoint.model.tokens import SIZES_FREE
-from forkpoint.model.trace import Tables, Track, Volumes
+from forkpoint.model.trace import Track, Volumes
+from forkpoint.model.world import name_ranks
 
 _MAX_SIZES = 3
 

@@ -1,22 +1,29 @@
-"""The training program: its lines, who calls a function, and why a condition can differ by rank. No path ever reaches the file system."""
+"""The training program: its lines, who calls a function, and why a condition can differ by rank."""
 
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.fact import Fact
-from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools.answers import answer, fact, lines_around, names
-from forkpoint.agent.tools.sources import analysis_of, find_module, function_of, line_of, name_module, place
-from forkpoint.agent.wire import Wire
-from forkpoint.bridge.attach import relative
-from forkpoint.bridge.why import how_caught, how_different
+from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.naming import (
+    analysis_of,
+    answer,
+    fact,
+    find_module,
+    function_of,
+    line_of,
+    lines_around,
+    name_module,
+    names,
+    place,
+)
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.branches import name_step
+from forkpoint.source.bridge import relative
+from forkpoint.source.bridge.why import how_caught, how_different
 from forkpoint.source.code import Function, Module
 from forkpoint.source.syntax import BranchOrLoop, all_arguments, branches_and_loops, own_nodes, shortened, test_of
-from forkpoint.source.tell import name_step
 from forkpoint.source.value import NO_REASONS, Reason, Reasons, Value
 
 _MAX_AROUND = 29

@@ -3,14 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from forkpoint.agent.case import Case
-from forkpoint.agent.fact import Fact
-from forkpoint.agent.tool import Refused, Tool
-from forkpoint.agent.tools.answers import answer, fact, known_rank
-from forkpoint.agent.tools.groups import name_group
+from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.naming import answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.agent.tools.recorded import tell_op
-from forkpoint.agent.tools.sources import line_of, name_module
-from forkpoint.agent.wire import Wire
 from forkpoint.model.frames import is_library, short_name
 from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position

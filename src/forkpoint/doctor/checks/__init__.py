@@ -1,6 +1,5 @@
 """Every check, by subject; `CHECKS` lists them by hand in the order of the report."""
 
-from forkpoint.doctor.check import Check
 from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
 from forkpoint.doctor.checks.gpu import (
     GPU_ECC,
@@ -28,6 +27,7 @@ from forkpoint.doctor.checks.recorder import (
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.checks.software import CLOCK, VERSIONS
+from forkpoint.doctor.report import Check
 
 CHECKS_OF_JOB: tuple[Check, ...] = (
     RECORDER_ON,

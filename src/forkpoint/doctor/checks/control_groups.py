@@ -2,12 +2,54 @@
 
 from collections.abc import Iterator, Sequence
 from math import ceil
+from typing import NamedTuple
 
-from forkpoint.doctor.cgroup import ROOT, cgroup_folders, keyed
-from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
-from forkpoint.doctor.counters import INTERVAL_S, read_number
-from forkpoint.doctor.overlay import with_files, with_processes
-from forkpoint.doctor.system import Process, System
+from forkpoint.doctor.kernel import INTERVAL_S, read_number
+from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.system import Process, System, with_files, with_processes
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The control groups that a process is in, of either version: its own folder first, then those above it.
+
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+class CgroupLine(NamedTuple):
+    controllers: tuple[str, ...]
+    """Empty for version 2."""
+    path: str
+
+
+def cgroup_folders(system: System, controller: str) -> tuple[str, ...]:
+    """Where the limits of this controller stand; a container sees its own group as the top."""
+    lines = [_parse_cgroup_line(line) for line in (system.read(f"{system.proc}/cgroup") or "").splitlines()]
+    older = next((line.path for line in lines if controller in line.controllers), None)
+    newer = next((line.path for line in lines if not line.controllers), None)
+    base, path = (f"{CGROUP_ROOT}/{controller}", older) if older is not None else (CGROUP_ROOT, newer)
+    return tuple(dict.fromkeys(f"{base}{above}" for above in _upwards(path))) if path is not None else ()
+
+
+def _parse_cgroup_line(line: str) -> CgroupLine:
+    """`4:memory:/slurm/job_7` or `0::/user.slice`; a path may hold colons."""
+    _, controllers, path = (*line.split(":", 2), "", "")[:3]
+    return CgroupLine(tuple(name for name in controllers.split(",") if name), path)
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """`/a/b`, `/a`, and the top, which is empty."""
+    path = path.rstrip("/")
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+    yield ""
+
+
+def keyed(text: str | None) -> dict[str, int]:
+    """Files of one name and number a line: memory.events, cpu.stat."""
+    fields = (line.split() for line in (text or "").splitlines())
+    return {pair[0]: int(pair[1]) for pair in fields if len(pair) == 2 and pair[1].isdecimal()}
+
 
 _NO_LIMIT = 1 << 60
 """Version 1 writes the largest number it can in place of none."""
@@ -60,9 +102,9 @@ def _inject_cgroup_memory(system: System) -> System:
         system,
         {
             f"{system.proc}/cgroup": "0::/\n",
-            f"{ROOT}/memory.current": "8589934592\n",
-            f"{ROOT}/memory.max": "8589934592\n",
-            f"{ROOT}/memory.events": "low 0\nhigh 0\nmax 70\noom 1\noom_kill 1\noom_group_kill 0\n",
+            f"{CGROUP_ROOT}/memory.current": "8589934592\n",
+            f"{CGROUP_ROOT}/memory.max": "8589934592\n",
+            f"{CGROUP_ROOT}/memory.events": "low 0\nhigh 0\nmax 70\noom 1\noom_kill 1\noom_group_kill 0\n",
         },
     )
 
@@ -227,9 +269,9 @@ def _inject_cgroup_pids(system: System) -> System:
         system,
         {
             f"{system.proc}/cgroup": "0::/\n",
-            f"{ROOT}/pids.current": "1024\n",
-            f"{ROOT}/pids.max": "1024\n",
-            f"{ROOT}/pids.events": "max 3\n",
+            f"{CGROUP_ROOT}/pids.current": "1024\n",
+            f"{CGROUP_ROOT}/pids.max": "1024\n",
+            f"{CGROUP_ROOT}/pids.events": "max 3\n",
         },
     )
 

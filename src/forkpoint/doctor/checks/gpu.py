@@ -4,10 +4,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.gpus import UNTOLD, break_gpu, labels, look_at_gpus, models, skip_gpus, some_gpus
-from forkpoint.doctor.nvml import DriverStuck, Gpu, Nvml
-from forkpoint.doctor.pci import lacks_gpu
+from forkpoint.doctor.nvml import (
+    UNTOLD,
+    DriverStuck,
+    Gpu,
+    Nvml,
+    break_gpu,
+    labels,
+    lacks_gpu,
+    look_at_gpus,
+    models,
+    skip_gpus,
+    some_gpus,
+)
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok
-from forkpoint.doctor.kernel_log import judge_presence, look_at_kernel, say, told
-from forkpoint.doctor.pci import lacks_gpu, lacks_mellanox
-from forkpoint.ingest.machine.bursts import Burst, group_bursts
-from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
-from forkpoint.kb.entry import Entry, EntryKind
-from forkpoint.kb.load import entries
+from forkpoint.doctor.kernel import judge_presence, look_at_kernel, say, told
+from forkpoint.doctor.nvml import lacks_gpu, lacks_mellanox
+from forkpoint.doctor.report import Check, CheckResult, bad, ok
+from forkpoint.evidence.machine.kernel import Burst, group_bursts
+from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
+from forkpoint.knowledge.base import Entry, EntryKind, entries
 
 XID_KINDS = frozenset({KernelKind.XID, KernelKind.GPU_LOST, KernelKind.SXID, KernelKind.NVLINK})
 _HARMLESS_XIDS = ("none", "slower")

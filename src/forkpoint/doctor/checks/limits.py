@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.overlay import with_disk, with_files
-from forkpoint.doctor.system import Disk, System, Unanswered
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_files
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
 DOCKER_DEFAULT = 64 << 20

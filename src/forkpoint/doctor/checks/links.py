@@ -5,16 +5,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.counters import INTERVAL_S, Counter
-from forkpoint.doctor.gpus import break_gpu, look_at_gpus
-from forkpoint.doctor.kernel_log import recent_events, say, told
-from forkpoint.doctor.nvml import Gpu, LinkErrors, NvLink, Nvml
+from forkpoint.doctor.kernel import INTERVAL_S, Counter, recent_events, say, told
+from forkpoint.doctor.nvml import (
+    DEVICES,
+    Gpu,
+    LinkErrors,
+    NvLink,
+    Nvml,
+    PciDevice,
+    break_gpu,
+    find_devices,
+    lacks_gpu,
+    look_at_gpus,
+)
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
-from forkpoint.doctor.overlay import with_files
-from forkpoint.doctor.pci import DEVICES, PciDevice, find_devices, lacks_gpu
-from forkpoint.doctor.system import System, Unanswered
-from forkpoint.ingest.machine.kernel_event import KernelEvent, KernelKind
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.system import System, Unanswered, with_files
+from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
 
 EVENTS_AT_LEAST = 1
 CRC_PER_SECOND = 100.0

@@ -1,15 +1,53 @@
 """Links between nodes: InfiniBand, RoCE and network interfaces."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.chosen import is_chosen
-from forkpoint.doctor.counters import INTERVAL_S, read_number, read_twice
-from forkpoint.doctor.odd_speeds import slower_than_others
-from forkpoint.doctor.overlay import with_environ, with_files
-from forkpoint.doctor.system import System
+from forkpoint.doctor.kernel import INTERVAL_S, read_number, read_twice
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.system import System, with_environ, with_files
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which devices NCCL and gloo are told to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (as in NCCL_IB_HCA).
+
+
+def is_chosen(setting: str, name: str, port: str | None = None) -> bool:
+    """A name selects all devices that begin with it; after `=` only that device; after `^` all others.
+
+    An empty setting chooses everything.
+    """
+    others = setting.startswith("^")
+    rest = setting.removeprefix("^")
+    exact = rest.startswith("=")
+    wanted = [item for item in rest.removeprefix("=").split(",") if item]
+    if not wanted:
+        return True
+    return others != any(_matches(item, name, port, exact=exact) for item in wanted)
+
+
+def _matches(item: str, name: str, port: str | None, *, exact: bool) -> bool:
+    start, _, wanted_port = item.partition(":")
+    same = name == start if exact else name.startswith(start)
+    return same and (port is None or wanted_port in {"", port})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ports that are slower than others of the same kind: on one node they should all be alike.
+
+
+def slower_than_others(speeds: Iterable[tuple[str, str, float]]) -> Iterator[tuple[str, float, float]]:
+    """From (name, kind, speed): name and speed of each that is below the fastest of its kind, and that speed."""
+    alike: Mapping[str, list[tuple[str, float]]] = defaultdict(list)
+    for name, kind, speed in speeds:
+        alike[kind].append((name, speed))
+    for ports in alike.values():
+        fastest = max(speed for _, speed in ports)
+        for name, speed in ports:
+            if speed < fastest:
+                yield name, speed, fastest
+
 
 ADAPTERS = "/sys/class/infiniband"
 _PORT_COUNTERS = (

@@ -3,12 +3,11 @@
 import posixpath
 import re
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.mounts import mount_of
-from forkpoint.doctor.overlay import with_disk, with_environ
-from forkpoint.doctor.settings import recording_release, with_torch
-from forkpoint.doctor.system import Disk, System, Unanswered
-from forkpoint.launch_env.recorder import (
+from forkpoint.doctor.checks.settings import recording_release, with_torch
+from forkpoint.doctor.live import mount_of
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
+from forkpoint.knowledge.recorder import (
     BUFFER,
     DUMP,
     DYNAMIC,
@@ -16,6 +15,7 @@ from forkpoint.launch_env.recorder import (
     OLD_BUFFER,
     OLD_PREFIX,
     PREFIX,
+    Release,
     blocking_wait,
     buffer_names,
     dump_prefix,
@@ -25,7 +25,6 @@ from forkpoint.launch_env.recorder import (
     parse_bool,
     prefix_names,
 )
-from forkpoint.launch_env.release import Release
 
 _WRITES_EMPTY = (Release(2, 7), Release(2, 10))
 

@@ -2,14 +2,39 @@
 
 from collections.abc import Iterator, Mapping
 
-from forkpoint.doctor.check import Check, CheckResult, bad, ok, skipped
-from forkpoint.doctor.overlay import with_environ
-from forkpoint.doctor.settings import release_of, with_torch
-from forkpoint.doctor.system import System
-from forkpoint.launch_env.names import FAMILIES, unread
-from forkpoint.launch_env.recorder import blocking_wait, parse_bool, parse_number
-from forkpoint.launch_env.release import Release
-from forkpoint.launch_env.values import has_known_values, wrong_value
+from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.system import System, with_environ, with_packages
+from forkpoint.knowledge.recorder import FIRST, Release, blocking_wait, parse_bool, parse_number, parse_release
+from forkpoint.knowledge.variables import FAMILIES, has_known_values, unread, wrong_value
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What several checks of settings ask: which torch this is about.
+
+
+def release_of(system: System) -> Release | CheckResult:
+    """The release that runs here, or why settings cannot be judged by it."""
+    torch = system.package("torch")
+    release = parse_release(torch.version) if torch else None
+    if release is None:
+        return skipped(
+            "no torch was found to judge by",
+            "run it in the job's Python environment, or name a running process of the job: forkpoint doctor --job PID",
+        )
+    return release
+
+
+def recording_release(system: System) -> Release | CheckResult:
+    """As above, of releases that have a recorder."""
+    release = release_of(system)
+    if isinstance(release, Release) and release < FIRST:
+        return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
+    return release
+
+
+def with_torch(system: System, version: str) -> System:
+    """For injections: a fault that exists in some releases only."""
+    return with_packages(system, {"torch": version})
+
 
 _ASYNC_NAMES = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 _MONITOR = "TORCH_NCCL_ENABLE_MONITORING"

@@ -3,9 +3,8 @@
 import re
 from dataclasses import replace
 
-from forkpoint.doctor.check import Check, CheckResult, CheckStatus, bad, ok, skipped
-from forkpoint.doctor.overlay import with_files, with_outputs, with_packages
-from forkpoint.doctor.system import KernelClock, Ran, System, Unanswered
+from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.system import KernelClock, Ran, System, Unanswered, with_files, with_outputs, with_packages
 
 _DRIVER_MODULE = "/proc/driver/nvidia/version"
 _MODULE_VERSION = re.compile(r"NVRM version:.*?\s(?P<version>\d{3}\.\d+(?:\.\d+)?)\s")

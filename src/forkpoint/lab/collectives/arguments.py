@@ -1,11 +1,17 @@
-"""The options of `forkpoint lab collectives`, which its ranks read, too. Its engine is imported where an option needs it:
-`--help` must not pay for it.
-"""
+"""The options of `forkpoint lab collectives`, which its ranks read too, and how the ranks are started."""
 
+import subprocess
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from forkpoint.errors import UsageError
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The options of `forkpoint lab collectives`, which its ranks read, too. Its engine is imported where an option needs
+# it: `--help` must not pay for it.
+
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
 SIZES = (8, 64 << 10, 1 << 20)
@@ -90,7 +96,7 @@ def _one_of(known: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def _kinds(text: str) -> tuple[str, ...]:
-    from forkpoint.lab.collectives.kinds import KIND_BY_NAME  # noqa: PLC0415 as said
+    from forkpoint.lab.collectives.plan import KIND_BY_NAME  # noqa: PLC0415 as said
 
     return _one_of(tuple(KIND_BY_NAME), text)
 
@@ -117,10 +123,39 @@ def _positive(text: str) -> int:
 
 
 def _injected(text: str) -> str:
-    from forkpoint.lab.collectives.inject import parse_injected  # noqa: PLC0415 as said
+    from forkpoint.lab.collectives.plan import parse_injected  # noqa: PLC0415 as said
 
     try:
         parse_injected(text)
     except UsageError as error:
         raise ArgumentTypeError(str(error)) from error
     return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Starting the ranks of `forkpoint lab collectives`, and ending them.
+
+
+MODULE = "forkpoint.lab.jobs.collectives"
+_END_S = 10
+"""How long the ranks' starter gets to end them."""
+
+
+def run_ranks(ranks: int, arguments: Sequence[str]) -> int:
+    """Their exit code. What they print is the result; nothing of them is left, however this ends."""
+    command = [sys.executable, "-m", MODULE, "--ranks", str(ranks), *arguments]
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own Python and module
+    try:
+        return started.wait()
+    finally:
+        if started.poll() is None:
+            started.terminate()
+            try:
+                started.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                started.kill()  # its ranks see that it is gone, and end
+
+
+def count_gpus() -> int:
+    """By the driver's files: a process that forks must not have touched CUDA."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

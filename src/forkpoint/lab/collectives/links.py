@@ -4,10 +4,11 @@ Nothing says how fast a link must be, so a pair is compared with the others of i
 hosts. First all pairs are timed, half the world at once. A pair that needs twice the time of its class's median is timed
 again alone, and with it pairs that were not suspicious, alone as well; all of them by turns, eight times. It is called
 slow when even its fastest exchange needs three times what the fastest of those need, and what eight bytes lose large
-messages lose too. So a busy machine makes no link
-slow, and a link that is slow only at times is not named: its 95th percentile shows it.
+messages lose too. So a busy machine makes no link slow, and a link that is slow only at times is not named: its 95th
+percentile shows it.
 
 What is slow is named after what all slow pairs have in common.
+
 """
 
 from collections import Counter
@@ -16,7 +17,36 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median_low
 
-from forkpoint.lab.collectives.rounds import Pair
+# ---------------------------------------------------------------------------------------------------------------------
+# All pairs of ranks in rounds, in each of which every rank is in one pair at most.
+
+
+Pair = tuple[int, int]
+
+
+def rounds_of_pairs(world: int) -> tuple[tuple[Pair, ...], ...]:
+    """The circle method: one seat stays, the others move on by one. With an odd number one rank rests in each round."""
+    seats = list(range(world + world % 2))
+    found: list[tuple[Pair, ...]] = []
+    for _ in range(len(seats) - 1):
+        facing = zip(seats[: len(seats) // 2], reversed(seats[len(seats) // 2 :]), strict=True)
+        found.append(tuple(sorted((min(p), max(p)) for p in facing if max(p) < world)))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which pair of ranks is slow, and whether that is a link, a rank or a host.
+#
+# Nothing says how fast a link must be, so a pair is compared with the others of its class: pairs on one host, pairs
+# across hosts. First all pairs are timed, half the world at once. A pair that needs twice the time of its class's
+# median is timed again alone, and with it pairs that were not suspicious, alone as well; all of them by turns, eight
+# times. It is called slow when even its fastest exchange needs three times what the fastest of those need, and what
+# eight bytes lose large messages lose too. So a busy machine makes no link slow, and a link that is slow only at times
+# is not named: its 95th percentile shows it.
+#
+# What is slow is named after what all slow pairs have in common.
+
 
 SUSPICIOUS = 2.0
 SLOW = 3.0

@@ -1,15 +1,155 @@
-"""What is to be run, as the command line and every rank read it from the same arguments."""
+"""What is run: the collectives, the groups, and the faults that can be planted to see that they are found."""
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import product
 from math import prod
 
 from forkpoint.errors import UsageError
-from forkpoint.lab.collectives.arguments import DTYPES, GROUPS, SIZES
-from forkpoint.lab.collectives.inject import Injected, parse_injected
-from forkpoint.lab.collectives.kinds import ITEM_SIZE, KIND_BY_NAME, KINDS, TIMED, CollectiveKind
+from forkpoint.lab.collectives.arguments import DTYPES, FORMS, GROUPS, SIZES
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The collectives that are tried, and how nccl-tests turn their time into a bus bandwidth (its PERFORMANCE.md).
+
+
+NUMBERS = DTYPES[:-1]
+"""What is moved and not reduced may be of any type. What the sum of booleans is, backends do not agree on."""
+ITEM_SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1}
+TIMED = "float32"
+"""Time is a matter of bytes: it is taken with one type, and the others are only checked."""
+
+
+class Bus(StrEnum):
+    """How many times the busiest link carries the buffer, so that numbers of unlike collectives compare."""
+
+    ONCE = "once"
+    SHARED = "shared"
+    """All but a rank's own part: (n-1)/n."""
+    TWICE = "twice"
+    """There and back: 2(n-1)/n."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveKind:
+    name: str
+    bus: Bus | None
+    """None: it moves nothing."""
+    dtypes: tuple[str, ...] = DTYPES
+    chunked: bool = False
+    """The size is that of one part per member together, as nccl-tests count it."""
+
+    def bus_factor(self, members: int) -> float:
+        if self.bus is Bus.ONCE:
+            return 1.0
+        return (2.0 if self.bus is Bus.TWICE else 1.0) * (members - 1) / members
+
+
+KINDS = (
+    CollectiveKind("all_reduce_sum", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_max", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_min", Bus.TWICE, NUMBERS),
+    CollectiveKind("all_reduce_product", Bus.TWICE, NUMBERS),
+    CollectiveKind("broadcast", Bus.ONCE),
+    CollectiveKind("reduce_sum", Bus.ONCE, NUMBERS),
+    CollectiveKind("all_gather", Bus.SHARED, chunked=True),
+    CollectiveKind("all_gather_into_tensor", Bus.SHARED, chunked=True),
+    CollectiveKind("reduce_scatter", Bus.SHARED, NUMBERS, chunked=True),
+    CollectiveKind("reduce_scatter_tensor", Bus.SHARED, NUMBERS, chunked=True),
+    CollectiveKind("all_to_all", Bus.SHARED, chunked=True),
+    CollectiveKind("all_to_all_single", Bus.SHARED, chunked=True),
+    CollectiveKind("all_to_all_single_uneven", Bus.SHARED, chunked=True),
+    CollectiveKind("gather", Bus.SHARED, chunked=True),
+    CollectiveKind("scatter", Bus.SHARED, chunked=True),
+    CollectiveKind("send_recv", Bus.ONCE),
+    CollectiveKind("batch_isend_irecv", Bus.ONCE),
+    CollectiveKind("barrier", None, ("uint8",)),
+)
+KIND_BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Faults that can be planted, to show that they are found.
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """One bit of what a rank received is flipped."""
+
+    rank: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The last element that a rank should receive is missing."""
+
+    rank: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalSizes:
+    """A rank really gives one element less than the others. Gloo and NCCL do not compare the numbers."""
+
+    rank: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A slow link: each message between two ranks takes so much longer."""
+
+    one: int
+    other: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Die:
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    rank: int
+
+
+Injected = Flip | Lost | UnequalSizes | Delay | Die | Hang
+
+_PLANTED: dict[str, tuple[int, Callable[[list[str]], Injected]]] = {
+    "flip": (2, lambda f: Flip(int(f[0]), _kind(f[1]))),
+    "lost": (2, lambda f: Lost(int(f[0]), _kind(f[1]))),
+    "unequal": (2, lambda f: UnequalSizes(int(f[0]), _kind(f[1]))),
+    "delay": (3, lambda f: Delay(int(f[0]), int(f[1]), float(f[2]))),
+    "die": (1, lambda f: Die(int(f[0]))),
+    "hang": (1, lambda f: Hang(int(f[0]))),
+}
+
+
+def parse_injected(text: str) -> Injected:
+    """`flip:3:all_gather` and the like."""
+    name, *fields = text.split(":")
+    wanted, make = _PLANTED.get(name, (-1, None))
+    try:
+        planted = make(fields) if make and len(fields) == wanted else None
+    except ValueError:
+        planted = None
+    if planted is None:
+        raise UsageError(f"{text} plants nothing: write one of {FORMS}")
+    return planted
+
+
+def _kind(name: str) -> str:
+    if name not in KIND_BY_NAME:
+        raise ValueError
+    return name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is to be run, as the command line and every rank read it from the same arguments.
+
 
 _FEWEST_FOR_HALVES = 4
 

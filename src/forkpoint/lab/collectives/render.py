@@ -1,4 +1,4 @@
-"""A Result as a page of text, and as JSON (schema forkpoint.collectives/1)."""
+"""A result as a page of text, as JSON (schema forkpoint.collectives/1), and as a trace for ui.perfetto.dev."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,14 @@ from statistics import median_low
 
 from forkpoint.lab.collectives.links import Blame, Measure, Part, SlowPair
 from forkpoint.lab.collectives.report import UNKNOWN, CollectivesResult, PairRow, SpeedRow, Wrong
-from forkpoint.lab.render import _table
-from forkpoint.model.ranks import format_ranks, name_ranks
-from forkpoint.report.escape import escape
+from forkpoint.lab.record import _table
+from forkpoint.model.world import format_ranks, name_ranks
+from forkpoint.report.escape import ascii_json, escape
+from forkpoint.report.perfetto import Event, _named
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A Result as a page of text, and as JSON (schema forkpoint.collectives/1).
+
 
 SCHEMA = "forkpoint.collectives/1"
 _MOST_WRONG = 20
@@ -123,3 +128,36 @@ def _slow(slow: SlowPair) -> str:
 def _pair(row: PairRow) -> str:
     of = f" of {row.expected_gbps:.1f} that the adapters have" if row.expected_gbps else ""
     return f"{row.pair[0]}-{row.pair[1]} {row.large_ns / 1000:.0f} us ({row.gbps:.3f} GB/s each way{of})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run as a trace for ui.perfetto.dev: a process per rank, a slice per test.
+
+
+_NS_PER_US = 1000
+
+
+def export_result(result: CollectivesResult) -> Iterator[str]:
+    zero = min((span.begin_ns for spans in result.spans.values() for span in spans), default=0)
+    yield '{"displayTimeUnit": "ms", "traceEvents": ['
+    before = "\n"
+    for event in _events(result, zero):
+        yield f"{before}{ascii_json(event)}"
+        before = ",\n"
+    yield '\n],\n"otherData": {"clock": "each rank\'s times are by the clock of its own host"}}\n'
+
+
+def _events(result: CollectivesResult, zero: int) -> Iterator[Event]:
+    for rank, spans in sorted(result.spans.items()):
+        yield _named("process_name", rank, name=f"rank {rank} on {result.hosts[rank]}")
+        yield _named("process_sort_index", rank, sort_index=rank)
+        for span in spans:
+            yield {
+                "ph": "X",
+                "cat": "test",
+                "name": span.label,
+                "pid": rank,
+                "tid": 0,
+                "ts": (span.begin_ns - zero) / _NS_PER_US,
+                "dur": (span.end_ns - span.begin_ns) / _NS_PER_US,
+            }

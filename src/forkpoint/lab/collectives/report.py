@@ -6,9 +6,8 @@ from statistics import median_low
 
 import msgspec
 
-from forkpoint.lab.collectives.links import NONE_AGAIN, Again, Blame, PairTimes, blame, find_slow
+from forkpoint.lab.collectives.links import NONE_AGAIN, Again, Blame, Pair, PairTimes, blame, find_slow
 from forkpoint.lab.collectives.plan import CollectivesPlan, Test
-from forkpoint.lab.collectives.rounds import Pair
 
 UNKNOWN = "?"
 """The host of a rank that did not report."""

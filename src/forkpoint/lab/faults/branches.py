@@ -1,7 +1,6 @@
 """Ranks part at a branch: some enter a call that the others skip."""
 
-from forkpoint.lab.fault import HANGS, Edit, Fault, Truth
-from forkpoint.lab.job import DDP, FSDP, LOOP, MESH, MOE, PIPELINE
+from forkpoint.lab.fault import DDP, FSDP, HANGS, LOOP, MESH, MOE, PIPELINE, Edit, Fault, Truth
 from forkpoint.model.verdict import Action, Cause
 
 # A batch without rare rows does not use one head, so DDP waits for gradients that never come on that rank.

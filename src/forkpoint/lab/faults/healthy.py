@@ -1,7 +1,6 @@
 """Nothing is broken, and nobody must be accused: every job as it is, and near misses that look like a fault and are none."""
 
-from forkpoint.lab.fault import Edit, Fault, Truth
-from forkpoint.lab.job import DDP, JOBS, LOOP, MESH, HealthyJob
+from forkpoint.lab.fault import DDP, JOBS, LOOP, MESH, Edit, Fault, HealthyJob, Truth
 from forkpoint.model.verdict import Action, Cause, Symptom
 
 

@@ -2,8 +2,8 @@
 
 from signal import SIGTERM
 
-from forkpoint.lab.fault import HANGS, Edit, Fault, Signal, Truth
-from forkpoint.lab.job import DDP, FSDP, LOOP, MOE, PIPELINE
+from forkpoint.lab.fault import DDP, FSDP, HANGS, LOOP, MOE, PIPELINE, Edit, Fault, Truth
+from forkpoint.lab.ranks import Signal
 from forkpoint.model.verdict import Action, Cause
 
 # Each rank stops when its own validation error no longer falls.

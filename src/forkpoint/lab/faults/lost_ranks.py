@@ -2,8 +2,8 @@
 
 import signal
 
-from forkpoint.lab.fault import Edit, Fault, Signal, Truth
-from forkpoint.lab.job import DDP, FSDP, LOOP, MOE, PIPELINE
+from forkpoint.lab.fault import DDP, FSDP, LOOP, MOE, PIPELINE, Edit, Fault, Truth
+from forkpoint.lab.ranks import Signal
 from forkpoint.model.verdict import Action, Cause, Symptom
 
 # One rank is never started: the others wait for it at the rendezvous.

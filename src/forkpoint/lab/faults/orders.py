@@ -1,7 +1,6 @@
 """The same calls in another order."""
 
-from forkpoint.lab.fault import HANGS, Edit, Fault, Truth
-from forkpoint.lab.job import LOOP, MESH, MOE
+from forkpoint.lab.fault import HANGS, LOOP, MESH, MOE, Edit, Fault, Truth
 from forkpoint.model.verdict import Action, Cause
 
 # Two ranks that overflow clip first and average afterwards: the same calls on `tp` and `dp`, in the other order.

@@ -1,7 +1,6 @@
 """The same calls with other arguments: sizes, types, roots and values."""
 
-from forkpoint.lab.fault import HANGS, Edit, Fault, Truth
-from forkpoint.lab.job import DDP, LOOP, MOE
+from forkpoint.lab.fault import DDP, HANGS, LOOP, MOE, Edit, Fault, Truth
 from forkpoint.model.verdict import Action, Cause, Symptom
 
 # A parameter changes on one rank only; the order of operations stays as it was.

@@ -2,8 +2,8 @@
 
 import signal
 
-from forkpoint.lab.fault import HANGS, Edit, Fault, Signal, Truth
-from forkpoint.lab.job import DDP, LOOP, MESH
+from forkpoint.lab.fault import DDP, HANGS, LOOP, MESH, Edit, Fault, Truth
+from forkpoint.lab.ranks import Signal
 from forkpoint.model.verdict import Action, Cause
 
 # Rank 0 waits for the object store to confirm its checkpoint; the store does not answer.

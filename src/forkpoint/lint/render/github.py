@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.rule import LintReport, Violation
 from forkpoint.report.escape import escape
 
 MAX_SHOWN = 10

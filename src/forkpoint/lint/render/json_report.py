@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forkpoint.lint.catalogue import AnyRule
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import LineEdit, Related, Violation
+from forkpoint.lint.rule import LineEdit, LintReport, Related, Violation
 from forkpoint.source import SourceNote
 
 SCHEMA = "forkpoint.lint/1"

@@ -11,18 +11,8 @@ from pathlib import Path
 
 from forkpoint.lint.catalogue import AnyRule, all_rules
 from forkpoint.lint.render.markdown import render_rule_markdown
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import Related, Violation
-from forkpoint.report.sarif_parts import (
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    MAX_RELATED,
-    Row,
-    notification,
-    place,
-    plain,
-    render_run,
-)
+from forkpoint.lint.rule import LintReport, Related, Violation
+from forkpoint.report.sarif import MAX_DESCRIPTION, MAX_NAME, MAX_RELATED, Row, notification, place, plain, render_run
 from forkpoint.source import SourceNote
 
 MAX_RESULTS = 25_000

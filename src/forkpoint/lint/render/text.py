@@ -5,8 +5,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from forkpoint.lint.catalogue import AnyRule
-from forkpoint.lint.report import LintReport
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.rule import LintReport, Violation
 from forkpoint.report.escape import escape
 from forkpoint.source import SourceNote
 

@@ -12,13 +12,12 @@ Not reported: `finally` that closes local things only.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
+from forkpoint.source.branches import name_step
 from forkpoint.source.syntax import tries
-from forkpoint.source.tell import name_step
 
 CODE = "collective-in-handler"
 

@@ -12,14 +12,13 @@ others, because most of them have the same keys on all ranks.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
+from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.syntax import Loop, last_word, loops
-from forkpoint.source.tell import name_step
 
 CODE = "collective-per-key"
 

@@ -12,13 +12,11 @@ side that raises.
 
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import unequal_violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import unequal_branches, unequal_violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
-from forkpoint.source.tell import name_step
+from forkpoint.source.branches import name_step
 
 CODE = "collective-under-branch"
 

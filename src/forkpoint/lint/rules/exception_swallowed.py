@@ -12,14 +12,12 @@ rank only.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.branches import CommStep
+from forkpoint.source.branches import CommStep, name_step
 from forkpoint.source.flow import exit_of
 from forkpoint.source.syntax import is_raised_on_all_ranks, tries
-from forkpoint.source.tell import name_step
 
 CODE = "exception-swallowed"
 

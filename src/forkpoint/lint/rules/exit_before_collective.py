@@ -11,12 +11,10 @@ which nothing communicates, and `raise`.
 
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import unequal_violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import unequal_branches, unequal_violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.tell import name_step
+from forkpoint.source.branches import name_step
 
 CODE = "exit-before-collective"
 

@@ -11,10 +11,8 @@ only members need to call.
 
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import unequal_branches
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import unequal_branches, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength
 

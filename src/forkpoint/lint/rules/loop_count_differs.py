@@ -12,14 +12,12 @@ samplers usually make the lengths equal; loops over values that are equal on all
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
-from forkpoint.source.branches import CommStep
+from forkpoint.source.branches import CommStep, name_step
 from forkpoint.source.syntax import loops
-from forkpoint.source.tell import name_step
 from forkpoint.source.value import Reasons, strength_of
 
 CODE = "loop-count-differs"

@@ -11,9 +11,8 @@ Not reported: partners computed from the rank (`dst=rank + 1`), and branches tha
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin
 from forkpoint.source.code import Function

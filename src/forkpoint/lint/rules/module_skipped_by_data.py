@@ -11,13 +11,12 @@ Advisory: the source shows neither whether the data differs in this respect nor 
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.apis import is_data_word
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import last_word, names_in, own_nodes
-from forkpoint.source.words import is_data_word
 
 CODE = "module-skipped-by-data"
 _PARTS = ("visual", "vision_tower", "vision_model", "audio_tower", "image_encoder", "encoder", "projector", "expert",

@@ -12,14 +12,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import LineEdit, Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LineEdit, LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
+from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import Loop, loops
-from forkpoint.source.tell import name_step
 from forkpoint.source.value import strength_of
 
 CODE = "order-differs"

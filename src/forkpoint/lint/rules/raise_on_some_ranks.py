@@ -11,13 +11,11 @@ Not reported: checks that all ranks make, and checks after which nothing communi
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import relate, violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import relate, violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
-from forkpoint.source.branches import Branch
-from forkpoint.source.tell import name_step
+from forkpoint.source.branches import Branch, name_step
 
 CODE = "raise-on-some-ranks"
 

@@ -11,9 +11,8 @@ Not reported: the default group, and computed roots.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import group_of
 

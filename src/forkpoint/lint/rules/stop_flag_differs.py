@@ -11,14 +11,12 @@ Not reported: flags set from the result of a collective, or from configuration.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Violation
+from forkpoint.lint.decisions import violation
+from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import Origin, Strength
+from forkpoint.source.apis import Origin, Strength, is_stop_flag
 from forkpoint.source.code import Function
 from forkpoint.source.value import strength_of
-from forkpoint.source.words import is_stop_flag
 
 CODE = "stop-flag-differs"
 

@@ -11,9 +11,8 @@ Advisory: the source does not show how long work takes.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.lint.describe import violation
-from forkpoint.lint.rule import LintRule
-from forkpoint.lint.violation import Related, Violation
+from forkpoint.lint.decisions import violation
+from forkpoint.lint.rule import LintRule, Related, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
 from forkpoint.source.code import Function

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.fixes import (
     agree_on_decision,
@@ -16,6 +15,7 @@ from forkpoint.remedies.fixes import (
     work_in_background,
 )
 from forkpoint.remedies.scene import Scene
+from forkpoint.source.bridge.fork import Fork
 
 FIXES: tuple[Callable[[Fork, Scene], Fix | None], ...] = (
     call_on_all_ranks.offer,

@@ -7,13 +7,12 @@ conditions on the rank: those differ on purpose.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.agree import agreement, group_at
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, wrapping
 from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.snippets import agreement, group_at
 from forkpoint.remedies.together import asks_for_rank, come_together, is_about_order, leaves, matters
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})

@@ -6,14 +6,12 @@ depends on it agrees too.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, free_name
+from forkpoint.remedies.edit import definitions, free_name, wrapping
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import OF_RANK_0
+from forkpoint.remedies.snippets import OF_RANK_0, torch_names
 from forkpoint.remedies.together import come_together
-from forkpoint.remedies.torch_names import torch_names
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import block_of, shortened, statement_of
 
 

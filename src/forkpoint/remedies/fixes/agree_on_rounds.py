@@ -6,14 +6,12 @@ them have one more. Ranks with more rounds skip their last ones.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.agree import agreement, group_at
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions, free_name
+from forkpoint.remedies.edit import definitions, free_name, wrapping
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import IN_STEP
+from forkpoint.remedies.snippets import IN_STEP, agreement, group_at
 from forkpoint.remedies.together import come_together
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, names_in, shortened
 
 

@@ -7,14 +7,13 @@ not happen on all ranks.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import TextEdit, end_of, insertion, replacement
-from forkpoint.remedies.place import free_name, indent_of
+from forkpoint.remedies.edit import TextEdit, end_of, free_name, indent_of, insertion, replacement
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import asks_for_rank, come_together, is_paired
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function, Module
 from forkpoint.source.syntax import ancestors, last_word, names_in, names_set_in, shortened
 

@@ -1,9 +1,9 @@
 """What to change, if no patch is known to be safe."""
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.together import is_paired, matters
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
 _NO_CALL = "At {where}, look at what only some ranks do: limit its duration, or do it before the step in which the others wait."

@@ -5,13 +5,11 @@ The lengths are gathered first. For `all_gather(parts, local)` with a list that 
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.edit import replacement
-from forkpoint.remedies.place import definitions, free_name
+from forkpoint.remedies.edit import definitions, free_name, replacement
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import GATHER_UNEVEN
-from forkpoint.remedies.torch_names import torch_names
+from forkpoint.remedies.snippets import GATHER_UNEVEN, torch_names
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import statement_of
 
 _PASSED_ON = frozenset({"group"})

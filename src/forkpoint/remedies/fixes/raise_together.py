@@ -9,15 +9,13 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.agree import agreement
-from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import definitions, free_name
+from forkpoint.remedies.edit import definitions, free_name, handed_over
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.snippets import RAISE_TOGETHER
+from forkpoint.remedies.snippets import RAISE_TOGETHER, agreement
 from forkpoint.remedies.together import come_together
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.syntax import ancestors, last_word, own_nodes, shortened
 

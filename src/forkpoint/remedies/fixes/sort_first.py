@@ -3,11 +3,11 @@
 The order of a set or a directory listing is not defined. Only for loops over those.
 """
 
-from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Fix
 from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.order import unordered_loop
 from forkpoint.remedies.scene import Scene
+from forkpoint.remedies.together import unordered_loop
+from forkpoint.source.bridge.fork import Fork
 from forkpoint.source.syntax import shortened
 
 

@@ -8,14 +8,13 @@ is lost and a message says so.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Fix
-from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import definitions, free_name
+from forkpoint.remedies.edit import definitions, free_name, handed_over
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import IN_BACKGROUND
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import ancestors, shortened
 

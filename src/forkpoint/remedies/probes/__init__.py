@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Probe
 from forkpoint.remedies.probes import (
     collective_reached,
@@ -14,6 +13,7 @@ from forkpoint.remedies.probes import (
     same_rounds,
 )
 from forkpoint.remedies.scene import Scene
+from forkpoint.source.bridge.fork import Fork
 
 PROBES: tuple[Callable[[Fork, Scene], Probe | None], ...] = (
     same_decision.offer,

@@ -7,14 +7,14 @@ those that do not arrive within ten seconds.
 import ast
 from collections.abc import Iterator
 
-from forkpoint.bridge.fork import Fork, ForkKind
-from forkpoint.model.divergence import PartingKind, Role
+from forkpoint.model.incident import PartingKind, Role
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.place import definitions, line_before
+from forkpoint.remedies.edit import definitions, line_before
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import is_paired, meet
 from forkpoint.source.apis import ApiKind
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.syntax import ancestors, last_word, statement_of
 

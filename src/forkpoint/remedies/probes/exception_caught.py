@@ -6,11 +6,11 @@ above. Other ranks do not enter the handler.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.place import line_before
+from forkpoint.remedies.edit import line_before
 from forkpoint.remedies.scene import Scene
-from forkpoint.remedies.torch_names import torch_names
+from forkpoint.remedies.snippets import torch_names
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import spelled
 
 

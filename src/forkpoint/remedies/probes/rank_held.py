@@ -6,13 +6,12 @@ the stacks of all its threads and ends, so the failure is on the right rank.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.calls import handed_over
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, handed_over
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import WITHIN
 from forkpoint.source.analysis import Analysis
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.code import Function
 from forkpoint.source.syntax import ancestors, last_word, shortened
 

@@ -5,13 +5,12 @@ Tensors are compared by shape and type, lists by their elements, anything else b
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import meet
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
 _ALIKE = frozenset({

@@ -7,13 +7,12 @@ not reach the condition.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
 from forkpoint.remedies.together import asks_for_rank, is_paired, leaves, matters, meet, parted_before
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import shortened
 
 _KINDS = frozenset({ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.ORDER, ForkKind.LOOP})

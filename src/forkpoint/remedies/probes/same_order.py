@@ -3,14 +3,12 @@
 The elements are put into a list, which is compared before the loop.
 """
 
-from forkpoint.bridge.fork import Fork
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.order import unordered_loop
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import SAME
-from forkpoint.remedies.together import meet
+from forkpoint.remedies.together import meet, unordered_loop
+from forkpoint.source.bridge.fork import Fork
 from forkpoint.source.syntax import shortened
 
 

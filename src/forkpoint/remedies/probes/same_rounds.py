@@ -6,13 +6,12 @@ job stops before the round that some ranks do not have.
 
 import ast
 
-from forkpoint.bridge.fork import Fork, ForkKind
 from forkpoint.model.verdict import Probe
-from forkpoint.remedies.edit import wrapping
-from forkpoint.remedies.place import definitions
+from forkpoint.remedies.edit import definitions, wrapping
 from forkpoint.remedies.scene import Scene
 from forkpoint.remedies.snippets import ROUNDS, SAME
 from forkpoint.remedies.together import meet
+from forkpoint.source.bridge.fork import Fork, ForkKind
 from forkpoint.source.syntax import last_word, shortened
 
 

@@ -1,16 +1,6 @@
-"""Norm, largest element and number of NaN or infinite elements of each gradient, before it meets those of other ranks.
+"""Norm, largest element and number of NaN or infinite elements of each gradient, before it is reduced; parameters by layer."""
 
-A hook that runs after a gradient was accumulated runs before the reducer of DistributedDataParallel hears of it: torch
-calls it inside the accumulation, the reducer's after it. So it sees what this rank alone computed, also where gradients
-are views into the reducer's buckets, and after accumulation over micro-batches the sum. The parameters of FSDP2 are
-shards that never get a gradient of their own; its whole parameters exist from a module's first forward on, so they are
-hooked there. tests/forensics checks all three on real ranks.
-
-Each tensor is measured at once, not together with its layer group: as soon as a bucket is full, its reduction
-overwrites the gradients in it.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +9,47 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from forkpoint.replicas.forensics.layer_groups import plain_name
+# ---------------------------------------------------------------------------------------------------------------------
+# Parameters by layer: a record of each tensor would be long, one of the whole model would not say where.
+
+
+_WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.")
+
+
+def plain_name(name: str) -> str:
+    """Without what wrappers (DDP, compile, activation checkpointing) put into it."""
+    for wrapper in _WRAPPERS:
+        name = name.removeprefix(wrapper).replace(f".{wrapper}", ".")
+    return name
+
+
+def layer_group(name: str) -> str:
+    """Up to its first number, or else its first part: `layers.3` of `layers.3.attn.wq.weight`, `embed` of `embed.weight`."""
+    parts = name.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: numbered + 1])
+
+
+def group_places(names: Sequence[str]) -> dict[str, list[int]]:
+    """Layer group -> the places of its tensors in `names`, in the order of the model."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(layer_group(name), []).append(place)
+    return places
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Norm, largest element and number of NaN or infinite elements of each gradient, before it meets those of other ranks.
+#
+# A hook that runs after a gradient was accumulated runs before the reducer of DistributedDataParallel hears of it:
+# torch calls it inside the accumulation, the reducer's after it. So it sees what this rank alone computed, also where
+# gradients are views into the reducer's buckets, and after accumulation over micro-batches the sum. The parameters of
+# FSDP2 are shards that never get a gradient of their own; its whole parameters exist from a module's first forward on,
+# so they are hooked there. tests/forensics checks all three on real ranks.
+#
+# Each tensor is measured at once, not together with its layer group: as soon as a bucket is full, its reduction
+# overwrites the gradients in it.
+
 
 NORM, LARGEST, NONFINITE = range(3)
 """Columns of what is measured."""

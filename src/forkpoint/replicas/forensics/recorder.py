@@ -1,10 +1,12 @@
-"""The recorder of one rank: what the training loop calls."""
+"""The recorder of one rank: what the training loop calls, the last steps, and the file they are written to."""
 
 import atexit
+import json
+import math
 import os
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,10 +16,140 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from forkpoint.errors import UsageError
-from forkpoint.replicas.forensics.gradients import GradientMeter
-from forkpoint.replicas.forensics.layer_groups import group_places
-from forkpoint.replicas.forensics.lines import head_line, step_line, trigger_line
-from forkpoint.replicas.forensics.ring import Ring, Step
+from forkpoint.model.values import FORENSICS_SCHEMA, Spread, spread_of_losses, spread_of_norms
+from forkpoint.replicas.forensics.gradients import LARGEST, NONFINITE, NORM, GradientMeter, group_places
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last steps of this rank, and whether the newest of them is worth writing down.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step, on the host."""
+
+    step: int
+    loss: float | None
+    measured: Tensor
+    """A row per tensor: see gradients.py."""
+    order: list[int]
+    """Places of tensors as backward came to them."""
+    data: list[int]
+    data_left_out: int
+    """Indices of the batch that were not kept."""
+
+    @property
+    def norm(self) -> float:
+        """Of all gradients together."""
+        return float(torch.linalg.vector_norm(self.measured[:, NORM], dtype=torch.float64))
+
+    @property
+    def first_nonfinite(self) -> int | None:
+        """The place of the tensor in which backward met NaN or infinity first: nearest to the loss."""
+        return next((place for place in self.order if self.measured[place, NONFINITE]), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Why a step is worth writing down."""
+
+    says: str
+    place: int | None
+    """Of the tensor in which it shows most."""
+
+
+class Ring:
+    def __init__(self, size: int) -> None:
+        self.steps: deque[Step] = deque(maxlen=size)
+        self._norms: deque[float] = deque(maxlen=size)
+        self._losses: deque[float] = deque(maxlen=size)
+
+    def add(self, step: Step) -> Odd | None:
+        """Keep it; the answer says what is odd about it beside the steps that were there."""
+        norm, loss = step.norm, step.loss
+        odd = self._judge(step, norm)
+        self.steps.append(step)
+        self._norms.append(norm)
+        if loss is not None:
+            self._losses.append(loss)
+        return odd
+
+    def _judge(self, step: Step, norm: float) -> Odd | None:
+        place = step.first_nonfinite
+        if place is not None:
+            return Odd("a gradient is NaN or infinite", place)
+        if step.loss is not None and not math.isfinite(step.loss):
+            return Odd("the loss is NaN or infinite", None)
+        usual = spread_of_norms(self._norms)
+        if usual is not None and norm > usual.limit:
+            return Odd(_told("the norm of the gradients", norm, usual), self._most_grown(step))
+        usual = spread_of_losses(self._losses)
+        if usual is not None and step.loss is not None and step.loss > usual.limit:
+            return Odd(_told("the loss", step.loss, usual), None)
+        return None
+
+    def _most_grown(self, step: Step) -> int:
+        """The tensor whose norm is the largest multiple of its own median."""
+        before = torch.stack([s.measured[:, NORM] for s in self.steps])
+        usual = before.nanmedian(dim=0).values.clamp_min(torch.finfo(torch.float32).tiny)
+        return int((step.measured[:, NORM] / usual).argmax())
+
+
+def _told(what: str, value: float, usual: Spread) -> str:
+    return f"{what} is {value:.4g}, its median {usual.middle:.4g}, the limit {usual.limit:.4g}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The file of one rank: JSON lines, schema `forkpoint.forensics/1`.
+#
+#     {"schema": "forkpoint.forensics/1", "rank": 2, "world": 4, "every": 1, "groups": ["embed", "layers.0"]}
+#     {"step": 11, "loss": 0.53, "norm": [0.8, 1.2], "max": [0.1, 0.3], "nonfinite": [0, 0], "data": [64, 65]}
+#     {"trigger": "a gradient is NaN or infinite", "step": 12, "tensor": "layers.0.weight"}
+#
+# NaN and infinity are the texts `nan`, `inf`, `-inf`: JSON has no numbers for them.
+
+
+_DIGITS = 6
+
+
+def head_line(rank: int, world: int, every: int, groups: Sequence[str]) -> str:
+    return json.dumps({"schema": FORENSICS_SCHEMA, "rank": rank, "world": world, "every": every, "groups": [*groups]})
+
+
+def step_line(step: Step, groups: Mapping[str, Sequence[int]], names: Sequence[str]) -> str:
+    parts = [step.measured[list(places)] for places in groups.values()]
+    told: dict[str, object] = {"step": step.step}
+    if step.loss is not None:
+        told["loss"] = _number(step.loss)
+    told["norm"] = [_number(float(part[:, NORM].double().norm())) for part in parts]
+    told["max"] = [_number(_largest(part)) for part in parts]
+    told["nonfinite"] = [int(part[:, NONFINITE].double().sum()) for part in parts]
+    if step.first_nonfinite is not None:
+        told["first_nonfinite"] = names[step.first_nonfinite]
+    if step.data:
+        told["data"] = step.data
+    if step.data_left_out:
+        told["data_left_out"] = step.data_left_out
+    return json.dumps(told)
+
+
+def trigger_line(step: Step, odd: Odd, names: Sequence[str]) -> str:
+    told: dict[str, object] = {"trigger": odd.says, "step": step.step}
+    if odd.place is not None:
+        told["tensor"] = names[odd.place]
+    return json.dumps(told)
+
+
+def _largest(part: Tensor) -> float:
+    return float(part[:, LARGEST].max())  # NaN, where there is one
+
+
+def _number(value: float) -> float | str:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The recorder of one rank: what the training loop calls.
+
 
 FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
 _MOST_INDICES: Final = 256

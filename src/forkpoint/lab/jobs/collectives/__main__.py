@@ -22,14 +22,12 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from forkpoint.lab.collectives.arguments import add_plan_arguments
-from forkpoint.lab.collectives.perfetto import export_result
 from forkpoint.lab.collectives.plan import read_plan
-from forkpoint.lab.collectives.render import result_json, result_text
+from forkpoint.lab.collectives.render import export_result, result_json, result_text
 from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
-from forkpoint.lab.jobs.collectives.board import Board
 from forkpoint.lab.jobs.collectives.nursery import fork_ranks
 from forkpoint.lab.jobs.collectives.pairs import time_pairs
-from forkpoint.lab.jobs.collectives.worker import Worker
+from forkpoint.lab.jobs.collectives.worker import Board, Worker
 
 _GRACE_S = 5
 """How much longer than a collective's own timeout a rank waits before it says that it hangs."""

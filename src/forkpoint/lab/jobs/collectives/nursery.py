@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from forkpoint.lab.collectives.launch import count_gpus
+from forkpoint.lab.collectives.arguments import count_gpus
 from forkpoint.lab.ranks import _free_port
 
 _SAID = (0, 1)

@@ -9,14 +9,11 @@ from statistics import median_low
 import torch
 import torch.distributed as dist
 
-from forkpoint.lab.collectives.links import REPEATS, Measure, PairTimes, choose_again, find_slow
+from forkpoint.lab.collectives.links import REPEATS, Measure, Pair, PairTimes, choose_again, find_slow, rounds_of_pairs
 from forkpoint.lab.collectives.patterns import moved
 from forkpoint.lab.collectives.report import Links
-from forkpoint.lab.collectives.rounds import Pair, rounds_of_pairs
-from forkpoint.lab.jobs.collectives.board import Board
-from forkpoint.lab.jobs.collectives.calls import exchange
-from forkpoint.lab.jobs.collectives.tensors import Buffers
-from forkpoint.lab.jobs.collectives.worker import Worker
+from forkpoint.lab.jobs.collectives.calls import Buffers, exchange
+from forkpoint.lab.jobs.collectives.worker import Board, Worker
 
 _SMALL = 8
 _WHILE_NS = 30_000_000

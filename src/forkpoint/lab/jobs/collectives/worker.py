@@ -1,26 +1,100 @@
-"""One rank at work: its tests in the order that all ranks have, what it finds, and where it is."""
+"""One rank of `forkpoint lab collectives`: runs every test of the plan, and reports through the store."""
 
 import os
+import re
 import signal
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
+from forkpoint.doctor.checks.network import INTERFACES, read_interface, used_interfaces
 from forkpoint.doctor.live import live_system
-from forkpoint.lab.collectives.adapter import adapter_mbps
-from forkpoint.lab.collectives.inject import Delay, Die, Flip, Hang, Lost, UnequalSizes
-from forkpoint.lab.collectives.nccl_log import read_choices
-from forkpoint.lab.collectives.plan import CollectivesPlan, Test
+from forkpoint.doctor.system import System
+from forkpoint.lab.collectives.plan import CollectivesPlan, Delay, Die, Flip, Hang, Lost, Test, UnequalSizes
 from forkpoint.lab.collectives.report import RankReport, Span, Wrong
-from forkpoint.lab.jobs.collectives.board import Board
-from forkpoint.lab.jobs.collectives.calls import CALLS, Call, Make, Member
-from forkpoint.lab.jobs.collectives.tensors import Buffers, compare, flip_bit, lose_last
+from forkpoint.lab.jobs.collectives.calls import CALLS, Buffers, Call, Make, Member, compare, flip_bit, lose_last
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where ranks tell each other what they measured: the store that also brought them together.
+#
+# Not through the collectives: they are what is being doubted.
+
+
+_POLL_S = 0.05
+_PREFIX = "forkpoint/collectives"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    store: Store
+    rank: int
+    world: int
+
+    def post(self, what: str, text: str) -> None:
+        self.store.set(f"{_PREFIX}/{what}/{self.rank}", text)
+
+    def read(self, what: str, rank: int) -> str | None:
+        """None: it has not told. Never waits, so that another thread may ask at the same time."""
+        key = f"{_PREFIX}/{what}/{rank}"
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
+    def wait(self, what: str, ranks: Sequence[int], seconds: float) -> dict[int, str]:
+        """What these ranks told, as soon as all have, or what is there when the time is over."""
+        deadline = time.monotonic() + seconds
+        missing, told = list(ranks), dict[int, str]()
+        while missing:
+            found = {rank: text for rank in missing if (text := self.read(what, rank)) is not None}
+            told |= found
+            missing = [rank for rank in missing if rank not in found]
+            if not missing or time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_S)
+        return told
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which algorithm and protocol NCCL logs for a collective (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING).
+
+
+_CHOICE = re.compile(r"NCCL INFO (\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+"""By the numbers that versions before 2.23 print."""
+
+
+def read_choices(text: str) -> tuple[str, ...]:
+    """`RING/LL` and the like, each once, in the order of the log. Only the first member of a communicator prints them."""
+    found = (f"{_word(algo, _ALGORITHMS)}/{_word(proto, _PROTOCOLS)}" for _, algo, proto in _CHOICE.findall(text))
+    return tuple(dict.fromkeys(found))
+
+
+def _word(told: str, names: tuple[str, ...]) -> str:
+    return names[int(told)] if told.isdecimal() and int(told) < len(names) else told
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The speed of the network adapter that sockets of this machine use, if its driver reports it.
+
+
+def adapter_mbps(system: System) -> int | None:
+    """The fastest, if there are several."""
+    interfaces = [read_interface(system, name) for name in system.names(INTERFACES)]
+    return max(
+        (one.speed for one in used_interfaces(system, interfaces) if one.speed and not one.loopback), default=None
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One rank at work: its tests in the order that all ranks have, what it finds, and where it is.
+
 
 _NOT_THERE = (
     "invalid scalar type",

@@ -1,0 +1,208 @@
+"""Ranks, groups, files and lines as facts name them to a model and as a model names them."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
+
+from forkpoint.agent.case import Case, Fact, Refused
+from forkpoint.model.timeline import GroupTimeline, Timeline
+from forkpoint.model.world import ProcessGroup, name_ranks
+from forkpoint.report.escape import escape
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.bridge import relative
+from forkpoint.source.code import Function, Module
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A claim's own fields in words. They are a model's: none can act on a terminal, end a quotation or fill a page.
+
+
+_LONGEST_NAME = 80
+_LARGEST = 10**12
+"""No rank, line or seq comes near it."""
+
+
+def named(text: str, longest: int = _LONGEST_NAME) -> str:
+    """In backquotes, with no other one inside."""
+    shown = escape(text[:longest]).replace("`", "'")
+    return f"`{shown[:longest]}...`" if len(shown) > longest or len(text) > longest else f"`{shown}`"
+
+
+def number(value: int) -> str:
+    return str(value) if is_plain(value) else "(an invalid number)"
+
+
+def told_ranks(ranks: Sequence[int]) -> str:
+    plain = {rank for rank in ranks if is_plain(rank)}
+    if not plain:
+        return "no valid rank"
+    return name_ranks(plain) if len(plain) == len(set(ranks)) else f"{name_ranks(plain)} and invalid ones"
+
+
+def is_plain(value: int) -> bool:
+    """Small enough to be looked for, and to be printed."""
+    return 0 <= value < _LARGEST
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How tools answer: facts that are clean, short and not too many.
+
+
+MAX_FACTS = 60
+MAX_CHARACTERS = 300
+_MAX_NAMED = 12
+_MAX_NAME = 200
+_CUT = "…"
+
+
+def fact(case: Case, where: str, says: str) -> Fact:
+    """Cleaned before it is cut: half a secret would not be known for one."""
+    return Fact(_short(case.clean(where)), _short(case.clean(says)))
+
+
+def answer(facts: Iterable[Fact], narrow: str) -> tuple[Fact, ...]:
+    """As many as fit. `narrow`: how to ask for less, told where something was left out."""
+    shown = tuple(islice(facts, MAX_FACTS + 1))
+    if len(shown) <= MAX_FACTS:
+        return shown
+    return (*shown[: MAX_FACTS - 1], Fact("left out", f"more than {MAX_FACTS - 1} facts; {narrow}"))
+
+
+def paragraphs(text: str) -> list[str]:
+    """Long text in pieces that are not cut, broken where words end."""
+    pieces = [""]
+    for word in text.split():
+        if len(pieces[-1]) + len(word) >= MAX_CHARACTERS:
+            pieces.append("")
+        pieces[-1] = f"{pieces[-1]} {word}".strip()
+    return [piece for piece in pieces if piece]
+
+
+def lines_around(asked: int | None, usual: int, most: int) -> int:
+    """How many lines, slots or messages to show before and after."""
+    return min(max(usual if asked is None else asked, 0), most)
+
+
+def known_rank(case: Case, rank: int) -> int:
+    world = case.incident.timeline.world
+    if rank not in world:
+        there = f"ranks are 0 to {world[-1]}" if world else "the evidence names no ranks"
+        raise Refused(f"there is no rank {rank} in this case: {there}")
+    return rank
+
+
+def names(known: Sequence[str]) -> str:
+    """Some of what there is, for a refusal."""
+    more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
+    return ", ".join(name[:_MAX_NAME] for name in known[:_MAX_NAMED]) + more if known else "none"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + _CUT
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Process groups as a model names them and as facts name them.
+
+
+_RANGES = 4
+
+
+def name_group(group: ProcessGroup, timeline: Timeline) -> str:
+    """`default_pg`; where several groups are called so, also what tells this one from them."""
+    return _told_apart(group, sum(str(g.group) == str(group) for g in timeline.groups))
+
+
+def matching_groups(case: Case, named: str) -> tuple[GroupTimeline, ...]:
+    """Groups called so: by what facts show, by name, or by description. Several may be."""
+    groups = case.incident.timeline.groups
+    for spelled in (_spelled(case), [g.group.name for g in groups], [g.group.desc for g in groups]):
+        found = tuple(group for group, name in zip(groups, spelled, strict=True) if name == named)
+        if found:
+            return found
+    return ()
+
+
+def find_group(case: Case, named: str) -> GroupTimeline:
+    """The one group called so."""
+    found = matching_groups(case, named)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        members = [case.clean(_told_apart(g.group, len(found))) for g in found]
+        raise Refused(f"several groups are called so: {names(members)}")
+    spelled = _spelled(case)
+    if not spelled:
+        raise Refused("no dump of this case tells of groups; ask log_lines for what the logs say")
+    raise Refused(f"there is no such group; there are {names(spelled)}")
+
+
+def known_seq(group: GroupTimeline, seq: int) -> range:
+    """The seqs that some member recorded. One more may be asked for: the slot to which nobody has come."""
+    held = [track for rank in group.traces if (track := group.track(rank))]
+    if not held:
+        raise Refused("no rank holds a call of this group; ask progress")
+    first, last = min(t.first_seq for t in held), max(t.last_seq for t in held)
+    if not first <= seq <= last + 1:
+        raise Refused(f"recorded are seq {first} to {last} of this group")
+    return range(first, last + 1)
+
+
+def _spelled(case: Case) -> list[str]:
+    """The names of all groups as facts show them."""
+    groups = [g.group for g in case.incident.timeline.groups]
+    counts = Counter(map(str, groups))
+    return [case.clean(_told_apart(group, counts[str(group)])) for group in groups]
+
+
+def _told_apart(group: ProcessGroup, alike: int) -> str:
+    return str(group) if alike < 2 else f"{group} (name {group.name}, {name_ranks(group.ranks, _RANGES)})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files and functions of the source as a model names them and as facts name them. Nothing is opened: what the program's
+# reader read is all there is.
+
+
+_LONGEST_PATH = 1000
+"""Of a path: longer ones are compared with nothing."""
+
+
+def analysis_of(case: Case) -> Analysis:
+    if case.analysis is None:
+        raise Refused("no source was given with this case")
+    return case.analysis
+
+
+def name_module(case: Case, module: Module) -> str:
+    """As it lies under the source root."""
+    return relative(module.path, case.source)
+
+
+def find_module(case: Case, file: str) -> Module:
+    """The module that is shown under this name, or the only one whose path ends so."""
+    analysis = analysis_of(case)
+    known = {case.clean(name_module(case, m)): m for m in analysis.program.modules.values()}
+    if file in known:
+        return known[file]
+    ending = [module for shown, module in known.items() if file and shown.endswith(f"/{file}")]
+    if len(ending) == 1:
+        return ending[0]
+    near = get_close_matches(file[:_LONGEST_PATH], known, n=5, cutoff=0.5)
+    raise Refused(f"no such file was read; there are {names(near or sorted(known))}")
+
+
+def line_of(module: Module, line: int) -> str:
+    """As written; an empty text where there is no such line."""
+    return module.lines[line - 1].decode("utf-8", "replace").rstrip("\r\n") if 0 < line <= len(module.lines) else ""
+
+
+def function_of(case: Case, module: Module, line: int) -> Function:
+    found = module.function_at(line) if line > 0 else None
+    if found is None:
+        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+    return found
+
+
+def place(case: Case, function: Function, line: int) -> str:
+    return f"{name_module(case, function.module)}:{line}"

@@ -1,0 +1,182 @@
+"""Decisions that all ranks take alike: any_rank, all_ranks, same_on_all_ranks, broadcast_decision."""
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from forkpoint.consensus.ask import NUMBER_BITS, ask
+from forkpoint.consensus.carry import reduce_sum
+from forkpoint.consensus.question import TIMEOUT_S, Question, question
+from forkpoint.consensus.refuse import refuse_collectives
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether at least one rank says yes; all ranks get the answer.
+
+
+def any_rank(
+    flag: bool | torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+    *,
+    what: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> bool:
+    """Every member of the group must call it.
+
+    The bug it ends
+        A rank decides alone: it stops early on its own loss, or skips a step on its own NaN. The others go on to the next
+        collective and wait for it.
+
+    Wrong
+        if not torch.isfinite(loss):
+            continue
+        loss.backward()
+
+    Right
+        if any_rank(not torch.isfinite(loss), what="NaN step"):
+            continue
+        loss.backward()
+    """
+    asked = question("any_rank", what, group, timeout_s)
+    return ask(asked, int(bool(flag))) > 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether every rank says yes; all ranks get the answer.
+
+
+def all_ranks(
+    flag: bool | torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+    *,
+    what: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> bool:
+    """Every member of the group must call it.
+
+    The bug it ends
+        A rank goes on to something collective because *it* is ready: its save has finished, its metric is a new best, its
+        cache is warm. Another is not, and never comes.
+
+    Wrong
+        if save.done():
+            dist.barrier()
+            publish()
+
+    Right
+        if all_ranks(save.done(), what="save done"):
+            publish()
+    """
+    asked = question("all_ranks", what, group, timeout_s)
+    return ask(asked, int(not flag)) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A value that must be equal everywhere, checked where it is made.
+
+
+Value = TypeVar("Value")
+
+
+def same_on_all_ranks(
+    value: Value, what: str, group: dist.ProcessGroup | None = None, *, timeout_s: float = TIMEOUT_S
+) -> Value:
+    """The value, or `RanksDisagree` on every member.
+
+    Compared as JSON: None, bool, int, float, str, list, tuple, dict of these. The order of a dict's keys does not
+    count; give `list(d)` where it does.
+
+    The bug it ends
+        The number of micro-batches, a padded length, the keys of a dict, a setting: each rank works it out alone, and one
+        comes to another result. The collectives built on it differ in number, order or size, and hang much later.
+
+    Wrong
+        for key in metrics:
+            dist.all_reduce(metrics[key])
+
+    Right
+        for key in same_on_all_ranks(sorted(metrics), "metric keys"):
+            dist.all_reduce(metrics[key])
+    """
+    asked = question("same_on_all_ranks", what, group, timeout_s)
+    try:
+        text = json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError) as error:  # on one rank, perhaps: the others must not wait for it
+        ask(asked, failure=error)
+        raise
+    ask(asked, value=text)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One rank decides, all ranks hear it; if it cannot decide, all ranks hear that.
+
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+MAX_BYTES = 1 << 20
+"""A decision, not data: tensors have `dist.broadcast`."""
+_SHORT_BYTES = 5
+_LONG = 1 << (NUMBER_BITS - 1)
+"""Set where the number is not the text itself but its length."""
+
+
+def broadcast_decision(
+    fn: Callable[[], object],
+    src: int = 0,
+    group: dist.ProcessGroup | None = None,
+    *,
+    what: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Json:
+    """What `fn` returned on the global rank `src`, as JSON carries it: a tuple comes back as a list, on `src` too.
+
+    Only `src` runs it, so a collective inside is refused. If it raises, every member raises `PeerFailed`.
+
+    The bug it ends
+        Rank 0 looks at a clock, a file, a queue or a signal, and acts on it. The others look at theirs, or at nothing. Or
+        rank 0 raises where it looks, and the others wait in the broadcast that should have brought the result.
+
+    Wrong
+        if time.time() - saved_at > 600:
+            save_sharded(model)
+
+    Right
+        if broadcast_decision(lambda: time.time() - saved_at > 600, what="time to save"):
+            save_sharded(model)
+    """
+    asked = question(f"broadcast_decision from rank {src}", what, group, timeout_s)
+    members = asked.members
+    if src not in members.ranks:
+        raise ValueError(f"src={src} is not in this group of {name_ranks(members.ranks)}: give the global rank of one")
+    if members.rank != src:
+        return json.loads(_hear(asked, ask(asked), b""))
+    try:
+        with refuse_collectives(f"the function given to {asked}", members):
+            text = _encode(fn())
+    except (Exception, SystemExit) as error:  # whatever it is, the others wait for an answer
+        ask(asked, failure=error)
+        raise
+    short = len(text) <= _SHORT_BYTES
+    return json.loads(_hear(asked, ask(asked, int.from_bytes(text) if short else _LONG | len(text)), text))
+
+
+def _encode(result: object) -> bytes:
+    text = json.dumps(result).encode()
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"a decision of {len(text)} bytes; at most {MAX_BYTES} can be told")
+    return text
+
+
+def _hear(asked: Question, number: int, own: bytes) -> bytes:
+    """`true` fits into the number. A longer text takes a second collective, of a length that all members know by now."""
+    if number < _LONG:
+        return number.to_bytes(_SHORT_BYTES).lstrip(b"\0")
+    length = number - _LONG
+    words = -(-length // 7)  # seven bytes each: never negative, so that silence is zero
+    padded = own.ljust(7 * words, b"\0")
+    heard = reduce_sum(asked, [int.from_bytes(padded[i : i + 7]) for i in range(0, 7 * words, 7)])
+    return b"".join(word.to_bytes(7) for word in heard)[:length]

@@ -1,0 +1,156 @@
+"""What a rank usually does next, which side of a parting is the odd one, and since when a side is some ops off."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forkpoint.diverge.slots import sequence, token_at
+from forkpoint.model.entries import Tables
+from forkpoint.model.op import Ints, Tokens
+from forkpoint.model.timeline import GroupTimeline
+from forkpoint.model.trace import RankTrace, Track
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a rank usually does next: programs repeat themselves, so the past says which of two ops is out of place.
+
+
+CONTEXT = 4
+"""Ops before a slot that must be alike for the past to count: more context is tried first, down to one."""
+
+
+def continues_pattern(track: Track, seq: int, tables: Tables) -> bool | None:
+    """Did the rank do at `seq` of this group what it did before in the same place? None: it was never there before."""
+    held = sequence(track, tables)
+    at = seq - held.first
+    return _is_usual(held.calls, at) if 0 < at < len(held) else None
+
+
+def keeps_habit(trace: RankTrace, record_id: int) -> bool | None:
+    """Did the rank, over all its groups, do at this entry what it did before after the same calls?"""
+    at = np.flatnonzero(trace.recent_records == record_id)
+    return _is_usual(trace.recent_calls, int(at[0])) if at.size and at[0] > 0 else None
+
+
+def usual_place(trace: RankTrace, record_id: int) -> int | None:
+    """Index among the recent calls of what came the last time in the place of this entry; None without a past."""
+    at = np.flatnonzero(trace.recent_records == record_id)
+    if not at.size or at[0] == 0:
+        return None
+    places = _like_places(trace.recent_calls, int(at[0]))
+    return int(places[-1]) if places.size else None
+
+
+def next_group(trace: RankTrace) -> str | None:
+    """The name of the group in which the rank used to issue its next op after what it did last."""
+    calls = trace.recent_calls
+    places = _like_places(calls, len(calls))
+    return trace.groups[int(trace.recent_groups[places[-1]])].name if places.size else None
+
+
+def _is_usual(calls: Tokens, at: int) -> bool | None:
+    places = _like_places(calls, at)
+    return bool((calls[places] == calls[at]).any()) if places.size else None
+
+
+def _like_places(calls: Tokens, at: int) -> Ints:
+    """Earlier positions reached through the same calls, with as much context as was ever repeated."""
+    found = (_places_like(calls, at, length) for length in range(min(CONTEXT, at), 0, -1))
+    return next((places for places in found if places.size), np.zeros(0, np.int64))
+
+
+def _places_like(calls: Tokens, at: int, length: int) -> Ints:
+    """Earlier positions that were reached through the same `length` calls."""
+    alike = np.ones(at - length, dtype=np.bool_)
+    for back in range(1, length + 1):
+        alike &= calls[length - back : at - back] == calls[at - back]
+    return np.flatnonzero(alike) + length
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which side is the odd one. A majority decides only if no missing evidence could turn it over.
+#
+# What a rank used to do is no proof against it: schedules change, and the rank at fault may be the one that did not
+# follow. It only tells which of "stayed behind" and "issued one too many" an absence is.
+
+
+def odd_ranks(sides: tuple[tuple[int, ...], ...], unknown: int) -> tuple[int, ...]:
+    """Of sides that did different things in one slot, largest first: the ranks outside the majority."""
+    rest = tuple(sorted(r for side in sides[1:] for r in side))
+    return rest if len(sides[0]) > len(rest) + unknown else ()
+
+
+def odd_at_absence(
+    present: tuple[int, ...], absent: tuple[int, ...], seq: int, group: GroupTimeline, unknown: int, tables: Tables
+) -> tuple[int, ...]:
+    """Some came to `seq`, some did not: did the absent stay behind, or did the present issue one op too many?"""
+    habit = _regular(present, seq, group, tables)
+    if len(present) > len(absent) + unknown or (habit is True and len(present) >= len(absent) + unknown):
+        return absent
+    if len(absent) > len(present) + unknown and habit is False:
+        return present
+    return ()
+
+
+def _regular(side: tuple[int, ...], seq: int, group: GroupTimeline, tables: Tables) -> bool | None:
+    """All of a side did the same, so one of them speaks for it: the one that remembers most."""
+    tracks = [t for r in side if (t := group.track(r))]
+    longest = max(tracks, key=lambda t: t.count, default=None)
+    return continues_pattern(longest, seq, tables) if longest else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A rank that skipped an op among equal ones pairs its next op with its peers' current one: nothing looks wrong until
+# the end. Call stacks show since when.
+
+
+MAX_SHIFT = 512
+"""How many ops a side may be off: one iteration of a large model."""
+PROOF = 3
+"""Ops that must fit the shift: of two, swapped ones fit as well (x y x against y x x)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShift:
+    by: int
+    since: int
+
+
+def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> FoundShift | None:
+    """How `other` runs off `usual` from some slot up to `visible` on. None: no such run explains the difference."""
+    first = max(usual.first_seq, other.first_seq)
+    ours, theirs = _calls_from(first, usual, tables), _calls_from(first, other, tables)
+    limit = min(visible - first, len(ours), len(theirs))
+    different = np.flatnonzero(ours[:limit] != theirs[:limit]) if limit > 0 else np.zeros(0, np.int64)
+    start = int(different[0]) if different.size else visible - first
+    if start <= 0 or not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
+        return None  # start 0: never alike, these ranks have call sites of their own
+    # Seen in stacks before it shows, it is measured up to there: what comes after may be another thing altogether.
+    end = visible - first if different.size else max(len(ours), len(theirs))
+    proof = min(PROOF, end - start) if different.size else PROOF
+    for by in range(1, MAX_SHIFT + 1):
+        if _fits(ours[start + by : end + by], theirs[start:end], proof):
+            return FoundShift(by, first + start)
+        if _fits(theirs[start + by : end + by], ours[start:end], proof):
+            return FoundShift(-by, first + start)
+    return None
+
+
+def _fits(ahead: Tokens, behind: Tokens, proof: int) -> bool:
+    """The same calls, as far as both are held, and enough of them."""
+    length = min(len(ahead), len(behind))
+    return length >= proof and bool((ahead[:length] == behind[:length]).all())
+
+
+def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bool:
+    """Where the call site is the same, one odd op among equal ones is a change of arguments, and fits any shift."""
+    length = min(len(ours), len(theirs))
+    return not same_site or int((ours[start:length] != theirs[start:length]).sum()) >= PROOF
+
+
+def _same_site(usual: Track, other: Track, seq: int, tables: Tables) -> bool:
+    return token_at(usual, seq, tables, "stack") == token_at(other, seq, tables, "stack")
+
+
+def _calls_from(first: int, track: Track, tables: Tables) -> Tokens:
+    held = sequence(track, tables)
+    return held.calls[first - held.first :]

@@ -1,0 +1,211 @@
+"""A ring of waits: who in it left the usual order, and did it skip an op or issue it in another place?"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from forkpoint.diverge.habits import PROOF, keeps_habit, usual_place
+from forkpoint.diverge.replicas import Replicas
+from forkpoint.diverge.slots import sequence
+from forkpoint.diverge.waits import Wait, Waits, who_misses
+from forkpoint.model.entries import Tables
+from forkpoint.model.frames import in_two_threads, user_frames
+from forkpoint.model.op import Tokens
+from forkpoint.model.timeline import GroupTimeline, Timeline
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A ring in which some began their next round while the others issued a call that none of them had issued before.
+
+
+def began_again(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """One side skipped or added a call; it is no other order of the same calls.
+
+    Who stands again in a call that both sides made before, from the very same lines, came round its loop to it. The
+    others wait in a call that nobody in the ring made before. Had it only another place in the round, those who came
+    round would have passed that place, and made it there.
+    """
+    if any(waits[r].position.channel or not waits[r].position.op.stack for r in cycle):
+        return False  # without stacks the same sizes may be another call
+    made = {r: _made_before(r, cycle, waits[r], timeline) for r in cycle}
+    new = [r for r in cycle if not made[r]]
+    again = [r for r in cycle if {r, *(a for a in waits[r].held.absent if a in cycle)} <= made[r]]
+    return bool(new) and bool(again) and len(new) + len(again) == len(cycle)
+
+
+def _made_before(rank: int, cycle: tuple[int, ...], wait: Wait, timeline: Timeline) -> set[int]:
+    """Ranks of the ring that had made, before this slot, the call in which the rank waits."""
+    group, seq = timeline.of_group(wait.position.group), wait.position.op.seq
+    call = _calls(group, rank, timeline.tables, seq, seq + 1)
+    return {r for r in cycle if np.isin(call, _calls(group, r, timeline.tables, 0, seq)).any()}
+
+
+def _calls(group: GroupTimeline, rank: int, tables: Tables, since: int, until: int) -> Tokens:
+    """What the rank called from slot `since` on and before `until`, as far as its dump still holds it."""
+    track = group.track(rank)
+    if track is None:
+        return np.zeros(0, np.uint64)
+    held = sequence(track, tables)
+    return held.calls[max(since - held.first, 0) : max(until - held.first, 0)]
+
+
+def is_permuted(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """Every rank of the ring has issued all that the others in it wait in, and after that, on all of them, the same call of
+    a group of another kind. A rank that had skipped a call would come to that one before it came round to the skipped one
+    again.
+    """
+    inside = _inside(cycle, waits)
+    if any(waits[r].held.absent or waits[r].held.unknown for r in inside):
+        return False
+    ring = {_slot(waits[r]) for r in inside}
+    after = [_issued_after(r, ring, timeline) for r in cycle]
+    return bool(set[object].intersection(*after))
+
+
+def odd_by_habit(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """Those few that broke their own habit; else those that issued two calls in another order than most who made both; else
+    the smaller side.
+    """
+    inside = _inside(cycle, waits)
+    broke = _broke_habit(inside, waits, timeline)
+    if broke:
+        return broke if 2 * len(broke) < len(inside) else ()
+    if is_permuted(cycle, waits, timeline) and (odd := _odd_in_order(inside, waits, timeline)):
+        return odd
+    return _smaller_side(inside, waits, timeline)
+
+
+def _issued_after(rank: int, ring: set[tuple[object, ...]], timeline: Timeline) -> set[object]:
+    """Pending calls of the rank after those of the ring that it has issued, in groups that its replicas have too."""
+    pending = timeline.positions[rank]
+    last = max((p.op.record_id for p in pending if (p.group, p.channel, p.op.seq) in ring), default=-1)
+    after = [p for p in pending if p.op.record_id > last and not p.channel]
+    return {(p.group.desc, len(p.group.ranks), p.op.seq, p.op.signatures) for p in after}
+
+
+def is_one_thread(cycle: tuple[int, ...], waits: Waits) -> bool:
+    """The ring's calls do not come from two threads of a rank, whose order is left to chance."""
+    return not in_two_threads(waits[r].position.op.stack for r in _inside(cycle, waits))
+
+
+def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int, ...]:
+    """The one rank of the ring that is absent from a slot of it, if the rest is absent from none.
+
+    It must be alone with it. Those who stand in its own slot with it came there first as well, and may be only further
+    on; of two ranks that wait for each other either may be the one whose calls are off.
+    """
+    absent = {r for waiting in cycle for r in waits[waiting].held.absent if r in cycle}
+    held = {r for waiting in cycle for r in waits[waiting].held.busy if r in cycle}
+    if len(absent) != 1 or held != set(cycle) - absent:
+        return ()
+    (rank,) = absent
+    own = waits[rank].held
+    busy = frozenset(own.busy)
+    did_both = [r for r in who_misses(rank, waits) if r in busy]
+    return (rank,) if len(did_both) > len(waits.beside(rank)) + len(own.unknown) + unseen else ()
+
+
+def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """A rank does not just issue the others' op later: it skipped it, or is somewhere else altogether.
+
+    Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
+    somewhere else. A known op from a new line is the same work in another order, as long as nothing tells otherwise.
+    """
+    if not is_one_thread(cycle, waits):
+        return False
+    if never_issued(cycle, waits, timeline.unseen):
+        return True
+    broke = odd or _broke_habit(cycle, waits, timeline)
+    if not broke:  # an order that worked before does not deadlock by itself: somebody is off by some ops
+        kept = all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
+        return kept or began_again(cycle, waits, timeline)
+    return all(_left_order(rank, waits[rank], timeline) for rank in broke)
+
+
+def from_other_sites(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
+    """Ranks issued one slot of the ring from different places: their programs had parted before, and no order is proven."""
+    if not is_one_thread(cycle, waits):
+        return False
+    ring = {_slot(waits[rank]) for rank in cycle if not waits[rank].position.channel}
+    sites: dict[object, set[tuple[str, int]]] = {}
+    members = {rank for member in cycle for rank in waits[member].position.group.ranks}
+    for rank in members & timeline.positions.keys():
+        for position in timeline.positions[rank]:
+            slot, frames = (position.group, position.channel, position.op.seq), user_frames(position.op.stack)
+            if slot in ring and frames:
+                sites.setdefault(slot, set()).add((frames[0].filename, frames[0].line))
+    return any(len(places) > 1 for places in sites.values())
+
+
+def _odd_in_order(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """Of the ranks that issued both calls of a ring of two: the few that were first to the other one."""
+    slots = {_slot(waits[rank]) for rank in inside}
+    groups = [timeline.of_group(waits[rank].position.group) for rank in inside if not waits[rank].position.channel]
+    both = [rank for rank in inside if all(rank in group.group.ranks for group in groups)]
+    if len(slots) != 2 or len(groups) != len(inside):
+        return ()
+    first = Counter(_slot(waits[rank]) for rank in both)
+    usual, times = first.most_common(1)[0]
+    odd = tuple(rank for rank in both if _slot(waits[rank]) != usual)
+    return odd if times > len(odd) else ()
+
+
+def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:
+    """All ranks that stand in the ring's slots."""
+    return sorted({other for rank in cycle for other in waits.beside(rank)})
+
+
+def _broke_habit(inside: Iterable[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """What is new to a rank that does as all its replicas do is a part of the program that it had not come to before."""
+    entries = {rank: waits.stand(rank).record_id for rank in inside}
+    broke = [rank for rank, entry in entries.items() if keeps_habit(timeline.traces[rank], entry) is False]
+    replicas = Replicas(timeline)
+    return tuple(rank for rank in broke if not replicas.do_the_same(rank, entries[rank]))
+
+
+def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
+    trace = timeline.traces[rank]
+    record = wait.position.op.record_id
+    usual = usual_place(trace, record)
+    if usual is None:
+        return False
+    at = int(np.flatnonzero(trace.recent_records == record)[0])
+    past, now = trace.recent_calls[usual:at].tolist(), trace.recent_calls[at:].tolist()
+    if past[0] in now[1:] and not _runs_ahead(past, now):
+        return False  # the usual call comes, only later
+    if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
+        return True
+    if trace.recent_stacks[usual] == trace.recent_stacks[at]:
+        return False  # a loop over groups calls them all from one line: its order changed
+    return bool((trace.recent_calls[:at] == trace.recent_calls[at]).any())
+
+
+def _runs_ahead(past: list[int], now: list[int]) -> bool:
+    """Its calls are those of its usual round from a later place on, up to and beyond the call that it left out.
+
+    A host that does not wait for its GPU issues its next rounds too, with all that it skipped in this one. Swapped calls
+    fit as far as the late call itself; what follows it does not.
+    """
+    wanted = max(PROOF, now.index(past[0], 1) + 2)
+    rounds = past * (1 + -(-wanted // len(past)))
+    shown = now[:wanted]
+    return len(shown) == wanted and any(rounds[by : by + wanted] == shown for by in range(1, len(past)))
+
+
+def _slot(wait: Wait) -> tuple[object, ...]:
+    return (wait.position.group, wait.position.channel, wait.position.op.seq)
+
+
+def _smaller_side(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
+    """Only between two collectives of groups with the same members, all of them seen: there a vote is fair."""
+    sides: dict[tuple[object, ...], list[int]] = {}
+    for rank in inside:
+        sides.setdefault(_slot(waits[rank]), []).append(rank)
+    members = {waits[r].position.group.ranks for r in inside}
+    if any(waits[r].position.channel or waits[r].held.unknown for r in inside):
+        return ()
+    if len(sides) != 2 or len(members) != 1 or any(r not in timeline.positions for r in next(iter(members))):
+        return ()
+    small, large = sorted(sides.values(), key=len)
+    unseen = 0 if waits[large[0]].position.group.declared else timeline.unseen
+    return tuple(small) if len(large) > len(small) + unseen else ()

@@ -1,1 +1,0 @@
-"""Reports of the doctor, one file per output."""

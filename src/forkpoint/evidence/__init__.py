@@ -1,0 +1,96 @@
+"""Stage 1: paths -> Capture. The kind of each file is found from its content; what cannot be used is said, and the rest goes on."""
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, cast
+
+from forkpoint.errors import InputError, UnreadableInput
+from forkpoint.evidence.file_names import FileNames
+from forkpoint.evidence.files import SNIFF, SUMMARY, find_files, is_archive, is_url, open_file, shown
+from forkpoint.evidence.reading import Reading
+from forkpoint.evidence.text import clean
+from forkpoint.model.capture import Capture, Problem
+from forkpoint.traces import dump
+from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice
+
+if TYPE_CHECKING:
+    _Stream = io.BufferedReader[io.FileIO]
+
+Progress = Callable[[int, int, str], None]
+"""Called with (files done, files in all, current file)."""
+
+TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
+
+
+def read(paths: Sequence[str], progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
+    """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
+    return read_files(paths, progress).capture(choice)
+
+
+def read_files(paths: Sequence[str], progress: Progress | None = None, origin: str = "") -> Reading:
+    """What each file says, not yet put together. `origin`: where the files lie, if not here; it goes before their names."""
+    files = find_files(paths)
+    reading = Reading(names=FileNames(files))
+    for done, path in enumerate(files):
+        if progress:
+            progress(done, len(files), shown(path))
+        name = f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)
+        try:
+            _read_file(path, name, reading)
+        except InputError as error:
+            reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
+    reading.require(paths)
+    return reading
+
+
+def _read_file(path: str, name: str, reading: Reading) -> None:
+    try:
+        with open_file(path) as stream:
+            head = stream.peek(SNIFF)[:SNIFF]
+            if is_archive(head):
+                _read_archive(stream, name, reading)
+            else:
+                _read_unpacked(stream, head, name, reading)
+    except OSError as error:
+        raise UnreadableInput(f"{name}: cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
+    from forkpoint.evidence.archives import open_members  # noqa: PLC0415 - slow to import
+
+    for member in open_members(stream, path):
+        if isinstance(member, Problem):
+            reading.problems.append(member)
+            continue
+        try:
+            read_stream(io.BufferedReader(cast("io.FileIO", member.stream), SNIFF), member.name, reading)
+        except InputError as error:
+            reading.problems.append(Problem(member.name, clean(str(error).removeprefix(f"{member.name}: "))))
+
+
+def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:
+    """Adds what one file says, packed files aside. Raises InputError."""
+    _read_unpacked(stream, stream.peek(SNIFF)[:SNIFF], name, reading)
+
+
+def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) -> None:
+    if not head:
+        if PurePath(name).suffix not in TEXT_SUFFIXES:
+            raise UnreadableInput(f"{name}: empty: its rank was killed before it could write")
+        reading.empty.append(name)
+    elif dump.looks_like_dump(head):
+        reading.add_dump(name, stream)
+    elif head.startswith(SUMMARY):
+        from forkpoint.evidence.summary_file import add_summary  # noqa: PLC0415 - slow to import
+
+        add_summary(stream, name, reading)
+    elif b"\x00" in head:
+        raise UnreadableInput(f"{name}: neither a dump nor text; ignored")
+    else:
+        from forkpoint.evidence.text_files import read_text  # noqa: PLC0415 - its readers are slow to import
+
+        text = read_text(stream, name, reading.names)
+        reading.texts.append(text)
+        reading.problems += text.problems

@@ -1,0 +1,264 @@
+"""Archives, member by member: read as streams, never written anywhere, and never more than a budget allows."""
+
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from forkpoint.evidence.files import GZIP, XZ, ZIP, ZSTD, PieceStream, is_archive, is_tar
+from forkpoint.evidence.text import clean
+from forkpoint.evidence.zstd import open_zstd
+from forkpoint.model.capture import Problem
+
+_HEAD = 512
+_BUFFER = 1 << 18
+_DEPTH = 3
+_HEADER_AT_MOST = 1 << 20
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackBudget:
+    """How much may come out of one archive; what is packed twice counts twice."""
+
+    total: int = 1 << 36
+    ratio: int = 500
+    """Bytes out for each byte in, once more than `ratio_from` came out. Logs pack well: 20 to 200 is usual."""
+    ratio_from: int = 1 << 26
+    swelling: int = 1 << 28
+    """Bytes beyond that ratio in one stretch, wherever it stands: so long nothing new is said."""
+    unbroken: int = 1 << 24
+    """The same without a line's end: no log and no dump is like that, so it need not go on for long."""
+    members: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMember:
+    """One file of an archive. Its stream can be read once, before the next member is asked for."""
+
+    name: str
+    """The archive's name and the path within it, made harmless."""
+    stream: BinaryIO
+
+
+def open_members(stream: BinaryIO, name: str, budget: UnpackBudget | None = None) -> Iterator[ArchiveMember | Problem]:
+    """The files in an archive (gz, zst, xz, zip, tar and packed tars), told apart by content.
+
+    A plain file is its own only member.
+    """
+    label = clean(name)
+    meter = _Meter(budget or UnpackBudget(), stream)
+    outside = cast("io.BufferedReader", io.BufferedReader(_Outside(stream, meter), _BUFFER))
+    try:
+        if stream.seekable() and not is_archive(outside.peek(_HEAD)[:_HEAD]):
+            stream.seek(0)
+            yield ArchiveMember(label, stream)
+        elif stream.seekable() and outside.peek(_HEAD).startswith(ZIP):
+            yield from _zip_members(stream, label, meter)
+        else:
+            yield from _members(outside, label, meter, depth=0)
+    except _BROKEN as error:
+        yield Problem(label, clean(f"cannot be unpacked further: {error}"))
+    for text in meter.problems:
+        yield Problem(label, text)
+
+
+def _members(stream: io.BufferedReader, name: str, meter: "_Meter", depth: int) -> Iterator[ArchiveMember | Problem]:
+    head = stream.peek(_HEAD)[:_HEAD]
+    if head.startswith(ZIP):
+        yield Problem(name, "is a zip inside another archive; unpack it first")
+    elif is_tar(head) and depth < _DEPTH:
+        yield from _tar_members(stream, name, meter, depth)
+    elif (unpack := _unpacker(head)) and depth < _DEPTH:
+        opened = unpack(stream)
+        if isinstance(opened, str):
+            yield Problem(name, opened)
+        else:
+            yield from _members(_metered(opened, meter), _without_suffix(name), meter, depth + 1)
+    else:
+        yield ArchiveMember(name, stream)
+
+
+class _Meter:
+    """Counts what goes in and comes out of one archive, at all depths."""
+
+    def __init__(self, budget: UnpackBudget, stream: BinaryIO) -> None:
+        self.budget = budget
+        self.problems: list[str] = []
+        self.out = 0
+        self.members = 0
+        self.size_in = _size(stream)
+        self._swollen = 0
+        self._unbroken = 0
+
+    def came_in(self, size: int) -> None:
+        """What may come of these bytes is granted at once, and not kept for later ones: so a bomb is known while it is
+        read, wherever it stands, and not when all of it has been unpacked.
+        """
+        granted = size * self.budget.ratio
+        self._swollen = max(-granted, self._swollen - granted)
+        self._unbroken = max(-granted, self._unbroken - granted)
+
+    def may(self, piece: bytes) -> bool:
+        """Whether these bytes may come out, too."""
+        size = len(piece)
+        self.out += size
+        self._swollen += size
+        self._unbroken = min(0, self._unbroken) if b"\n" in piece else self._unbroken + size
+        if self.out > self.budget.total:
+            self._stop(
+                f"holds more than {self.budget.total >> 20} MiB; the rest was left out. Unpack it to read it all"
+            )
+            return False
+        whole = self.size_in is not None and self.out > max(self.budget.ratio_from, self.size_in * self.budget.ratio)
+        if whole or self._swollen > self.budget.swelling or self._unbroken > self.budget.unbroken:
+            self._stop(f"grows more than {self.budget.ratio} times; the rest was left out. Unpack it if you trust it")
+            return False
+        return True
+
+    def may_open(self) -> bool:
+        self.members += 1
+        if self.members > self.budget.members:
+            self._stop(f"holds more than {self.budget.members} files; the rest was left out")
+            return False
+        return True
+
+    def _stop(self, text: str) -> None:
+        if text not in self.problems:
+            self.problems.append(text)
+
+
+def _size(stream: BinaryIO) -> int | None:
+    if not stream.seekable():
+        return None
+    here = stream.tell()
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(here)
+    return end
+
+
+class _Outside(PieceStream):
+    """The packed stream; it stays open for its owner."""
+
+    def __init__(self, inner: BinaryIO, meter: "_Meter") -> None:
+        self._inner, self._meter = inner, meter
+
+    def read_piece(self, size: int) -> bytes:
+        piece = self._inner.read(size)
+        self._meter.came_in(len(piece))
+        return piece
+
+
+class _OutsideZip(_Outside):
+    """Likewise; a zip is read from its end."""
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+
+class _Metered(PieceStream):
+    """An unpacked stream that ends where the budget does. A broken one ends where it breaks."""
+
+    def __init__(self, inner: BinaryIO, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._over = False
+
+    def read_piece(self, size: int) -> bytes:
+        if self._over:
+            return b""
+        try:
+            piece = self._inner.read(min(size, _BUFFER))
+        except _BROKEN as error:
+            self._meter.problems.append(clean(f"is damaged ({error}); what comes before it was used"))
+            piece = b""
+        self._over = not piece or not self._meter.may(piece)
+        return b"" if self._over else piece
+
+
+def _metered(stream: BinaryIO, meter: _Meter) -> io.BufferedReader:
+    return io.BufferedReader(_Metered(stream, meter), _BUFFER)
+
+
+# --------------------------------------------------------------------------------------------------------- by format
+
+
+def _unpacker(head: bytes) -> Callable[[BinaryIO], BinaryIO | str] | None:
+    if head.startswith(GZIP):
+        return _open_gzip
+    if head.startswith(XZ):
+        return _open_xz
+    if head.startswith(ZSTD):
+        return open_zstd
+    return None
+
+
+def _open_gzip(stream: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream, mode="rb"))
+
+
+def _open_xz(stream: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", lzma.LZMAFile(stream))
+
+
+def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[ArchiveMember | Problem]:
+    stream.seek(0)
+    with zipfile.ZipFile(cast("BinaryIO", _OutsideZip(stream, meter))) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            if not meter.may_open():
+                return
+            label = _joined(name, info.filename)
+            if info.flag_bits & 1:
+                yield Problem(label, "is locked with a password")
+                continue
+            with archive.open(info) as opened:
+                yield from _members(_metered(cast("BinaryIO", opened), meter), label, meter, depth=1)
+
+
+class SmallHeader(tarfile.TarInfo):
+    """A tar header may ask for its names to be read from the archive: not more than names need."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        special = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+        if self.type in special and self.size > _HEADER_AT_MOST:
+            raise tarfile.ReadError("a header is too large")
+        return super()._proc_member(archive)  # type: ignore[misc] - the one place where headers pass
+
+
+def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[ArchiveMember | Problem]:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=SmallHeader) as archive:
+        for info in archive:
+            opened = archive.extractfile(info) if info.isreg() else None
+            archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+            if opened is None:
+                continue
+            if not meter.may_open():
+                return
+            inner = _metered(cast("BinaryIO", opened), meter)
+            yield from _members(inner, _joined(name, info.name), meter, depth + 1)
+
+
+def _joined(archive: str, path: str) -> str:
+    """A label, not a path: nothing is ever opened by it."""
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in {"", ".", ".."}]
+    return clean(f"{archive}/{'/'.join(parts)}")
+
+
+def _without_suffix(name: str) -> str:
+    for suffix in (".gz", ".tgz", ".zst", ".xz"):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name

@@ -1,0 +1,218 @@
+"""Which rank wrote a file: from what a dump holds, or from the file's name and place."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forkpoint.traces.columns import DumpColumns
+
+_NUMBER = re.compile(r"\d{1,18}")
+_BEFORE = re.compile(r"([A-Za-z]{0,24})[_.=-]{0,2}$")
+_RANK_WORD = re.compile(r"([a-z]{0,12})[_.-]?rank$", re.IGNORECASE)
+_SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)*$")
+_RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
+_OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
+"""Words before `rank` that make it another rank: of a node, or of a part of the model."""
+_NOT_RANKS = frozenset({
+    *("node", "host", "machine", "rack", "pod", "worker", "master", "job", "run", "try", "attempt", "restart", "part", "step"),
+    *("epoch", "iter", "iteration", "version", "v", "py", "cuda", "gpu", "slurm", "pid", "thread", "local", "chunk", "shard"),
+})  # fmt: skip
+"""Words whose numbers count something else."""
+_COMPONENTS = 4
+"""Of a path, from its end: more do not tell files of one job apart."""
+_MAX_RANK = 10**7
+
+
+@dataclass(frozen=True, slots=True)
+class RankClaim:
+    rank: int | None
+    problem: str | None = None
+    """What is inconsistent about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number in a path."""
+
+    value: int
+    depth: int
+    """0: in the file's own name; 1: in that of its folder; ..."""
+    place: int
+    """Its index among the path's numbers."""
+    word: str
+    """The letters before it, in lower case."""
+    is_rank: bool
+    """It follows the word rank, of the job and not of a part of it."""
+    ends_name: bool
+    """Only suffixes follow it in its component."""
+    is_whole: bool
+    """It is all of its component."""
+
+
+class FileNames:
+    """The numbers in the names of files that were read together: what differs between files of one form may be a rank."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        values: dict[str, list[set[int]]] = defaultdict(list)
+        for path in paths:
+            form, numbers = _form(path)
+            seen = values[form]
+            seen += [set() for _ in numbers[len(seen) :]]
+            for one, known in zip(numbers, seen, strict=True):
+                known.add(one.value)
+        self._values = values
+
+    def _numbers(self, path: str) -> tuple[list[_Number], set[int], bool]:
+        """All, those that differ between files of this form, and whether there are others of it."""
+        form, numbers = _form(path)
+        seen = self._values.get(form, [])
+        varying = {place for place, known in enumerate(seen) if len(known) > 1}
+        return numbers, varying, bool(varying)
+
+    def of_dump(self, path: str) -> int | None:
+        """`nccl_trace_rank_3`, `trace_rank_node02_5`, `comm_traces/rank_12/dump`, `dump_4.bin`: any number at the end of a
+        dump's name may be its rank, since what it holds must allow it.
+        """
+        numbers, varying, has_others = self._numbers(path)
+        own = [n for n in numbers if n.depth == 0 and n.ends_name]
+        spelled = self.spelled(path)
+        if (
+            own
+            and spelled is None
+            and not (has_others and own[-1].place not in varying and _in_folder(numbers, varying))
+        ):
+            return own[-1].value
+        return spelled if spelled is not None else next((n.value for n in numbers if n.is_whole and n.depth == 1), None)
+
+    def spelled(self, path: str) -> int | None:
+        """Only a number that follows the word rank: logs end in dates, job numbers and attempts."""
+        numbers, varying, has_others = self._numbers(path)
+        named = [n for n in numbers if n.depth == 0 and n.is_rank]
+        if named:
+            return named[-1].value
+        own = [n for n in numbers if n.depth == 0 and n.ends_name and n.word not in _NOT_RANKS]
+        for n in reversed([n for n in numbers if n.depth == 1 and n.is_rank]):
+            shared = has_others and n.place not in varying
+            if not shared and (n.place in varying or not own or _RANK_FOLDER.fullmatch(path.split("/")[-2])):
+                return n.value
+        return None
+
+    def placed(self, path: str) -> int | None:
+        """A number that differs between files of one form, or a folder of its own (torchrun's local ranks)."""
+        numbers, varying, _ = self._numbers(path)
+        if self.spelled(path) is not None:
+            return None
+        own = [n for n in numbers if n.depth == 0 and n.ends_name and n.word not in _NOT_RANKS and n.place in varying]
+        torchrun = len(parts := path.split("/")) > 2 and parts[-3].startswith("attempt_")
+        whole = [n for n in numbers if n.is_whole and n.depth == 1 and (n.place in varying or torchrun)]
+        found = own[-1:] or whole[-1:]
+        return found[0].value if found else None
+
+
+def _in_folder(numbers: list[_Number], varying: set[int]) -> bool:
+    return any(n.place in varying and n.depth > 0 and (n.is_rank or n.is_whole) for n in numbers)
+
+
+def _form(path: str) -> tuple[str, list[_Number]]:
+    """A path with its numbers taken out, and these."""
+    parts = path.split("/")[-_COMPONENTS:]
+    numbers: list[_Number] = []
+    for index, part in enumerate(parts):
+        end = _SUFFIXES.search(part)
+        stem = part[: end.start()] if end else part
+        for found in _NUMBER.finditer(part):
+            value, before = int(found[0]), part[: found.start()]
+            word = _BEFORE.search(before)
+            rank = _RANK_WORD.search(before.rstrip("_.=-")) if value < _MAX_RANK else None
+            numbers.append(
+                _Number(
+                    value=value,
+                    depth=len(parts) - 1 - index,
+                    place=len(numbers),
+                    word=word[1].lower() if word else "",
+                    is_rank=rank is not None and rank[1].lower() not in _OTHER_RANKS,
+                    ends_name=found.end() == len(stem) and value < _MAX_RANK,
+                    is_whole=found[0] == part and value < _MAX_RANK,
+                )
+            )
+    return _NUMBER.sub("#", "/".join(parts)), numbers
+
+
+_ALONE = FileNames()
+
+
+def spelled_rank(path: str) -> int | None:
+    """As `FileNames.spelled`, for a file without known neighbours."""
+    return _ALONE.spelled(path)
+
+
+def without_numbers(path: str) -> str:
+    """Equal for files that differ in numbers alone."""
+    return _NUMBER.sub("#", path)
+
+
+@dataclass(frozen=True, slots=True)
+class RankHints:
+    """What a dump's content says about its rank."""
+
+    stated: int | None
+    """Only re-written dumps state their rank."""
+    in_messages: int | None
+    """The end that is the rank's own, in one of its messages."""
+    declared: tuple[range | frozenset[int], ...]
+    """Members of the groups it declares: its rank belongs to all of them."""
+
+    def allow(self, rank: int) -> bool:
+        return all(rank in members for members in self.declared)
+
+
+def claim_rank(columns: DumpColumns, path: str, names: FileNames = _ALONE) -> RankClaim:
+    return claim_by_hints(hints_of(columns), path, names)
+
+
+def hints_of(columns: DumpColumns) -> RankHints:
+    declared = tuple(frozenset(g.ranks) for g in columns.header.groups if g.ranks)
+    return RankHints(columns.header.rank, _rank_in_messages(columns), declared)
+
+
+def claim_by_hints(hints: RankHints, path: str, names: FileNames = _ALONE) -> RankClaim:
+    """Content decides where it speaks; the name only where the content allows it."""
+    named = names.of_dump(path)
+    own = hints.stated
+    if own is None and hints.in_messages is not None and hints.allow(hints.in_messages):
+        own = hints.in_messages
+    if own is None and not hints.declared:
+        return RankClaim(named, None if named is not None else _UNKNOWN)
+    if own is None and named is not None and hints.allow(named):
+        return RankClaim(named)  # before all that are possible are counted: groups have up to 100,000 members
+    return _among(
+        frozenset({own}) if own is not None else frozenset.intersection(*map(frozenset, hints.declared)), named
+    )
+
+
+def _among(possible: frozenset[int], named: int | None) -> RankClaim:
+    if named in possible:
+        return RankClaim(named)
+    if len(possible) == 1:
+        (rank,) = possible
+        return RankClaim(rank, None if named is None else f"named rank {named}, but its content is rank {rank}'s")
+    if named is None:
+        return RankClaim(None, _UNKNOWN)
+    return RankClaim(None, f"named rank {named}, but its groups have no such rank; is it another job's file?")
+
+
+_UNKNOWN = "does not say which rank wrote it; put the rank at the end of its name (nccl_trace_rank_3)"
+
+
+def _rank_in_messages(columns: DumpColumns) -> int | None:
+    """A send names its source, a receive its destination: the rank itself, as a group rank."""
+    for index, signature in enumerate(columns.signatures):
+        if signature.peers is None:
+            continue
+        row = int((columns.signature == index).argmax())
+        members = columns.members(int(columns.group[row]))
+        own = signature.peers[0 if signature.op == "send" else 1]
+        if members is not None and own < len(members):
+            return members[own]
+    return None

@@ -1,0 +1,121 @@
+"""Paths -> files, in an order that does not depend on the file system."""
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+STDIN = "-"
+SNIFF = 65536
+"""So much of a file tells what it is."""
+GZIP, ZSTD, XZ, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
+SUMMARY = b"\x89FPS\r\n\x1a\n"
+"""A summary file (summary_file.py). The bytes after the name are changed by whatever would damage it as text."""
+_CACHE = ".cache"
+_DUMP_NAME = "trace_rank"
+_TAR_AT = 257
+_URL = re.compile(r"[a-z][a-z0-9+.:-]{0,60}://")
+
+
+def find_files(paths: Sequence[str]) -> list[str]:
+    """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, except dumps in the
+    folders where torch puts them by default (`.cache/torch`); nor are the pipes that torch puts beside its dumps: nobody
+    writes to them any more, so reading would not end.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        if path == STDIN:
+            found[STDIN] = STDIN
+        elif is_url(path):
+            from forkpoint.evidence.remote import list_files  # noqa: PLC0415 - for addresses alone
+
+            found.update((url, url) for url in list_files(path))
+        elif os.path.isdir(path):
+            found.update(_walk(path))
+        elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
+            found[os.path.realpath(path)] = path
+        else:
+            raise UsageError(f"{path}: no such file or directory")
+    return sorted(found.values())
+
+
+def open_file(path: str) -> "io.BufferedReader[io.FileIO]":
+    """Of this machine, or behind an address. Raises OSError, and UsageError for an address that nothing here can read."""
+    if is_url(path):
+        from forkpoint.evidence.remote import open_url  # noqa: PLC0415 - for addresses alone
+
+        return open_url(path)
+    return io.BufferedReader(cast("io.FileIO", sys.stdin.buffer) if path == STDIN else io.FileIO(path), SNIFF)
+
+
+def is_url(path: str) -> bool:
+    """Whether fsspec is to read it."""
+    return _URL.match(path) is not None
+
+
+def shown(path: str) -> str:
+    """As it is called in a report: an address without a password, a token or a signature."""
+    if not is_url(path):
+        return path
+    from urllib.parse import urlsplit, urlunsplit  # noqa: PLC0415 - for addresses alone
+
+    parts = urlsplit(path)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file that begins so is packed."""
+    return head.startswith((GZIP, ZSTD, XZ, ZIP)) or is_tar(head)
+
+
+def is_tar(head: bytes) -> bool:
+    return head[_TAR_AT : _TAR_AT + 5] == b"ustar"
+
+
+def _walk(folder: str) -> Iterator[tuple[str, str]]:
+    """Files with where they really lie, which is worked out once per folder: there may be 100,000 in it."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") or f == _CACHE)
+        real = os.path.realpath(here)
+        hidden = f"/{_CACHE}/" in f"{here}/"
+        for file in sorted(f for f in files if not f.startswith(".") and (not hidden or _DUMP_NAME in f)):
+            path = os.path.join(here, file)
+            if os.path.isfile(path):
+                yield os.path.realpath(path) if os.path.islink(path) else os.path.join(real, file), path
+
+
+class PieceStream(io.RawIOBase):
+    """A stream that reads from somewhere else, piece by piece."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        target = memoryview(buffer)
+        piece = self.read_piece(target.nbytes)
+        target[: len(piece)] = piece
+        return len(piece)
+
+    def read_piece(self, size: int) -> bytes | memoryview:
+        """At most `size` bytes; nothing at the end."""
+        raise NotImplementedError
+
+
+class Continued(PieceStream):
+    """What was already read from a stream that cannot seek, then the rest of it."""
+
+    def __init__(self, begun: bytes, rest: BinaryIO) -> None:
+        self._begun = memoryview(begun)
+        self._rest = rest
+
+    def read_piece(self, size: int) -> bytes | memoryview:
+        piece = self._begun[:size] or self._rest.read(size)
+        self._begun = self._begun[len(piece) :]
+        return piece

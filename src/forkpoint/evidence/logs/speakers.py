@@ -1,0 +1,213 @@
+"""Who speaks in a log, how it begins and how it ends."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from forkpoint.evidence.logs.lines import (
+    CHUNK,
+    ParsedLine,
+    decode_line,
+    find_time,
+    parse_line,
+    read_chunks,
+    split_lines,
+)
+from forkpoint.evidence.text import clean
+from forkpoint.model.log import Ending
+
+_RANK = re.compile(rb"\[rank(\d{1,7})\]:")
+_TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
+_CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{1,2}(\d{1,7})\b")
+_HEAD = 512
+_ALL_UP_TO = 1 << 24
+_EVERY = 64
+_LOOKED_AT = 200
+_TRIES = 20
+_MANY = 64
+_WORKERS_AT_MOST = 1024
+_TIME_LINES = 200
+_LAST = 40
+"""Lines at the end of a log that are kept."""
+_SHOWN = 200
+_OF_TORCH = re.compile(r"\[[IWEF]\d{3,4} \d\d:|^[IWE]\d{4} \d\d:| NCCL (?:INFO|WARN) ")
+"""Lines of torch's and NCCL's own threads: they do not show that the program goes on."""
+_OF_A_STACK = re.compile(
+    r"(?:\[rank\d{1,7}\]:)? *(?:frame #|#\d|File \"|Exception raised|Traceback|\^|Thread 0x|Current thread)"
+)
+_ENDED_WELL = re.compile(
+    r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
+    r"\b(?:finished|completed?|done|over|ended)\b"
+    r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
+    r"|(?:^|[:|\]] ?)(?:done|finished|bye|exiting|all done)[.!]?$",
+    re.IGNORECASE,
+)
+"""Of the program, not of one of its steps."""
+_NOTICED = 1 << 16
+"""Bytes at the end of a log that are searched for notices of the program: what led to a hang is near it."""
+_LEAVES_OUT = re.compile(
+    rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
+    rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
+)
+_NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
+"""`number of skipped iterations: 0`"""
+
+
+class LogSpeakers:
+    def __init__(self, *, once: bool, rank: int | None = None) -> None:
+        """`once`: the log cannot be read a second time, so all of it is listened to. `rank`: whose log it is."""
+        self._own = set() if rank is None else {rank}
+        self.ranks: set[int] = set()
+        self.tasks: set[int] = set()
+        self.contradicted = False
+        """A launcher's number stood beside another rank, so such numbers are not ranks."""
+        self.roles = False
+        """`[rankN]:` stood before another one: there it numbers local workers."""
+        self._local_ranks: set[int] = set()
+        self._offsets: dict[int, set[int]] = {}
+        """By local worker: how far the rank that it called itself is from its number on the node."""
+        self.first_time: str | None = None
+        self.last_time: str | None = None
+        self._labelled = False
+        self._once = once
+        self._bytes = 0
+        self._chunks = 0
+        self._skipped = False
+        self._last = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """The next lines, in order."""
+        if not self._chunks:
+            self._look_at_beginning(chunk)
+        if self.wants_next():
+            self._listen(chunk)
+        else:
+            self._skipped = True
+        self._chunks += 1
+        self._bytes += len(chunk)
+        self._last = chunk
+
+    def skip(self, size: int) -> None:
+        """Lines that are not wanted; only how many bytes they are."""
+        self._chunks += 1
+        self._bytes += size
+        self._skipped = True
+
+    def wants_next(self) -> bool:
+        return self._once or self._bytes < _ALL_UP_TO or self._chunks % _EVERY == 0
+
+    @property
+    def tasks_are_ranks(self) -> bool:
+        return self._labelled and not self.contradicted
+
+    @property
+    def local_ranks(self) -> frozenset[int]:
+        return frozenset(self._local_ranks)
+
+    @property
+    def of_many(self) -> bool:
+        """Several local workers spoke: it is a node's log, whatever rank its name has."""
+        return len(self._local_ranks) > 1
+
+    @property
+    def node_offset(self) -> int | None:
+        """What to add to local numbers to have ranks: where two workers or more call themselves so, and none otherwise."""
+        found = set[int].intersection(*self._offsets.values()) if len(self._offsets) > 1 else set[int]()
+        return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
+
+    def finish(self, stream: BinaryIO, world: int) -> None:
+        """Reads the end of the log and looks again for ranks not heard yet. `world`: number of ranks the log mentions, or 0."""
+        for line in reversed(split_lines(self._last or b"\n")[-_TIME_LINES:]):
+            self.last_time = find_time(line[:_HEAD].decode("utf-8", "replace"))
+            if self.last_time:
+                break
+        if self._skipped:
+            self._listen(self._last)
+            if not self._own or not self.ranks <= self._own:
+                self._look_for_missing(stream, world)
+
+    def ending(self, lines: int) -> Ending:
+        """`lines`: of the whole log."""
+        raw = split_lines(self._last or b"\n")[-_TIME_LINES:]
+        texts = [clean(decode_line(line, _HEAD), _SHOWN) for line in raw]
+        own = [text for text in texts if not (_OF_TORCH.search(text) or _OF_A_STACK.match(text))]
+        done = [at for at, text in enumerate(texts) if _ENDED_WELL.search(text) and not _OF_TORCH.search(text)]
+        return Ending(
+            lines=tuple([text for text in own if text][-_LAST:]),
+            own_time=next((time for text in reversed(own) if (time := find_time(text))), None),
+            done=lines - len(texts) + done[-1] + 1 if done else None,
+        )
+
+    def notices(self) -> Iterator[tuple[int, ParsedLine]]:
+        """Lines near the end in which a program says that it left something out, and how many lines follow each."""
+        end = self._last[-_NOTICED:]
+        if not _LEAVES_OUT.search(end):
+            return
+        lines = split_lines(end)
+        for place, raw in enumerate(lines):
+            if _LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw):
+                yield len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
+
+    def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
+        """Whether the prefixes of one line contradict each other."""
+        if task is not None and (local is not None or (line_rank is not None and line_rank != task)):
+            self.contradicted = True
+        if role is not None and role != line_rank:
+            self.roles = True
+        if local is not None and len(self._local_ranks) < _WORKERS_AT_MOST:
+            self._local_ranks.add(local)
+
+    def _look_at_beginning(self, chunk: bytes) -> None:
+        lines = split_lines(chunk)[:_LOOKED_AT]
+        labelled = 0
+        for raw in lines:
+            line = parse_line(raw[:_HEAD].decode("utf-8", "replace"))
+            speaker = line.speaker
+            self.note(speaker.rank, speaker.task, speaker.local_rank, line.role)
+            labelled += speaker.task is not None
+            named = _CALLS_ITSELF.search(line.message) if speaker.local_rank is not None else None
+            if named is not None and speaker.local_rank is not None:
+                self._offsets.setdefault(speaker.local_rank, set()).add(int(named[1]) - speaker.local_rank)
+            self.first_time = self.first_time or line.time
+        self._labelled = labelled * 2 > len(lines)
+
+    def _listen(self, chunk: bytes) -> None:
+        new = {int(text) for text in set(_RANK.findall(chunk))} - self.ranks
+        if new:
+            self._hear_new(chunk, new)
+        if self._labelled:
+            self.tasks |= {int(plain or tagged) for plain, tagged in set(_TASK.findall(b"\n" + chunk))}
+
+    def _hear_new(self, chunk: bytes, new: set[int]) -> None:
+        tries: Counter[int] = Counter()
+        for found in _RANK.finditer(chunk):
+            rank = int(found[1])
+            if rank in new and tries[rank] < _TRIES:
+                tries[rank] += 1
+                if _is_prefix(chunk, found.start(), rank):
+                    self.ranks.add(rank)
+                    new.discard(rank)
+
+    def _look_for_missing(self, stream: BinaryIO, world: int) -> None:
+        world = max(world, max(self.ranks, default=-1) + 1)
+        count = world - len(self.ranks)
+        if not count:
+            return
+        # Only where few are missing is the world known to be no larger than what was heard, and worth counting through.
+        few = sorted(set(range(world)) - self.ranks) if count <= _MANY else []
+        one_of = b"|".join(b"%d" % number for number in few)
+        wanted = re.compile(rb"\[rank(?:" + one_of + rb")\]:" if few else rb"\[rank\d")
+        stream.seek(0)
+        for chunk in read_chunks(stream, CHUNK):
+            if wanted.search(chunk):
+                self._listen(chunk)
+                if len(self.ranks) >= world:
+                    return
+
+
+def _is_prefix(chunk: bytes, place: int, rank: int) -> bool:
+    """Whether the number at this place says who speaks, and is not just talked about."""
+    start = chunk.rfind(b"\n", 0, place) + 1
+    text = chunk[max(start, place - _HEAD) : place + _HEAD].partition(b"\n")[0]
+    return parse_line(decode_line(text, 2 * _HEAD)).speaker.rank == rank

@@ -1,0 +1,1 @@
+"""What machines say beside the training log: the kernel, NCCL's RAS network, and NCCL's lines about who runs where."""

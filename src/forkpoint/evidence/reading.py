@@ -1,0 +1,130 @@
+"""What has been read so far, file by file, before it is put together: dumps as packed records, texts, problems."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forkpoint.errors import UnreadableInput
+from forkpoint.evidence.file_names import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
+from forkpoint.model.capture import Capture, Problem
+from forkpoint.model.records import HEAD, Record, RecordStore
+from forkpoint.model.tables import SharedTables
+from forkpoint.model.traces import Traces
+from forkpoint.traces import dump
+from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, admit
+from forkpoint.traces.native import Claimable, NativePacker
+from forkpoint.traces.summary import summarise
+
+if TYPE_CHECKING:
+    from forkpoint.evidence.text_files import TextReading
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dumps, one after another -> packed records: by the compiled reader where it is installed, else in Python.
+
+
+Dump = bytes | io.BufferedIOBase
+"""As it was read, or where it is to be read."""
+
+_KEPT_MEMBERS = 256
+"""Cached groups: the world is in every dump, and a node's ranks share a few more."""
+
+
+class DumpReader:
+    def __init__(self, tables: SharedTables, names: FileNames) -> None:
+        self._tables = tables
+        self._names = names
+        self._native = NativePacker.if_installed()
+        self._belonging = lru_cache(_KEPT_MEMBERS)(tables.belonging)
+        # For one dump after another, and a byte more than any may have. What no dump has touched takes no memory.
+        self._room = np.empty(dump.MAX_BYTES + 1, np.uint8).data
+
+    def read(self, path: str, dump: Dump) -> tuple[RankClaim, bytes]:
+        """Whose dump it is, and its record: empty where nothing says whose. Raises InputError."""
+        data = dump if isinstance(dump, bytes) else self._room[: dump.readinto(self._room)]
+        read = self._read_natively(path, data) if self._native else None
+        return read or self._read_in_python(path, bytes(data))
+
+    def _read_natively(self, path: str, data: bytes | memoryview) -> tuple[RankClaim, bytes] | None:
+        """None: the dump is for the Python reader."""
+        assert self._native is not None  # the caller has looked
+        claimable = self._native.decode(data)
+        if claimable is None:
+            return None
+        self._tables.add_stream(self._native.new_tables())
+        claim = claim_by_hints(self._hints(claimable), path, self._names)
+        if claim.rank is None:
+            return claim, b""
+        record = self._native.summarise(claim.rank)
+        self._tables.add_stream(self._native.new_tables())
+        return None if record is None else (claim, record)
+
+    def _hints(self, claimable: Claimable) -> RankHints:
+        declared = tuple(self._belonging(key) for key in claimable.declared)
+        return RankHints(claimable.stated, claimable.in_messages, declared)
+
+    def _read_in_python(self, path: str, data: bytes) -> tuple[RankClaim, bytes]:
+        columns = dump.decode(data, path)
+        for group in columns.header.groups:
+            if group.ranks:  # the compiled reader tells them all, to have the rank claimed by them
+                self._tables.members_key(group.ranks)
+        if columns.header.unnamed:
+            self._tables.members_key(columns.header.unnamed)
+        claim = claim_rank(columns, path, self._names)
+        if claim.rank is None:
+            return claim, b""
+        return claim, summarise(columns, claim.rank, self._tables)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What has been read so far, file by file, before it is put together; a summary file holds the same.
+
+
+@dataclass(slots=True)
+class Reading:
+    tables: SharedTables = field(default_factory=SharedTables)
+    records: RecordStore = field(default_factory=RecordStore)
+    texts: "list[TextReading]" = field(default_factory=list["TextReading"])
+    empty: list[str] = field(default_factory=list[str])
+    """Text files without content."""
+    problems: list[Problem] = field(default_factory=list[Problem])
+    names: FileNames = field(default_factory=FileNames)
+    """Of all files that are read together."""
+    _dumps: DumpReader | None = None
+
+    def add_dump(self, path: str, dump: Dump) -> None:
+        if self._dumps is None:
+            self._dumps = DumpReader(self.tables, self.names)
+        claim, packed = self._dumps.read(path, dump)
+        if claim.problem:
+            self.problems.append(Problem(path, claim.problem))
+        if claim.rank is None:
+            return
+        self.records.append(Record(claim.rank, path, packed))
+        if cut := HEAD.read(packed).cut:
+            self.problems.append(Problem(path, self.tables.text(cut)))
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.records) or any(text.says_anything for text in self.texts)
+
+    def require(self, paths: Sequence[str]) -> None:
+        """Raises UnreadableInput where nothing could be used."""
+        if not self.says_anything:
+            reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or "no files found"
+            raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
+
+    def capture(self, choice: Choice = ADMIT_BY_PROOF) -> Capture:
+        """All of it, put together."""
+        self._dumps = None  # it caches a lot per group, and is not needed any more
+        tables = self.tables.build()
+        traces, set_aside = admit(Traces(self.records, self.tables), tables, choice)
+        capture = Capture(traces=traces, tables=tables, problems=tuple(self.problems), set_aside=set_aside)
+        if not self.texts:
+            return capture
+        from forkpoint.evidence.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
+
+        return with_texts(capture, self.texts, self.empty, choice)

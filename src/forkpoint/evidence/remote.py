@@ -1,0 +1,104 @@
+"""Files behind addresses (s3, gs, az, http, memory), read in ranges through fsspec. Errors of drivers and servers become OSErrors."""
+
+import errno
+import io
+from itertools import islice
+from typing import Any, cast
+
+from forkpoint.errors import UsageError
+from forkpoint.evidence.files import SNIFF, PieceStream, shown
+from forkpoint.evidence.text import clean
+
+_BLOCK = 1 << 22
+"""Bytes per request: a dump takes one, a log a few, and a file that is not evidence no more than one."""
+_MOST_FILES = 200_000
+"""As in an archive: a server may list without end."""
+_ONE_BY_NAME = ("http", "https")
+"""Web servers list folders under a name that ends in a slash; any other name is a file."""
+
+
+def list_files(url: str) -> list[str]:
+    """All files below the address, sorted; hidden ones are not evidence. Raises UsageError."""
+    protocol = url.partition("://")[0]
+    if protocol in _ONE_BY_NAME and not url.endswith("/"):
+        return [url]
+    system, root = _system(url)
+    try:
+        # A search goes on without what it cannot read; asked for by itself, it says why.
+        names = list(islice(system.find(root), _MOST_FILES)) or system.ls(root, detail=False)
+    except FileNotFoundError:
+        names = []
+    except Exception as error:
+        raise UsageError(f"{shown(url)}: cannot be listed ({_told(error)})") from error
+    # A page of links may lead anywhere: only what lies behind the address was asked for.
+    top = root.rstrip("/")
+    inside = [name.removeprefix(top) for name in names if name == top or name.startswith(f"{top}/")]
+    visible = sorted({rest for rest in inside if not any(part.startswith(".") for part in rest.split("/"))})
+    if not visible:
+        raise UsageError(f"{shown(url)}: no such file or directory")
+    return [url.rstrip("/") + rest for rest in visible]
+
+
+def open_url(url: str) -> "io.BufferedReader[io.FileIO]":
+    """The file as a stream that can go back where the driver can. Raises UsageError and OSError."""
+    system, path = _system(url)
+    try:
+        opened = system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
+    except Exception as error:
+        raise OSError(errno.EIO, _told(error)) from error
+    return io.BufferedReader(cast("io.FileIO", _Ranges(opened)), SNIFF)
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """The driver and the path as it spells it. Drivers are made once for each address of a server."""
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - for addresses alone  # pyright: ignore[reportMissingTypeStubs] - it has none
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{shown(url)}: needs fsspec: pip install 'forkpoint[collect]'") from error
+    try:
+        return url_to_fs(url)
+    except ImportError as error:
+        raise UsageError(f"{shown(url)}: needs another package: pip install {_missing(error)}") from error
+    except Exception as error:
+        raise UsageError(f"{shown(url)}: cannot be opened ({_told(error)})") from error
+
+
+def _missing(error: ImportError) -> str:
+    """The words are for people; the import that failed below them has the name."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ImportError) and cause.name:
+            return cause.name
+        cause = cause.__cause__ or cause.__context__
+    return clean(str(error))
+
+
+def _told(error: Exception) -> str:
+    return clean(f"{type(error).__name__}: {error}")
+
+
+class _Ranges(PieceStream):
+    """A driver's file. Where the server gives no ranges, its length is not known, and it can be read only once."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def seekable(self) -> bool:
+        return getattr(self._file, "size", None) is not None
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read_piece(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except Exception as error:
+            raise OSError(errno.EIO, _told(error)) from error
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

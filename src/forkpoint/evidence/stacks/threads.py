@@ -1,0 +1,373 @@
+"""Threads with frames, which of a rank's threads counts, and which ranks stand at the same place."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Protocol
+
+from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
+from forkpoint.evidence.text import clean
+from forkpoint.model.frames import bare_name, is_library, is_python, is_user_code, place_of
+from forkpoint.model.op import Frame, Stack
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What every reader of live stacks gives: threads with frames, and which of a rank's threads counts.
+
+
+MAX_THREADS = 4096
+"""Per file; what comes after is not read. A rank has some dozens."""
+MAX_FRAMES = 1024
+"""Per thread. faulthandler stops at 100."""
+UNNAMED = "??"
+"""The name of a native frame without a symbol, as gdb writes it: addresses mean nothing on another rank."""
+
+
+class ThreadKind(StrEnum):
+    """What a thread is for, as far as its name and frames tell."""
+
+    MAIN = "main"
+    AUTOGRAD = "autograd"
+    WATCHDOG = "watchdog"
+    """NCCL's watchdog and its heartbeat monitor."""
+    LOADER = "loader"
+    """Pin-memory thread, queue feeder, or a loader's worker process."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    name: str | None
+    kind: ThreadKind
+    stack: Stack
+    """Native frames have a library or C source as their file, and line 0 where none is known."""
+    line: int
+    """Of its header in the file."""
+    state: str | None
+    """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None where the format does not say."""
+    holds_gil: bool
+    asked: bool = False
+    """It wrote the stacks: that is not work of the program."""
+    seen: int = 1
+    """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStacks:
+    """All threads of one rank at one moment."""
+
+    rank: int | None
+    file: str
+    threads: tuple[Thread, ...]
+
+    @property
+    def main(self) -> Thread | None:
+        """The thread that runs the program; of several (a native and a Python view of it) the last with Python frames."""
+        found = [thread for thread in self.threads if thread.kind is ThreadKind.MAIN and thread.stack]
+        return next((thread for thread in reversed(found) if has_python(thread.stack)), found[-1] if found else None)
+
+    @property
+    def line(self) -> int:
+        """Of the main thread's header in the file; 0 without one."""
+        return self.main.line if self.main else 0
+
+    @property
+    def helper(self) -> Thread | None:
+        """The thread for which main waits: autograd's in `backward`; or, where main waits for a lock, a future or a queue, the
+        only other thread that does something else than wait likewise.
+        """
+        main = self.main.stack if self.main else ()
+        if next((bare_name(f) for f in main if is_python(f)), "") == "_engine_run_backward":
+            found = [t for t in self.threads if t.kind is ThreadKind.AUTOGRAD and has_python(t.stack)]
+        elif main and find_shape(main) is Shape.LOCK:
+            found = [t for t in self.threads if t.kind is ThreadKind.OTHER and _is_busy(t)]
+        else:
+            found = []
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def stack(self) -> Stack:
+        """Where the rank stands: main's frames and, where main waits for a thread, that thread's frames inside them. Empty
+        without a main thread.
+        """
+        main, helper = self.main, self.helper
+        return ((helper.stack if helper else ()) + main.stack) if main else ()
+
+
+_AT_WORK = frozenset(
+    {
+        Shape.COLLECTIVE,
+        Shape.COMM_INIT,
+        Shape.FILE_IO,
+        Shape.NETWORK_IO,
+        Shape.SUBPROCESS,
+        Shape.CUDA_SYNC,
+        Shape.COMPILE,
+    }
+)
+
+
+def _is_busy(thread: Thread) -> bool:
+    """It runs code of the program, and neither waits for work nor only keeps a library going."""
+    shape = find_shape(thread.stack)
+    works = shape is Shape.PYTHON and any(map(is_user_code, thread.stack))
+    return not thread.asked and (works or shape in _AT_WORK)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A thread while it is read."""
+
+    line: int
+    ident: str
+    """The same for the same thread in a later dump of the file."""
+    name: str | None = None
+    state: str | None = None
+    holds_gil: bool = False
+    frames: list[Frame] = field(default_factory=list[Frame])
+    native: list[Frame] = field(default_factory=list[Frame])
+    """Where native frames come in a list of their own."""
+    truncated: bool = False
+    """Its outermost frames are not shown."""
+    asked: bool = False
+    """It is the one that dumped: a signal reaches the main thread."""
+    child: bool = False
+    """Of a process that the rank started: not the rank's main thread, whatever its name."""
+
+    def add(self, name: str, filename: str, line: int) -> None:
+        _append(self.frames, name, filename, line)
+
+    def add_native(self, name: str, filename: str, line: int) -> None:
+        _append(self.native, name, filename, line)
+
+    def finish(self) -> Thread:
+        """Its kind is by name where that tells, then by frames. It is main only where that is shown, never by position:
+        a file that was cut ends in another thread.
+        """
+        stack = _join(self.native, self.frames)
+        kind = _kind_by_name(self.name or "") or _kind_by_frames(stack)
+        if not kind:
+            shown = self.asked if self.truncated else ends_in_program(stack)
+            kind = ThreadKind.MAIN if not self.child and (shown or self.name == "MainThread") else ThreadKind.OTHER
+        return Thread(self.name, kind, stack, self.line, self.state, self.holds_gil, self.asked)
+
+
+def read_number(digits: str) -> int:
+    """A line number; 0 where none is known or could be."""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
+def latest_dump(drafts: Sequence[Draft]) -> list[Thread]:
+    """A file may hold dumps of several moments. The last that shows a main thread counts, else the last."""
+    dumps: list[list[Draft]] = [[]]
+    seen: set[str] = set()
+    for draft in drafts:
+        if draft.ident in seen:
+            dumps.append([])
+            seen.clear()
+        seen.add(draft.ident)
+        dumps[-1].append(draft)
+    finished = [[draft.finish() for draft in dump] for dump in dumps]
+    chosen = next((d for d in reversed(finished) if any(t.kind is ThreadKind.MAIN for t in d)), finished[-1])
+    shown = Counter(
+        (draft.ident, t.stack)
+        for dump, d in zip(dumps, finished, strict=True)
+        for draft, t in zip(dump, d, strict=True)
+    )
+    idents = [draft.ident for draft in dumps[finished.index(chosen)]]
+    return [replace(t, seen=shown[ident, t.stack]) for ident, t in zip(idents, chosen, strict=True)]
+
+
+_NAMES = (
+    ("pt_autograd", ThreadKind.AUTOGRAD),
+    ("pt_nccl_watchdg", ThreadKind.WATCHDOG),
+    ("pt_nccl_heartbt", ThreadKind.WATCHDOG),
+    ("ncclCommWatchdog", ThreadKind.WATCHDOG),
+    ("pt_data_", ThreadKind.LOADER),
+    ("pin_memory", ThreadKind.LOADER),
+    ("QueueFeederThre", ThreadKind.LOADER),
+)
+"""Beginnings: Linux cuts a thread's name after 15 characters."""
+_NATIVE = (
+    ("ncclCommWatchdog", ThreadKind.WATCHDOG),
+    ("ProcessGroupNCCL::Watchdog", ThreadKind.WATCHDOG),
+    ("ProcessGroupNCCL::watchdogHandler", ThreadKind.WATCHDOG),
+    ("ProcessGroupNCCL::HeartbeatMonitor", ThreadKind.WATCHDOG),
+    ("ProcessGroupNCCL::heartbeatMonitor", ThreadKind.WATCHDOG),
+    ("autograd::Engine::thread_init", ThreadKind.AUTOGRAD),
+    ("autograd::python::PythonEngine::thread_init", ThreadKind.AUTOGRAD),
+)
+_LOADERS = frozenset(
+    {
+        ("_worker_loop", "/torch/utils/data/_utils/worker.py"),
+        ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"),
+        ("_feed", "/multiprocessing/queues.py"),
+    }
+)
+# Autograd's threads begin in C++: their outermost Python frame is a hook or a function's backward.
+_HOOKS = (
+    "/torch/autograd/function.py",
+    "/torch/utils/checkpoint.py",
+    "/torch/distributed/fsdp/",
+    "/torch/_functorch/_aot_autograd/runtime_wrappers.py",
+    "/deepspeed/runtime/zero/",
+)
+_PROGRAM_ENTRIES = frozenset({"Py_BytesMain", "Py_RunMain", "Py_Main", "main", "_start"})
+
+
+def _kind_by_name(name: str) -> ThreadKind | None:
+    if "(_pin_memory_loop)" in name:
+        return ThreadKind.LOADER
+    return next((kind for start, kind in _NAMES if name.startswith(start)), None)
+
+
+@lru_cache(maxsize=1024)
+def _kind_by_frames(stack: Stack) -> ThreadKind | None:
+    for frame in stack:
+        if is_python(frame):
+            place = place_of(frame)
+            if any(bare_name(frame) == name and place.endswith(file) for name, file in _LOADERS):
+                return ThreadKind.LOADER
+        else:
+            kind = next((kind for part, kind in _NATIVE if part in frame.name), None)
+            if kind:
+                return kind
+    outermost = next((frame for frame in reversed(stack) if is_python(frame)), None)
+    begins_in_hook = outermost is not None and any(part in place_of(outermost) for part in _HOOKS)
+    return ThreadKind.AUTOGRAD if begins_in_hook else None
+
+
+_ENTRY_FILES = ("/default_worker.py", "/<string>", "/<stdin>")
+"""Ray's workers begin in a library's file, spawned processes in `python -c`."""
+_AT_EXIT = frozenset(
+    {
+        ("_shutdown", "/threading.py"),
+        ("_python_exit", "/concurrent/futures/thread.py"),
+        ("_python_exit", "/concurrent/futures/process.py"),
+        ("_exit_function", "/multiprocessing/util.py"),
+    }
+)
+
+
+@lru_cache(maxsize=1024)
+def ends_in_program(stack: Stack) -> bool:
+    """The outermost frame is a script's own code, `python -m`, what Python runs at exit, or the interpreter's entry: the
+    stack is a main thread's and whole.
+    """
+    outermost = next((frame for frame in reversed(stack) if is_python(frame)), None)
+    if outermost is None:
+        return any(frame.name in _PROGRAM_ENTRIES for frame in stack[-6:])
+    name, place = bare_name(outermost), place_of(outermost)
+    if name != "<module>":
+        return name == "_run_module_as_main" or any(name == n and place.endswith(file) for n, file in _AT_EXIT)
+    # A library's own `<module>` is a thread that imports, in a file that was cut.
+    return not is_library(outermost) or place.endswith(_ENTRY_FILES)
+
+
+def has_python(stack: Stack) -> bool:
+    return any(is_python(frame) for frame in stack)
+
+
+def _append(frames: list[Frame], name: str, filename: str, line: int) -> None:
+    if len(frames) < MAX_FRAMES:
+        frames.append(_frame(name, filename, line))
+
+
+@lru_cache(maxsize=4096)
+def _frame(name: str, filename: str, line: int) -> Frame:
+    """Shared between ranks: thousands of them stand at the same few places."""
+    return Frame(clean(name) or UNNAMED, clean(filename), line)
+
+
+_INTERPRETER = ("_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_", "cfunction_")
+
+
+def _join(native: Sequence[Frame], python: Sequence[Frame]) -> Stack:
+    """Both views of one thread: the native frames that the innermost Python frame called, then the Python ones."""
+    if not python:
+        return tuple(native)
+    depths = (
+        depth
+        for depth, frame in enumerate(native)
+        if frame.name.startswith(_INTERPRETER) or "libpython" in frame.filename
+    )
+    return (*native[: next(depths, 0)], *python)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which ranks stand at the same place.
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    ranks: tuple[int, ...]
+    shape: Shape
+    stack: Stack
+    """Of its lowest rank."""
+
+
+class Standing(Protocol):
+    """A rank's stack and where it was read."""
+
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def stack(self) -> Stack: ...
+
+
+def cluster(stacks: Sequence[Standing]) -> tuple[Cluster, ...]:
+    """Largest first. A rank without a number or a main thread is in none, nor one whose stack cannot be compared; of a
+    rank that comes twice, the file whose name sorts last counts (dumps are named by time). The order of the input does
+    not matter.
+    """
+    latest: dict[int, Standing] = {}
+    for one in sorted(_comparable(stacks), key=_file_and_line):
+        if one.rank is not None:
+            latest[one.rank] = one
+    together: dict[_Place, list[int]] = defaultdict(list)
+    for rank in sorted(latest):
+        together[_place(latest[rank].stack)].append(rank)
+    found = [Cluster(tuple(ranks), place[0], latest[ranks[0]].stack) for place, ranks in together.items()]
+    return tuple(sorted(found, key=lambda c: (-len(c.ranks), c.ranks)))
+
+
+_Place = tuple[Shape, str, tuple[tuple[str, str, int], ...]]
+"""Shape, the library function that the user's code called, the user's frames."""
+_WRAPPERS = ("/torch/distributed/c10d_logger.py", "/torch/utils/_contextlib.py", "/contextlib.py", "/functools.py")
+
+
+def _comparable(stacks: Sequence[Standing]) -> list[Standing]:
+    """Where some stacks show the whole program in Python, those without it (cut, too deep, native) would only look odd."""
+    whole = [one for one in stacks if has_python(one.stack) and ends_in_program(one.stack)]
+    return whole or [one for one in stacks if one.stack]
+
+
+def _file_and_line(one: Standing) -> tuple[str, int]:
+    return one.file, one.line
+
+
+@lru_cache(maxsize=1024)
+def _place(stack: Stack) -> _Place:
+    """Folders do not count, nor lines inside libraries: a rank that polls is seen at several of them. Kept, because most
+    of many ranks have one of few stacks.
+    """
+    user = tuple(_short(frame, frame.line) for frame in stack if is_user_code(frame))
+    if user:
+        return find_shape(stack), _entered(stack), user
+    shown = [frame for frame in stack if is_python(frame)] or [frame for frame in stack if frame.name != UNNAMED]
+    return find_shape(stack), "", tuple(_short(frame, 0) for frame in shown)
+
+
+def _entered(stack: Stack) -> str:
+    call = [frame for frame in find_last_call(stack) if is_python(frame)]
+    named = (frame for frame in reversed(call) if not place_of(frame).endswith(_WRAPPERS))
+    return next((bare_name(frame) for frame in named), "")
+
+
+def _short(frame: Frame, line: int) -> tuple[str, str, int]:
+    return place_of(frame).rpartition("/")[2], bare_name(frame), line

@@ -1,0 +1,267 @@
+"""Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin; which attempt and rank each belongs to."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, cast
+
+from forkpoint.evidence.file_names import FileNames, spelled_rank, without_numbers
+from forkpoint.evidence.files import SNIFF, Continued
+from forkpoint.evidence.logs import read_log
+from forkpoint.evidence.machine.kernel import looks_like_kernel_log, read_kernel_log
+from forkpoint.evidence.machine.places import SAYS_PLACE, agree, locate, read_places
+from forkpoint.evidence.machine.ras import looks_like_ras, read_ras
+from forkpoint.evidence.machine.remarks import kernel_remarks, ras_remarks
+from forkpoint.evidence.rank_states import RankStates, looks_like_rank_states, read_rank_states
+from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
+from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
+from forkpoint.evidence.values import join_values, looks_like_values, read_values
+from forkpoint.model.capture import Capture, LiveStack, Problem, Remark, SetAside
+from forkpoint.model.frames import user_frames
+from forkpoint.model.log import NO_ENDING, Ending, LogEvent
+from forkpoint.model.values import Values
+from forkpoint.model.world import Place
+from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text files by their place: which attempt of the job they are of, and whose they are where only the path suggests it.
+
+
+def keep_one_attempt(
+    texts: "Sequence[TextReading]", choice: Choice
+) -> "tuple[Sequence[TextReading], tuple[SetAside, ...]]":
+    """Of files under `attempt_0`, `attempt_1`, ...: those of the first that failed, or of the one asked for. What failed
+    later failed after it. Files that name no attempt are of any.
+    """
+    labels = {attempt_of(text.file) for text in texts}
+    attempts = sorted(one for one in labels if not any(_is_part(one, other) for other in labels - {one}))
+    if len(attempts) < 2 or choice.everything:
+        return texts, ()
+    failed = {attempt_of(text.file) for text in texts if any(event.is_failure for event in text.events)}
+    judged = next((label for label in attempts if label in failed), attempts[0])
+    if choice.attempt is not None:
+        judged = attempts[min(choice.attempt, len(attempts) - 1)]
+    others = [t for t in texts if not _is_part(attempt_of(t.file), judged) and t.file not in choice.use]
+    why = f"and attempt {judged[-1]} is judged (--attempt)"
+    aside = tuple(SetAside(t.file, None, f"from attempt {attempt_of(t.file)[-1]}, {why}") for t in others)
+    left_out = {text.file for text in others}
+    return [text for text in texts if text.file not in left_out], aside
+
+
+def _is_part(outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:
+    """A folder of the first holds that of the second: what a launcher logs for all its restarts."""
+    return inner[: len(outer)] == outer
+
+
+def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "list[TextReading]":
+    """A rank that only the path suggests counts unless a line of any file of that form names another one, two files of one
+    form and name claim it (two nodes have local ranks alike), or the job has no such rank.
+    """
+    wrong = {without_numbers(text.file) for text in texts if text.misplaced}
+    claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
+    wrong |= {without_numbers(t.file) for t in texts if t.placed is not None and claims[_name(t.file), t.placed] > 1}
+    return [
+        _disowned(text)
+        if text.placed is not None and (without_numbers(text.file) in wrong or (world and text.placed not in world))
+        else text
+        for text in texts
+    ]
+
+
+def _name(file: str) -> str:
+    return without_numbers(file.rpartition("/")[2])
+
+
+def _disowned(text: "TextReading") -> "TextReading":
+    """The text without the rank that only its place suggested."""
+    logs = [(file, None if rank == text.placed else rank) for file, rank in text.logs]
+    named = [log for log in logs if log[1] is not None]
+    return replace(
+        text,
+        events=[_of_nobody(event, text.placed) for event in text.events],
+        stacks=[stack for stack in text.stacks if stack.rank != text.placed],
+        logs=named or logs,
+    )
+
+
+def _of_nobody(event: LogEvent, rank: int | None) -> LogEvent:
+    return replace(event, rank=None) if event.rank == rank and event.speaker.rank is None else event
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin.
+
+
+_OTHER_THREADS = 32
+"""Of a rank that are kept: those that run its own code are few."""
+IN_MEMORY = 1 << 24
+"""Text beyond this is read only as a log, as a stream."""
+_OWN = re.compile(
+    r'\{\s{0,8}"schema": "forkpoint\.|<!doctype html>\n<html lang="en">\n<head>[^\0]{0,4000}<title>forkpoint: '
+)
+_LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class TextReading:
+    """What one text file says."""
+
+    file: str = ""
+    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    stacks: list[LiveStack] = field(default_factory=list[LiveStack])
+    logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+    is_cut: bool = False
+    """It is a log that ends within a line."""
+    ending: Ending = NO_ENDING
+    """Of a log."""
+    placed: int | None = None
+    """The rank that only the place of the file suggests; its events count as that rank's unless other files contradict."""
+    misplaced: bool = False
+    """Its lines name another rank than its place does."""
+    remarks: list[Remark] = field(default_factory=list[Remark])
+    places: list[Place] = field(default_factory=list[Place])
+    states: list[RankStates] = field(default_factory=list[RankStates])
+    values: list[Values] = field(default_factory=list[Values])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.logs or self.stacks or self.remarks or self.states or any(self.values))
+
+
+def with_texts(
+    capture: Capture, texts: Sequence[TextReading], empty: Sequence[str], choice: Choice = ADMIT_BY_PROOF
+) -> Capture:
+    """The capture with what its text files say, and with what it means that others are empty."""
+    traces = capture.traces
+    texts, set_aside = keep_one_attempt(texts, choice)
+    texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
+    places = agree([place for text in texts for place in text.places])
+    logs = tuple(log for text in texts for log in text.logs)
+    ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
+    states = [state for text in texts for state in text.states]
+    for state in states:
+        traces = traces.declare(state.world, state.groups)
+    values, left_out = join_values([part for text in texts for part in text.values], traces)
+    return replace(
+        capture,
+        traces=traces,
+        values=values,
+        problems=(*capture.problems, *left_out),
+        set_aside=(*capture.set_aside, *set_aside),
+        attempt=choice.attempt or 0,
+        steps=tuple(step for state in states for step in state.steps),
+        events=tuple(event for text in texts for event in text.events),
+        stacks=tuple(stack for text in texts for stack in text.stacks),
+        logs=logs,
+        cut_logs=frozenset(text.file for text in texts if text.is_cut),
+        log_ends={text.file: text.ending for text in texts if text.ending.lines},
+        unanswered=_unanswered(empty, texts),
+        remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
+        places=places,
+    )
+
+
+def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
+    """Empty files named like those that hold the stacks of other ranks. Who is to write stacks on a signal opens the file
+    when it starts (`faulthandler.register`); an empty log is something else.
+    """
+    stacks = {without_numbers(stack.file) for text in texts if not text.logs for stack in text.stacks}
+    named = ((name, spelled_rank(name)) for name in empty if without_numbers(name) in stacks)
+    return tuple((name, rank) for name, rank in named if rank is not None)
+
+
+def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
+    """All that a file of text says. Only a log is read on beyond what fits in memory."""
+    rank, placed = names.spelled(name), names.placed(name)
+    reading = TextReading(name, placed=placed)
+    owner = rank if placed is None else placed
+    data = stream.read(IN_MEMORY)
+    text = data.decode("utf-8", "replace")
+    head = text[:SNIFF]
+    if looks_like_kernel_log(head):
+        reading.remarks += kernel_remarks(read_kernel_log(text, name))
+    elif looks_like_rank_states(head):
+        states = read_rank_states(text, name)
+        reading.states.append(states)
+        reading.events += states.events
+    elif looks_like_values(head):
+        values, problems = read_values(text, name)
+        reading.values.append(values)
+        reading.problems += problems
+    elif _is_own_report(head):
+        return reading
+    elif looks_like_ras(head):
+        reading.remarks += ras_remarks(read_ras(text, name))
+        if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
+            _read_log(io.BytesIO(data), text, name, None, reading)
+    elif looks_like_stacks(head):
+        found = read_live_stacks(text, name, owner)
+        _keep_stacks(found, name, reading)
+        if not found:
+            reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
+    else:
+        _read_log(_whole(data, stream), text, name, owner, reading)
+        return reading
+    if len(data) == IN_MEMORY and stream.read(1):
+        reading.problems.append(
+            Problem(name, f"only its first {IN_MEMORY >> 20} MB were read; split it into smaller files")
+        )
+    return reading
+
+
+def _is_own_report(head: str) -> bool:
+    """What forkpoint wrote beside the evidence (a verdict, a report, a manifest, a doctor's answers): not evidence itself."""
+    return _OWN.match(head) is not None
+
+
+def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
+    standing = [stacks for stacks in found if stacks.main]
+    reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
+    if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
+        problem = f"the rank of the stack at line {unnamed[0]} is not known; put the rank in the file name (rank_3.txt)"
+        reading.problems.append(Problem(name, problem))
+
+
+def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
+    helper, main = stacks.helper, stacks.main
+    assert main is not None  # the caller has looked
+    named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or "another thread"
+    others = [(t.name or "", t.stack) for t in stacks.threads if t.kind is ThreadKind.OTHER and user_frames(t.stack)]
+    return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]))
+
+
+def _whole(data: bytes, stream: BinaryIO) -> io.BufferedIOBase:
+    """What was read, and what follows it."""
+    if len(data) < IN_MEMORY:
+        return io.BytesIO(data)
+    if stream.seekable():
+        stream.seek(0)
+        return cast("io.BufferedIOBase", stream)
+    return io.BufferedReader(cast("io.FileIO", Continued(data, stream)), SNIFF)
+
+
+def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
+    """False for a pipe: it cannot be checked before it is read."""
+    if not source.seekable():
+        return False
+    source.seek(-1, io.SEEK_END)
+    last = source.read(1)
+    source.seek(0)
+    return last != b"\n"
+
+
+def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
+    reading.is_cut = _ends_within_a_line(source)
+    log = read_log(cast("BinaryIO", source), name, rank)
+    speakers = log.speakers | ({rank} if rank is not None else set[int]())
+    reading.misplaced = reading.placed is not None and bool(log.speakers - {reading.placed})
+    reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
+    reading.events += log.events
+    reading.ending = log.ending
+    reading.problems += log.problems
+    _keep_stacks(log.stacks, name, reading)
+    if SAYS_PLACE in text:  # to look at each line takes longer than all the rest
+        reading.places += read_places(io.StringIO(text), name, rank)

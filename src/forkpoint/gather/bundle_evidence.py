@@ -1,0 +1,274 @@
+"""Evidence on its way into a bundle: opened, named without anything of the site, and redacted; also dumps and doctor reports."""
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum, auto
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeVar, cast
+
+from forkpoint.errors import HostileInput, UsageError
+from forkpoint.evidence.archives import open_members
+from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive
+from forkpoint.gather.redact import Redactor
+from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
+from forkpoint.knowledge.variables import may_be_shown
+from forkpoint.model.capture import Problem
+from forkpoint.model.verdict import Verdict
+from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
+from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, PROTO, TEXTS, opcodes
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The files behind the paths, archives member by member, as streams that are read once.
+
+
+MAP_SCHEMA = "forkpoint.map/1"
+
+
+class EvidenceKind(StrEnum):
+    TEXT = auto()
+    DUMP = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvidence:
+    path: str
+    """Its path, or its name inside an archive; relative to the path that the user gave."""
+    kind: EvidenceKind
+    stream: BinaryIO
+
+
+def evidence_files(paths: Sequence[str], unless: Sequence[str]) -> list[str]:
+    """`unless`: files that are written now. Raises UsageError."""
+    if STDIN in paths:
+        raise UsageError("bundle reads evidence more than once: save standard input to a file first")
+    own = {str(Path(path).resolve()) for path in unless}
+    return [path for path in find_files(paths) if str(Path(path).resolve()) not in own]
+
+
+def open_evidence(path: str, roots: Sequence[str]) -> Iterator[FoundEvidence | Problem]:
+    """Read each before you take the next."""
+    try:
+        with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
+            if not is_archive(stream.peek(SNIFF)[:SNIFF]):
+                yield _classified(stream, _relative(path, roots))
+                return
+            for member in open_members(cast("BinaryIO", stream), path):
+                if isinstance(member, Problem):
+                    yield Problem(_relative(member.file, roots), member.text)
+                else:
+                    inside = io.BufferedReader(cast("io.FileIO", member.stream), SNIFF)
+                    yield _classified(inside, _relative(member.name, roots))
+    except OSError as error:
+        yield Problem(_relative(path, roots), f"cannot be read ({error.strerror}); check its permissions")
+
+
+def _classified(stream: "io.BufferedReader[io.FileIO]", path: str) -> FoundEvidence | Problem:
+    head = stream.peek(SNIFF)[:SNIFF]
+    if MAP_SCHEMA.encode() in head[:100]:
+        return Problem(path, "a map of pseudonyms: it must not leave this machine")
+    if looks_like_dump(head):
+        return FoundEvidence(path, EvidenceKind.DUMP, cast("BinaryIO", stream))
+    if b"\x00" in head:
+        return Problem(path, "neither a dump nor text: it cannot be redacted")
+    return FoundEvidence(path, EvidenceKind.TEXT, cast("BinaryIO", stream))
+
+
+def _relative(path: str, roots: Sequence[str]) -> str:
+    """From the last folder that was asked for on; the folder of a single file may tell its rank."""
+    for root in roots:
+        if path == root or path.startswith(f"{root.rstrip('/')}/"):
+            above = Path(root).resolve() if Path(root).is_dir() else Path(root).resolve().parent
+            inside = path[len(root) :] if Path(root).is_dir() else f"/{Path(root).name}{path[len(root) :]}"
+            return f"{above.name}/{inside.lstrip('/')}"
+    return Path(path).name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of evidence inside a bundle: enough to see the rank and the kind of file, and nothing of the site.
+#
+# A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a
+# name nothing stands around it by which `forkpoint.redact` would know.
+
+
+_PARTS = re.compile(r"\[masked-[a-z-]+\]|[A-Za-z0-9]+")
+_PLAIN = re.compile(r"[A-Za-z]{0,24}[0-9]{0,14}|[0-9]{1,8}[Tt][0-9]{1,6}Z?|[A-Za-z0-9]{1,6}")
+_ODD = re.compile(r"[^\w./=+,@%\[\]-]", re.ASCII)
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,250}")
+_BETWEEN = re.compile(r"([.-]+)")
+_LONGEST = 120
+_SHORTEST = 3
+"""Of a name that is looked for inside another."""
+
+
+class BundleNames:
+    def __init__(self, redact: Callable[[str], str], known: Mapping[str, str]) -> None:
+        """`known`: pseudonyms by original. In names they are also found between underscores."""
+        self._redact = redact
+        self._known = known
+        self._taken: set[str] = set()
+
+    def name(self, path: str) -> str:
+        """A relative path that no other evidence has."""
+        parts = [part for part in PurePosixPath(self.harmless(path)).parts if part not in ("/", "..")]
+        wanted = "/".join(part[-_LONGEST:] for part in parts) or "file"
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{number}/{wanted}"
+        self._taken.add(name)
+        return f"evidence/{name}"
+
+    def harmless(self, path: str) -> str:
+        text = _RUN.sub(lambda run: self._without_known(run[0]), self._redact(path))
+        text = _PARTS.sub(lambda part: part[0] if part[0][0] == "[" or _PLAIN.fullmatch(part[0]) else "masked", text)
+        return _ODD.sub("_", text)
+
+    def _without_known(self, run: str) -> str:
+        """Longest first: `gpu-1.dc` before `gpu-1`."""
+        parts = _BETWEEN.split(run)  # words at even places, separators at odd ones
+        for length in range(len(parts), 0, -2):
+            for start in range(0, len(parts) - length + 1, 2):
+                word = "".join(parts[start : start + length])
+                if len(word) >= _SHORTEST and word in self._known:
+                    rest = "".join(parts[:start]), "".join(parts[start + length :])
+                    return self._without_known(rest[0]) + self._known[word] + self._without_known(rest[1])
+        return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Redacts a dump: copies the pickle opcode by opcode, with each text redacted.
+#
+# Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and
+# torch's own tools read the result. Only dumps that `decode` accepts are rewritten.
+
+
+_RECORDER_WORDS = frozenset({
+    "version", "entries", "pg_config", "pg_status", "nccl_comm_state", "comm_lib_version", "nccl_version", "rank", "name",
+    "desc", "ranks", "frames", "filename", "line", "record_id", "pg_id", "process_group", "seq_id", "collective_seq_id",
+    "p2p_seq_id", "op_id", "is_p2p", "profiling_name", "time_created_ns", "time_created_us", "time_discovered_started_ns",
+    "time_discovered_completed_ns", "duration_ms", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes", "state",
+    "retired", "timeout_ms", "thread_id", "thread_name", "last_enqueued_collective", "last_started_collective",
+    "last_completed_collective", "scheduled", "started", "completed",
+})  # fmt: skip
+"""The recorder's own words stay, even if a log uses one as a host name."""
+
+
+def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
+    """The dump without what must not leave. Raises an InputError for what is not a dump."""
+    decode(data[: MAX_BYTES + 1], name)
+    if data[0] != PROTO:
+        return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    out = bytearray()
+    # Only whole opcodes: half a text at the end of a cut file could be half a secret.
+    for op, begin, inside, end in opcodes(data):
+        if op in BYTES:
+            raise HostileInput(f"{name}: holds bytes, which cannot be redacted; no recorder writes them, leave it out")
+        if op in TEXTS:
+            out += _rewritten(data[inside:end], redact)
+        elif op != FRAME:  # it states a length that no longer holds, and only helps to read ahead
+            out += data[begin:end]
+    return bytes(out)
+
+
+def _rewritten(raw: bytes, redact: Callable[[str], str]) -> bytes:
+    text = raw.decode("utf-8", "surrogateescape")
+    if text not in _RECORDER_WORDS:
+        raw = redact(text).encode("utf-8", "surrogateescape")
+    return bytes((BINUNICODE,)) + len(raw).to_bytes(4, "little") + raw
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Redacts evidence: logs piece by piece, dumps whole; names are given in the order of the evidence.
+
+
+class Redacting:
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._lines = Lines(redactor)
+        self.counts: Counter[str] = Counter()
+        """What was replaced in evidence, without what was replaced in names of files."""
+
+    def redact(self, found: FoundEvidence) -> Iterator[bytes]:
+        """The redacted content, in pieces. Raises an InputError at once for a damaged dump."""
+        if found.kind is EvidenceKind.TEXT:
+            return (self._counted(lambda part=part: self._lines.redact(part)) for part in pieces(found.stream))
+        data = found.stream.read(MAX_BYTES + 1)
+        return iter([self._counted(lambda: redact_dump(data, found.path, self._redactor.redact))])
+
+    def _counted(self, redact: Callable[[], bytes]) -> bytes:
+        before = Counter(self._redactor.names.counts)
+        done = redact()
+        self.counts += self._redactor.names.counts - before
+        return done
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Doctor reports of nodes, redacted for a bundle.
+
+
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+
+_ENVIRONMENTS = frozenset({"environ", "environment", "env"})
+
+
+def read_doctor(path: str, redact: Callable[[str], str]) -> bytes:
+    """The report with every text redacted, and only those variables that may be shown. Raises UsageError."""
+
+    def told(text: str) -> str:
+        return redact(
+            mask_environments(text.encode("utf-8", "surrogatepass"), Counter()).decode("utf-8", "surrogatepass")
+        )
+
+    try:
+        report: Json = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise UsageError(f"--doctor {path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--doctor {path}: is not JSON; write it with `forkpoint doctor --json`") from error
+    return json.dumps(_redacted_json(report, "", told), indent=2).encode() + b"\n"
+
+
+def _redacted_json(value: Json, key: str, redact: Callable[[str], str]) -> Json:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_redacted_json(item, key, redact) for item in value]
+    if isinstance(value, dict):
+        kept = value if key not in _ENVIRONMENTS else {name: value[name] for name in value if may_be_shown(name)}
+        return {redact(name): _redacted_json(item, name.lower(), redact) for name, item in kept.items()}
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same verdict with every text redacted.
+
+
+_T = TypeVar("_T")
+
+
+def in_other_words(verdict: Verdict, redact: Callable[[str], str]) -> Verdict:
+    return _redacted_value(verdict, redact)
+
+
+def _redacted_value(value: _T, redact: Callable[[str], str]) -> _T:
+    """Recurses through dataclasses, tuples and dicts. Enums are forkpoint's own words and stay."""
+    said: object = value
+    if type(value) is str:
+        said = redact(value)
+    elif isinstance(value, tuple):
+        said = tuple(_redacted_value(item, redact) for item in cast("tuple[object, ...]", value))
+    elif isinstance(value, dict):
+        said = {
+            _redacted_value(k, redact): _redacted_value(v, redact)
+            for k, v in cast("dict[object, object]", value).items()
+        }
+    elif is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            field.name: _redacted_value(getattr(value, field.name), redact) for field in fields(value) if field.init
+        }
+        said = replace(cast("Any", value), **changed)
+    return cast("_T", said)

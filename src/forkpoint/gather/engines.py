@@ -1,0 +1,218 @@
+"""Engines: ways to the nodes of a job, and what the nodes answer.
+
+ssh and Slurm start a program on each node through the site's own tools and read what it prints. Two fixed scripts run
+there. What a user names (paths, a Python, a node) reaches them as lines of their standard input, so that none of it is
+taken for a command. Ray and Monarch are large and have modules of their own, imported when they are asked for.
+
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from math import ceil
+from typing import Protocol
+
+from forkpoint.errors import UsageError
+from forkpoint.evidence import Progress
+from forkpoint.evidence.files import SUMMARY
+from forkpoint.gather.remote import SSH_HOST, SSH_OPTIONS, CallFailed, parse_srun, running
+from forkpoint.traces.dump import MAX_BYTES
+
+NODE_TIMEOUT_S = 60.0
+"""For a node to start Python, read its dumps and answer: 8 dumps take well under a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    node: str
+    summary: bytes | None
+    """None: there is a problem, or other nodes have merged it already."""
+    problem: str | None
+    """Why there is nothing of this node, and the next step."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One summary of several nodes, merged by one of them."""
+
+    nodes: tuple[str, ...]
+    summary: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What all nodes answered."""
+
+    nodes: tuple[NodeAnswer, ...]
+    merged: tuple[Merged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReach:
+    """How the nodes are reached; each engine takes what it needs."""
+
+    hosts: tuple[str, ...] = ()
+    """Host names; for Monarch, addresses of workers."""
+    job: str | None = None
+    """Slurm's number."""
+    address: str = "auto"
+    """Of Ray's head."""
+    python: str = "python3"
+    """What ssh and srun start on the nodes."""
+    node_timeout_s: float = NODE_TIMEOUT_S
+
+
+class Engine(Protocol):
+    """A way to the nodes of a job. It starts no cluster, and leaves nothing on the nodes."""
+
+    def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers: ...
+
+    def read_file(self, node: str, path: str) -> bytes | CallFailed:
+        """The whole file, unless it is larger than a dump may be."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def slow(node: str, limit_s: float) -> str:
+    return f"no answer after {limit_s:g} s: {node} is down or slow; ask again with a longer --node-timeout"
+
+
+def without_forkpoint(node: str) -> str:
+    return f"has no forkpoint: pip install forkpoint on {node}, in the Python that runs there"
+
+
+AT_ONCE = 32
+"""Each is a process here that mostly waits."""
+_MAX_SUMMARY = 256 << 20
+"""A node with 1,000 ranks and all of their logs stays far below."""
+_MAX_GREETING = 1 << 16
+"""What the shell's start-up files of a node may print before the summary."""
+_LISTING_S = 60.0
+_NO_MODULE = ("No module named forkpoint", "exit code 127")
+
+_SUMMARISE = (
+    "IFS= read -r python; IFS= read -r seconds; IFS= read -r node; "
+    "set --; while IFS= read -r path; do "
+    'case $path in "~/"*) path=$HOME/${path#??} ;; esac; '
+    'set -- "$@" "$path"; done; '
+    # What nobody waits for any more must not stay on the node.
+    'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
+    'exec $limit "$python" -m forkpoint summarise --output - --origin "$node" -- "$@"'
+)
+_READ = f'IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
+
+_Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Nodes that are reached by argument lists."""
+
+    argv: _Argv
+    """Node -> what runs a script of sh there."""
+    node_timeout_s: float
+    python: str = "python3"
+
+    def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
+        nodes = list(self.argv)
+        answers: dict[str, NodeAnswer] = {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for done in as_completed([pool.submit(self._ask, node, paths) for node in nodes]):
+                answer = done.result()
+                answers[answer.node] = answer
+                if progress:
+                    progress(len(answers), len(nodes), answer.node)
+        return Answers(tuple(answers[node] for node in nodes))
+
+    def read_file(self, node: str, path: str) -> bytes | CallFailed:
+        with running(self.argv[node](_READ), f"{path}\n".encode(), self.node_timeout_s) as tool:
+            data = tool.answer.read(MAX_BYTES + 1) if tool.failed is None else b""
+        if tool.failed:
+            return tool.failed
+        return CallFailed("is larger than a dump may be") if len(data) > MAX_BYTES else data
+
+    def close(self) -> None:
+        """Nothing stays open between two questions."""
+
+    def _ask(self, node: str, paths: Sequence[str]) -> NodeAnswer:
+        began = time.monotonic()
+        lines = (self.python, str(ceil(self.node_timeout_s)), node, *paths)
+        question = "".join(f"{line}\n" for line in lines).encode()
+        with running(self.argv[node](_SUMMARISE), question, self.node_timeout_s) as tool:
+            answer = tool.answer.read(_MAX_SUMMARY) if tool.failed is None else b""
+        seconds = time.monotonic() - began
+        if tool.failed:
+            return NodeAnswer(node, None, self._why(node, tool.failed.why), seconds)
+        at = answer[:_MAX_GREETING].find(SUMMARY)
+        return NodeAnswer(node, answer[max(0, at) :], None, seconds)
+
+    def _why(self, node: str, why: str) -> str:
+        if "not done after" in why:
+            return slow(node, self.node_timeout_s)
+        if any(sign in why for sign in _NO_MODULE):
+            return f"{without_forkpoint(node)}; --node-python names another ({why})"
+        return why
+
+
+def _open_ssh(reach: ClusterReach) -> Engine:
+    if not reach.hosts:
+        raise UsageError("--cluster ssh needs --hosts a,b,c or --hosts-file FILE")
+    for host in reach.hosts:
+        if not SSH_HOST.fullmatch(host):
+            raise UsageError(f"{host}: is not a host name, as in node1 or user@node1")
+    argv: _Argv = {host: lambda script, host=host: _ssh_argv(host, script) for host in reach.hosts}
+    return Commands(argv, reach.node_timeout_s, reach.python)
+
+
+def _ssh_argv(host: str, script: str) -> tuple[str, ...]:
+    # ssh hands its command to a shell on the other side.
+    return ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(script)}")
+
+
+def _open_slurm(reach: ClusterReach) -> Engine:
+    """All nodes of the job, or those of it that are named: one step with one task on each, which takes no resources."""
+    job, hosts = reach.job, reach.hosts
+    if not job:
+        raise UsageError("--cluster slurm needs --jobid N: the job whose nodes hold the dumps, while it runs")
+    targets = parse_srun(f"srun:{job}").find_targets(_LISTING_S)
+    if isinstance(targets, CallFailed):
+        raise UsageError(f"--jobid {job}: {targets.why}; where ssh reaches its nodes, use --cluster ssh --hosts")
+    # A step ends in `sh -c SCRIPT`: the same, with another script.
+    fronts = {target.label: target.argv[:-1] for target in targets if not hosts or target.label in hosts}
+    if unknown := [host for host in hosts if host not in fronts]:
+        raise UsageError(f"--hosts {unknown[0]}: is not a node of job {job}")
+    argv: _Argv = {node: lambda script, front=front: (*front, script) for node, front in fronts.items()}
+    return Commands(argv, reach.node_timeout_s, reach.python)
+
+
+def open_engine(name: str, reach: ClusterReach) -> Engine:
+    """Raises UsageError."""
+    return _ENGINES[name](reach)
+
+
+def _open_ray(reach: ClusterReach) -> Engine:
+    try:
+        from forkpoint.gather.ray import open_ray  # noqa: PLC0415 - large, and not everybody has it
+    except ModuleNotFoundError as error:
+        raise UsageError("--cluster ray needs Ray: pip install 'forkpoint[cluster]'") from error
+    return open_ray(reach.address, reach.node_timeout_s)
+
+
+def _open_monarch(reach: ClusterReach) -> Engine:
+    try:
+        from forkpoint.gather.monarch import open_monarch  # noqa: PLC0415 - large, and not everybody has it
+    except ModuleNotFoundError as error:
+        raise UsageError("--cluster monarch needs Monarch: pip install 'forkpoint[monarch]'") from error
+    return open_monarch(reach.hosts, reach.node_timeout_s)
+
+
+_ENGINES: dict[str, Callable[[ClusterReach], Engine]] = {
+    "ray": _open_ray,
+    "monarch": _open_monarch,
+    "ssh": _open_ssh,
+    "slurm": _open_slurm,
+}

@@ -1,0 +1,149 @@
+"""The nodes of a running Ray cluster: a task on each, bound to it, that takes none of its resources. Starts no cluster."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from forkpoint.errors import UsageError
+from forkpoint.evidence import Progress
+from forkpoint.evidence.summary_file import merge
+from forkpoint.gather.cluster import read_here, summarise_here, take_merged
+from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoint
+from forkpoint.gather.remote import CallFailed
+
+AT_ONCE = 256
+"""Tasks under way. Each is on a node of its own."""
+_MERGE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    node: str
+    head: Any
+    """Of the answer without its summary, so that this comes here only where nobody merges it there."""
+    summary: Any
+    began: float
+
+
+class RayNodes:
+    def __init__(self, node_timeout_s: float) -> None:
+        self._node_timeout_s = node_timeout_s
+        self._held: dict[str, Any] = {}
+        """References to the summaries that the nodes keep."""
+        self._ids = _name_nodes([node for node in ray.nodes() if node["Alive"]])
+
+    def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
+        answers: dict[str, NodeAnswer] = {}
+        for asked, answer in self._ask_all(paths):
+            answers[asked.node] = answer
+            self._held[asked.node] = asked.summary
+            if progress:
+                progress(len(answers), len(self._ids), asked.node)
+        taken = take_merged([node for node, answer in answers.items() if answer.problem is None], self)
+        for node, problem in taken.lost.items():
+            answers[node] = replace(answers[node], problem=problem)
+        return Answers(tuple(answers[node] for node in self._ids), taken.merged)
+
+    def merge(self, groups: Sequence[Sequence[str]]) -> list[bool]:
+        """See tree.Holders. Summaries go from node to node, and not through here."""
+        sent = [self._on(g[0], _merge, answers=2).remote(*(self._held[node] for node in g)) for g in groups]
+        ends = time.monotonic() + _MERGE_S
+        done: list[bool] = []
+        for group, (head, merged) in zip(groups, sent, strict=True):
+            done.append(self._get(group[0], head, ends - time.monotonic()) is True)
+            if done[-1]:
+                self._held[group[0]] = merged
+        return done
+
+    def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
+        """See tree.Holders."""
+        return [self._get(node, self._held[node], _MERGE_S) for node in nodes]
+
+    def read_file(self, node: str, path: str) -> bytes | CallFailed:
+        return self._get(node, self._on(node, read_here).remote(path), self._node_timeout_s)
+
+    def close(self) -> None:
+        ray.shutdown()
+
+    def _on(self, node: str, function: Callable[..., Any], answers: int = 1) -> Any:
+        """Takes no processor: all may be held by the job that hangs."""
+        bound = NodeAffinitySchedulingStrategy(self._ids[node], soft=False)
+        task: Any = ray.remote(function)
+        return task.options(num_cpus=0, max_retries=0, num_returns=answers, scheduling_strategy=bound)
+
+    def _ask_all(self, paths: Sequence[str]) -> Iterator[tuple[_Asked, NodeAnswer]]:
+        waiting = list(reversed(self._ids))
+        asked: dict[Any, _Asked] = {}
+        while waiting or asked:
+            while waiting and len(asked) < AT_ONCE:
+                node = waiting.pop()
+                head, summary = self._on(node, _summarise, answers=2).remote(list(paths), node)
+                asked[head] = _Asked(node, head, summary, time.monotonic())
+            patience = min(one.began for one in asked.values()) + self._node_timeout_s - time.monotonic()
+            ready, _ = ray.wait(list(asked), timeout=max(0.0, patience))
+            late = [] if ready else [h for h, one in asked.items() if self._seconds_left(one) <= 0]
+            for head in (*ready, *late):
+                one = asked.pop(head)
+                yield one, self._answer(one)
+
+    def _seconds_left(self, asked: _Asked) -> float:
+        return asked.began + self._node_timeout_s - time.monotonic()
+
+    def _answer(self, asked: _Asked) -> NodeAnswer:
+        got = self._get(asked.node, asked.head, 0)
+        return (
+            NodeAnswer(asked.node, None, got.why, time.monotonic() - asked.began)
+            if isinstance(got, CallFailed)
+            else got
+        )
+
+    def _get(self, node: str, sent: Any, limit_s: float) -> Any:
+        """The value, or CallFailed."""
+        try:
+            return ray.get(sent, timeout=max(0.0, limit_s))
+        except RayError as error:
+            ray.cancel(sent, force=True)  # what nobody waits for any more must not stay on the node
+            return CallFailed(self._why(node, error))
+
+    def _why(self, node: str, error: RayError) -> str:
+        if isinstance(error, TimeoutError):
+            return slow(node, self._node_timeout_s)
+        told = str(error.cause if isinstance(error, RayTaskError) else error)
+        if "No module named 'forkpoint" in told:
+            return without_forkpoint(node)
+        first = told.strip().partition("\n")[0].partition(". ")[0]
+        return f"{first}; see `ray list nodes`, and copy its dumps here by hand if its disk still lives"
+
+
+def open_ray(address: str, node_timeout_s: float) -> RayNodes:
+    """Connects to a cluster that runs. Raises UsageError."""
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"--cluster ray: no Ray cluster at {address} ({error}); name its head with --address"
+        ) from error
+    return RayNodes(node_timeout_s)
+
+
+def _summarise(paths: list[str], node: str) -> tuple[NodeAnswer, bytes]:
+    answer = summarise_here(paths, node)
+    return replace(answer, summary=None), answer.summary or b""
+
+
+def _merge(*parts: bytes) -> tuple[bool, bytes]:
+    """That it was done, and what comes here only where nobody merges it further."""
+    return True, merge(parts)
+
+
+def _name_nodes(nodes: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Host name -> Ray's name of the node. Several on one host get the beginning of that name added."""
+    hosts = [node["NodeManagerHostname"] for node in nodes]
+    named = zip(hosts, (node["NodeID"] for node in nodes), strict=True)
+    return {host if hosts.count(host) == 1 else f"{host}-{identity[:8]}": identity for host, identity in named}

@@ -1,0 +1,128 @@
+"""Removes from text what must not leave the machine, so that what is left still tells the story.
+
+Secrets are masked. Hosts, addresses and users become pseudonyms, the same one each time. One redactor per capture knows the
+capture's hosts and users.
+
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Self
+
+from forkpoint.gather.redact_names import Hosts, Users, redact_addresses
+from forkpoint.gather.redact_secrets import Names, redact_keyed, redact_private_keys, redact_secrets
+from forkpoint.model.capture import Capture
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Takes out of text what must not leave the machine, so that what is left still tells the story.
+#
+# Secrets are masked: nobody needs them again. Hosts, addresses, users become pseudonyms, the same one each time, so
+# that a reader still sees which ranks share a node. Ranks, seqs, groups, operations, file names and line numbers stay.
+#
+# Redactor.of(capture).redact(text)
+#
+# One family of things per file: `secrets.py`, `keyed.py`, `addresses.py`, `hosts.py`, `users.py`, run in this order by
+# `redactor.py`; `environment.py` says which variables may be shown at all.
+
+
+__all__ = ["Redactor"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One redactor per capture: it knows the capture's hosts and users, and gives the same names each time.
+
+
+_PIECE = 1 << 15
+"""Characters looked at in one go: what is found in one place does not slow down the rest of a long text."""
+
+
+class Redactor:
+    """Gives pseudonyms in the order of their originals for what the capture names, then in the order of meeting them."""
+
+    def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), never_hosts: Iterable[str] = ()) -> None:
+        """`never_hosts`: words that are not hosts even where a log uses them like one."""
+        self.names = Names()
+        """What was given to whom: shared by those who redact parts of one whole."""
+        # In order: a secret may hold what looks like an address, and an address what looks like a host.
+        self._families: tuple[Callable[[str, Names], str], ...] = (
+            redact_secrets,
+            redact_keyed,
+            redact_addresses,
+            Hosts(hosts, never_hosts).redact,
+            Users(users).redact,
+        )
+
+    @classmethod
+    def of(cls, capture: Capture) -> Self:
+        """The same for the same capture, in whatever order its files were read."""
+        hosts, other = _hosts(capture), _groups(capture) | _operations(capture)
+        scout = cls(hosts, (), other)
+        scout.redact("\n".join(sorted(set(_texts(capture)) | hosts)))
+        met = sorted(scout.names.given, key=lambda name: (name[0], _natural(name[1])))
+        redactor = cls(hosts, (original for what, original in met if what == "user"), other)
+        redactor.names.reserve(hosts)
+        for what, original in met:
+            redactor.names.give(what, original)
+        return redactor
+
+    def redact(self, text: str) -> str:
+        """Text of any length. Done twice, it is as done once."""
+        text = redact_private_keys(text, self.names)
+        if len(text) <= _PIECE:
+            return self._redact_piece(text)
+        return "".join(self._redact_piece(piece) for piece in _pieces(text))
+
+    def _redact_piece(self, text: str) -> str:
+        for redact in self._families:
+            text = redact(text, self.names)
+        return text
+
+    @property
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """What was replaced and how often, over all calls."""
+        return tuple(sorted(self.names.counts.items()))
+
+    @property
+    def map(self) -> dict[str, str]:
+        """Originals by pseudonym. For this machine only."""
+        return {pseudonym: original for (_, original), pseudonym in self.names.given.items()}
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut after a line's end: nothing that is looked for later goes over one."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE) + 1 or len(text)
+        yield text[start:end]
+        start = end
+
+
+def _hosts(capture: Capture) -> set[str]:
+    places = (place.host for place in capture.places)
+    speakers = (event.speaker.host for event in capture.events)
+    remarks = (remark.host for remark in capture.remarks)
+    return {host for host in chain(places, speakers, remarks) if host}
+
+
+def _groups(capture: Capture) -> set[str]:
+    groups = (group for trace in capture.traces for group in trace.groups)
+    return {word for group in groups for word in (group.name, group.desc)}
+
+
+def _operations(capture: Capture) -> set[str]:
+    recorded = {signature.op for signatures in capture.tables.signatures.values() for signature in signatures}
+    return recorded | {event.work.op for event in capture.events if event.work}
+
+
+def _texts(capture: Capture) -> Iterator[str]:
+    yield from (event.text for event in capture.events)
+    yield from (remark.says for remark in capture.remarks)
+    yield from (problem.text for problem in capture.problems)
+    stacks = chain(capture.tables.stacks.values(), (s.stack for s in capture.stacks), (e.stack for e in capture.events))
+    yield from {frame.filename for stack in stacks for frame in stack}
+
+
+def _natural(text: str) -> tuple[tuple[int, str], ...]:
+    """node-2 before node-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", text))

@@ -1,0 +1,275 @@
+"""Hosts, addresses and people get pseudonyms, the same one each time."""
+
+import re
+from collections.abc import Iterable
+from enum import Enum, auto
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from forkpoint.gather.redact_secrets import Names, on_lines
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Network addresses: IPv4, IPv6, MAC, InfiniBand GUIDs. Loopback and `0.0.0.0` say nothing about a site and stay.
+#
+# Versions of four numbers (`cuDNN 9.10.2.21`), times, PCI bus ids and C++ names (`c10d::`) look like addresses and are
+# none.
+
+
+_HEX4 = "[0-9a-fA-F]{4}"
+_HEX2 = "[0-9a-fA-F]{2}"
+_IPV4_HINT = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
+_IPV4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)")
+_COLONS_HINT = re.compile(
+    rf":(?:(?<=[23fF][0-9a-fA-F]{{3}}:)[0-9a-fA-F]{{0,4}}:|{_HEX2}:{_HEX2}:{_HEX2}:{_HEX2}:|{_HEX4}:{_HEX4}:{_HEX4})"
+)
+_MAC = re.compile(rf"(?<![\w:.-]){_HEX2}(?::{_HEX2}){{5}}(?![\w:-])")
+_GUID = re.compile(rf"(?<![\w:.-]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])")
+# Only what is routed or local to a link: `c10d::`, `a::b` are names.
+_IPV6 = re.compile(
+    r"(?<![\w:.])(?:[23][0-9a-fA-F]{3}|[fF][cdeCDE][0-9a-fA-F]{2}):[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){1,6}(?![\w:]|\.\d)"
+)
+_GUID_HINT = re.compile(r"0x[0-9a-fA-F]{16}")
+_GUID_SAID = re.compile(r"(?<=[gG][uU][iI][dD])(\W{1,4})0x([0-9a-fA-F]{16})\b")
+_VERSION = re.compile(r"(?i:version|release|cudnn|cuda|nccl|driver|torch|==)[^,;\s]{0,12}\s?[^,;\s]{0,4}\Z")
+
+
+def redact_addresses(text: str, names: Names) -> str:
+    def with_colons(line: str) -> str:
+        line = _IPV6.sub(lambda m: _ipv6(m, names), line)
+        line = _MAC.sub(lambda m: names.pseudonym("mac", m[0].lower()), line)
+        return _GUID.sub(lambda m: names.pseudonym("guid", m[0].lower().replace(":", "")), line)
+
+    text = on_lines(_IPV4_HINT, text, lambda line: _IPV4.sub(lambda m: _ipv4(m, names), line))
+    text = on_lines(_COLONS_HINT, text, with_colons)
+    return on_lines(
+        _GUID_HINT, text, lambda line: _GUID_SAID.sub(lambda m: m[1] + names.pseudonym("guid", m[2].lower()), line)
+    )
+
+
+def _ipv4(match: re.Match[str], names: Names) -> str:
+    reach = _reach(match[0])
+    if reach is _Reach.NOWHERE or (reach is _Reach.GLOBAL and _follows_version(match)):
+        return match[0]
+    return names.pseudonym("ip", match[0])
+
+
+class _Reach(Enum):
+    NOWHERE = auto()
+    """No address, or one that is the same on every machine."""
+    PRIVATE = auto()
+    GLOBAL = auto()
+
+
+@lru_cache(maxsize=4096)
+def _reach(text: str) -> _Reach:
+    """Kept, since a log names the same few addresses over and over."""
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        return _Reach.NOWHERE
+    if address.is_loopback or address.packed[0] in (0, 255):
+        return _Reach.NOWHERE
+    return _Reach.GLOBAL if address.is_global else _Reach.PRIVATE
+
+
+def _follows_version(match: re.Match[str]) -> bool:
+    """Only private addresses: others may be version numbers."""
+    return _VERSION.search(match.string, max(0, match.start() - 32), match.start()) is not None
+
+
+def _ipv6(match: re.Match[str], names: Names) -> str:
+    try:
+        return names.pseudonym("ip", str(IPv6Address(match[0])))
+    except AddressValueError:
+        return match[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Host names: those the capture knows, those that look like one, and those that stand where only a host can stand.
+#
+# A capture names its hosts in logs that anyone may have written, so what forkpoint itself says (operations, groups,
+# `rank0`) is never taken for a host. Dotted names of Python (`torch.distributed`, `threading.local`,
+# `google.protobuf.internal`) stay, and so do the public sites that error messages point to.
+
+
+_LABEL = "[A-Za-z0-9][A-Za-z0-9-]{0,62}"
+_SURE = ("com", "org", "edu", "gov", "corp", "lan", "localdomain")
+_WITH_DIGITS = ("local", "internal", "svc")
+_WITH_HYPHEN = ("net", "io", "ai", "co", "cloud", "dev", "eu", "de", "fr", "ch", "it", "nl", "se", "fi", "es", "pl", "uk", "us",
+    "ca", "cn", "jp", "kr", "in", "sg", "au", "tw")  # fmt: skip
+"""Ends that also are names in Python (`self.net`, `torchvision.io`), which have no hyphens."""
+_TOPS = "|".join((*_SURE, *_WITH_DIGITS, *_WITH_HYPHEN))
+_DOTTED_HINT = re.compile(rf"\.(?:{_TOPS})(?![\w-])")
+_DOTTED = re.compile(rf"(?<![\w.-])(?P<host>(?:{_LABEL}\.){{1,8}}(?P<top>{_TOPS}))(?![\w-]|\.\w)")
+_AMAZON = re.compile(r"ip-(?<![\w.-]ip-)\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?![\w-]|\.\w)")
+_URL = re.compile(
+    rf"(?P<front>(?:tcp|https?|ssh|git|wss?|grpc|ray|redis)://(?:\[masked-credentials\]@)?)(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})"
+)
+_URL_HINT = re.compile("://")
+_SOCKET_HINTS = tuple(
+    re.compile(hint)
+    for hint in (r"""ddr[=:"']""", r"""ndpoint[=:"']""", r"onnect(?:ed)? to \[", r"HOSTID set by environment")
+)
+# In brackets it is a host whatever it is called; elsewhere code names arguments like that.
+_SOCKET = re.compile(
+    rf"(?P<front>(?:(?:addr|remote)=|connect(?:ed)? to )\[|NCCL_HOSTID set by environment to |"
+    rf"(?P<said>(?:master_addr|endpoint)[\"']?(?:=|: ?)[\"']?))(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})(?![\w(-]|\.\w)"
+)
+_HOST_VARIABLE_HINT = re.compile(
+    r"=(?:(?<=ODELIST=)|(?<=odelist=)|(?<=odeList=)|(?<=_ADDR=)|(?<=HOST=)|(?<=HOSTNAME=))"
+)
+_HOST_VARIABLE = re.compile(
+    r"(?P<front>(?:NODELIST|nodelist|NodeList|MASTER_ADDR|HOST|HOSTNAME)=)(?P<host>[A-Za-z][\w.,\[\]-]{0,4000})"
+)
+_SPEAKER_HINT = re.compile(r"\] NCCL ")
+# NCCL begins each of its lines so; a capture knows only the hosts of those that it keeps.
+_SPEAKER = re.compile(
+    r"(?<![\w.-])(?P<front>)(?P<host>[A-Za-z0-9][\w.-]{0,252}+)(?=:\d{1,9}:\d{1,9} \[-?\d{1,4}\] NCCL )"
+)
+# Only the names under which they are known: what else they call theirs is nobody's business.
+_PUBLIC = re.compile(
+    r"(?:(?:api|blog|cloud|dev-discuss|developer|discuss|docs|download|files|forums|gist|hub|raw|rocm|www)\.){0,2}"
+    r"(?:pytorch|python|pypi|github|githubusercontent|gitlab|nvidia|amd|huggingface|wandb|readthedocs|arxiv|wikipedia|"
+    r"stackoverflow|anaconda|kernel|docker|openai|anthropic)\.(?:org|com|co|io|ai)"
+)
+_IS_HOST = re.compile(r"(?=.{0,254}[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
+_OURS = re.compile(
+    r"(?i:localhost|rank_?\d*|local_?rank\d*|default_?pg|default\d*|none|null|true|false|nccl|gloo|(?:host|ip|user|mail)-\d{1,9})"
+)
+_PREFIXES_AT_MOST = 48
+"""Beginnings that are looked for one by one. Of more, one pattern looks at every word."""
+
+
+class Hosts:
+    def __init__(self, known: Iterable[str] = (), never: Iterable[str] = ()) -> None:
+        """`never`: words that are something else, whatever a log calls a host."""
+        kept = frozenset(never)
+        self._never = kept
+        self._known = frozenset(host for host in known if host not in kept and is_host(host))
+        self._words = _patterns(self._known)
+
+    def redact(self, text: str, names: Names) -> str:
+        text = self._standing_for_a_host(text, names)
+        text = on_lines(_DOTTED_HINT, text, lambda line: _DOTTED.sub(lambda m: self._dotted(m, names), line))
+        text = _AMAZON.sub(lambda m: self._named(m[0], names), text)
+        for needle, pattern in self._words:
+            if needle in text:
+                text = pattern.sub(lambda m: self._known_one(m, names), text)
+        return text
+
+    def _standing_for_a_host(self, text: str, names: Names) -> str:
+        def named(match: re.Match[str]) -> str:
+            host = match["host"]
+            if host in self._never or not is_host(host) or _PUBLIC.fullmatch(host):
+                return match[0]
+            return match["front"] + self._named(host, names)
+
+        def of_socket(match: re.Match[str]) -> str:
+            return match[0] if match["said"] and not re.search(r"[\d-]", match["host"]) else named(match)
+
+        def of_variable(match: re.Match[str]) -> str:
+            """A list of nodes in Slurm's own writing is taken as one."""
+            host = match["host"].rstrip(",.")
+            kept = match["host"][len(host) :]
+            if is_host(host):
+                return match["front"] + self._named(host, names) + kept
+            return match["front"] + names.pseudonym("host", host) + kept if "[" in host or "," in host else match[0]
+
+        text = on_lines(_URL_HINT, text, lambda line: _URL.sub(named, line))
+        text = on_lines(_SPEAKER_HINT, text, lambda line: _SPEAKER.sub(named, line))
+        for hint in _SOCKET_HINTS:
+            text = on_lines(hint, text, lambda line: _SOCKET.sub(of_socket, line))
+        return on_lines(_HOST_VARIABLE_HINT, text, lambda line: _HOST_VARIABLE.sub(of_variable, line))
+
+    def _dotted(self, match: re.Match[str], names: Names) -> str:
+        return self._named(match["host"], names) if _is_dotted_host(match) else match[0]
+
+    def _known_one(self, match: re.Match[str], names: Names) -> str:
+        word = match[0].rstrip(".-")
+        return self._named(word, names) + match[0][len(word) :] if word in self._known else match[0]
+
+    def _named(self, host: str, names: Names) -> str:
+        """A host by its full name is the host known by the short one."""
+        short = host.partition(".")[0]
+        return names.pseudonym("host", short if short in self._known else host)
+
+
+def is_host(word: str) -> bool:
+    """May be the name of one: not an address, and no word of forkpoint's own."""
+    return _IS_HOST.fullmatch(word) is not None and _OURS.fullmatch(word) is None
+
+
+def _is_dotted_host(match: re.Match[str]) -> bool:
+    host, top = match["host"], match["top"]
+    if _PUBLIC.fullmatch(host):
+        return False
+    if top in _WITH_HYPHEN:
+        return "-" in host
+    if top in _WITH_DIGITS:
+        sure = host.endswith((".cluster.local", ".compute.internal", ".ec2.internal"))
+        return sure or "-" in host or any(c.isdigit() for c in host)
+    return True
+
+
+def _patterns(known: frozenset[str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Hosts of a cluster share their beginning: `gpu-node-` finds ten thousand of them in one search."""
+    beginnings = {re.split(r"\d", host, maxsplit=1)[0] for host in known}
+    if "" in beginnings or len(beginnings) > _PREFIXES_AT_MOST:
+        beginnings = {""} if known else set()
+    return tuple((start, _word_from(start)) for start in sorted(beginnings))
+
+
+def _word_from(start: str) -> re.Pattern[str]:
+    rest = r"[\w.-]{0,253}" if start else r"[\w.-]{1,253}"
+    return re.compile(rf"{re.escape(start)}(?<![\w.-]{re.escape(start)}){rest}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# People: mail addresses, home directories, `USER=`. The rest of a path stays, since it says which code ran.
+#
+# `/root` names nobody. A user that the capture shows by a home directory is also taken out of other paths.
+
+
+_AT = re.compile("@")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w@-]|\.\w)")
+_AT_HOST = re.compile(r"(?<![\w.+\]-])([A-Za-z_][\w.-]{0,31})(?=@(?:host|ip)-[1-9])")
+_HOME = re.compile(r"(?P<front>/home/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
+_HOME_OF_USER = re.compile(r"(?P<front>/Users/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
+_USERS_FOLDER = re.compile(r"(?P<front>/users/(?<![\w.-]/users/))(?P<user>[A-Za-z_][\w.@-]{0,40})(?=/)")
+_USER_VARIABLE = re.compile(
+    r"(?P<front>(?:USER|LOGNAME|USERNAME|UserId|[uU]ser|[uU]sername)=)(?P<user>[A-Za-z_][\w.-]{0,31})(?![\w.-])"
+)
+_USER_VARIABLE_HINT = re.compile(r"=(?:(?<=ser=)|(?<=SER=)|(?<=NAME=)|(?<=name=)|(?<=erId=))")
+_ID = re.compile(r"(?P<front>id=(?<=\b[ug]id=)\d{1,10}\()(?P<user>[A-Za-z_][\w.-]{0,31})(?=\))")
+_FILE = re.compile(r"\.(?:py|pyc|log|txt|json|yaml|yml|toml|sh|md|out|err|csv|pkl|pt|zip)\Z")
+_NOBODY = frozenset({"root", "nobody", "None", "null"})
+_ANYBODY = frozenset({"admin", "data", "dev", "runner", "train", "trainer", "ubuntu", "user", "work"})
+"""Users that are as likely folders of a program: only a home directory tells."""
+_USERS_AT_MOST = 16
+"""Users that are looked for in paths: each costs a search."""
+
+
+class Users:
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        """`known`: whose names are taken out of any path."""
+        looked_for = sorted(user for user in known if len(user) >= 3 and user not in _ANYBODY)[:_USERS_AT_MOST]
+        self._known = tuple((user, re.compile(rf"/{re.escape(user)}(?=/)")) for user in looked_for)
+
+    def redact(self, text: str, names: Names) -> str:
+        def named(match: re.Match[str]) -> str:
+            user = match["user"]
+            if user in _NOBODY or _FILE.search(user):
+                return match[0]
+            return match["front"] + names.pseudonym("user", user)
+
+        text = on_lines(_AT, text, lambda line: self._before_at(line, names))
+        text = _HOME_OF_USER.sub(named, _HOME.sub(named, text))
+        text = _USERS_FOLDER.sub(named, text)
+        for user, folder in self._known:
+            text = folder.sub(lambda _, user=user: f"/{names.pseudonym('user', user)}", text)
+        text = on_lines(_USER_VARIABLE_HINT, text, lambda line: _USER_VARIABLE.sub(named, line))
+        return _ID.sub(named, text)
+
+    def _before_at(self, line: str, names: Names) -> str:
+        line = _MAIL.sub(lambda m: m[0] if _FILE.search(m[0]) else names.pseudonym("mail", m[0].lower()), line)
+        return _AT_HOST.sub(lambda m: names.pseudonym("user", m[1]), line)

@@ -1,0 +1,249 @@
+"""Secrets are masked: keys and tokens known by their shape, and values after a name like `password=`."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was replaced by what. Masks are forgotten, pseudonyms can be looked up on this machine.
+
+
+PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-[1-9][0-9]{0,8}")
+
+
+class Names:
+    """Pseudonyms in the order in which they were first needed: `host-1`, `host-2`."""
+
+    def __init__(self) -> None:
+        self._pseudonyms: dict[tuple[str, str], str] = {}
+        self._last: Counter[str] = Counter()
+        self._reserved: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        """Replacements, by what was replaced."""
+
+    def mask(self, what: str) -> str:
+        self.counts[what] += 1
+        return f"[masked-{what}]"
+
+    def pseudonym(self, what: str, original: str) -> str:
+        """The same for the same original. What already looks like one is left alone."""
+        if PSEUDONYM.fullmatch(original):
+            return original
+        self.counts[what] += 1
+        return self.give(what, original)
+
+    def reserve(self, originals: Iterable[str]) -> None:
+        """Originals that look like a pseudonym: left alone, and given to nobody else."""
+        self._reserved.update(originals)
+
+    def give(self, what: str, original: str) -> str:
+        known = self._pseudonyms.get((what, original))
+        if known is None:
+            known = self._pseudonyms[what, original] = self._unused(what)
+        return known
+
+    def _unused(self, what: str) -> str:
+        self._last[what] += 1
+        while f"{what}-{self._last[what]}" in self._reserved:
+            self._last[what] += 1
+        return f"{what}-{self._last[what]}"
+
+    @property
+    def given(self) -> dict[tuple[str, str], str]:
+        """By what it is and the original."""
+        return self._pseudonyms
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Careful patterns are slow, and few lines need them: a quick hint says which.
+
+
+def on_lines(hint: re.Pattern[str], text: str, redact: Callable[[str], str]) -> str:
+    """`redact` for the lines in which `hint` is found.
+
+    A hint begins with letters or a separator, and looks back from there: Python's `re` finds fixed letters ten times
+    faster than a choice of them.
+    """
+    found = hint.search(text)
+    if found is None:
+        return text
+    done: list[str] = []
+    start = 0
+    while found is not None:
+        line = text.rfind("\n", start, found.start()) + 1 or start
+        end = text.find("\n", found.end())
+        end = len(text) if end < 0 else end
+        done += (text[start:line], redact(text[line:end]))
+        start = end
+        found = hint.search(text, end)
+    return "".join((*done, text[start:]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keys and tokens that are known by their shape, wherever they stand.
+#
+# Every pattern begins with letters that are rare in logs, is bounded, and leaves nothing to try twice. Hashes of
+# commits and uuids have no such beginning and stay.
+
+
+_KEY_GAP = r"(?:\s|\\n|\\r){0,4}"
+_PEM_HEADERS = r"(?:\s{1,2}[A-Za-z-]{1,20}: [^\n]{0,80}){0,3}"
+# The body is taken with or without an end: a log may be cut.
+_PEM = (
+    rf"-----BEGIN [A-Z ]{{0,30}}PRIVATE KEY-----{_PEM_HEADERS}(?:{_KEY_GAP}[A-Za-z0-9+/=]{{16,100}}){{0,800}}"
+    rf"(?:{_KEY_GAP}[A-Za-z0-9+/=]{{1,100}})?{_KEY_GAP}(?:-----END [A-Z ]{{0,30}}PRIVATE KEY-----)?"
+)
+_PRIVATE_KEY = re.compile(_PEM)
+_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        ("aws-key", r"(?<![A-Za-z0-9])A[KS]IA[0-9A-Z]{16}(?![A-Za-z0-9])"),
+        ("google-key", r"(?<![A-Za-z0-9])AIza[0-9A-Za-z_-]{35}"),
+        ("google-key", r"(?<![A-Za-z0-9])ya29\.[0-9A-Za-z_-]{20,2000}"),
+        ("google-key", r"(?<![A-Za-z0-9])GOCSPX-[0-9A-Za-z_-]{20,60}"),
+        ("azure-signature", r"(?<=[?&;]sig=)[A-Za-z0-9%/+=]{20,200}"),
+        ("huggingface-token", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,200}(?![A-Za-z0-9])"),
+        ("model-key", r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,300}"),
+        ("nvidia-key", r"(?<![A-Za-z0-9])nvapi-[A-Za-z0-9_-]{20,200}"),
+        ("github-token", r"(?<![A-Za-z0-9])gh[opusr]_[A-Za-z0-9]{30,260}(?![A-Za-z0-9])"),
+        ("github-token", r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{22,260}(?![A-Za-z0-9])"),
+        ("gitlab-token", r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,60}"),
+        ("slack-token", r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,260}"),
+        ("slack-token", r"(?<=hooks\.slack\.com/)[A-Za-z0-9/]{20,100}"),
+        ("wandb-key", r"(?<![A-Za-z0-9])wandb_v1_[A-Za-z0-9_]{20,200}(?![A-Za-z0-9])"),
+        ("wandb-key", r"(?<=wandb login )(?:--relogin )?[0-9a-f]{40}(?![A-Za-z0-9])"),
+        ("jwt", r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]{0,2000})?"),
+        # Somebody's name before the host is masked with the password: tokens are given in either place.
+        ("credentials", r"(?<=://)[^\s/@?#\[\]][^\s/?#]{0,512}(?=@)"),
+    )
+)
+_SHAPE_HINTS = tuple(
+    re.compile(hint)
+    for hint in (
+        r"_(?:(?<=hf_)|(?<=gh[opusr]_)|(?<=pat_)|(?<=_v1_))[A-Za-z0-9_]{20}",
+        r"-(?:(?<=sk-)|(?<=pi-)|(?<=PX-)|(?<=at-)|(?<=xox[abeoprs]-))[A-Za-z0-9_-]{10}",
+        r"IA(?<=A[KS]IA)[0-9A-Z]{16}",
+        r"AIza[0-9A-Za-z_-]{35}",
+        r"ya29\.",
+        r"sig=",
+        r"slack\.com/",
+        r"wandb login ",
+        r"eyJ[A-Za-z0-9_-]{8}",
+        r"@",
+    )
+)
+_KEY_LINE = re.compile(r"(?:\A|(?<=\n))[A-Za-z0-9+/]{64}(?=\s|\Z)")
+_KEY_LINE_HINT = re.compile(r"\n[A-Za-z0-9+/]{64}")
+_HEX_ONLY = re.compile(r"[0-9a-f]{64}|[0-9A-F]{64}")
+
+
+def redact_secrets(text: str, names: Names) -> str:
+    def shaped(line: str) -> str:
+        for what, pattern in _SHAPES:
+            line = pattern.sub(lambda _, what=what: names.mask(what), line)
+        return line
+
+    for hint in _SHAPE_HINTS:
+        text = on_lines(hint, text, shaped)
+    return text
+
+
+def redact_private_keys(text: str, names: Names) -> str:
+    """Whole keys, and lines from the middle of one for readers that come line by line. A SHA-256 is as long, in hex."""
+
+    def masked(match: re.Match[str]) -> str:
+        return match[0] if _HEX_ONLY.fullmatch(match[0]) else names.mask("private-key")
+
+    if "PRIVATE KEY-----" in text:
+        text = _PRIVATE_KEY.sub(lambda _: names.mask("private-key"), text)
+    if _KEY_LINE.match(text) or _KEY_LINE_HINT.search(text):
+        text = _KEY_LINE.sub(masked, text)
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values that a name gives away: `password=`, `HF_TOKEN:`, `Authorization: Bearer`, `--api-key`. The name is kept.
+#
+# A password is masked whatever it is. What a model calls a token (`eos_token: 2`, `pad_token='<pad>'`, `token: str`)
+# is not one: other values must look made by a machine, with a digit in eight characters, or twenty letters.
+
+
+def _any_case(*words: str) -> str:
+    """As they are written in code, in the environment, and in headers. Ignoring case would cost ten times as much."""
+    return "|".join(dict.fromkeys(form for word in words for form in (word, word.upper(), word.title())))
+
+
+_PASSWORD = _any_case("password", "passwd", "passphrase")
+_KEY = _any_case("api_key", "api-key", "apikey", "access_key", "access-key", "account_key", "private_key", "secret_key")
+_CAMEL = "apiKey|accessKey|AccessKey|AccountKey|secretKey"
+_OTHER = _any_case("secret", "token", "credential", "credentials", "cookie")
+_AUTHORIZATION = _any_case("authorization")
+_SEPARATOR = r"""[\\"']{0,2}\s{0,2}[=:]>?\s{0,2}[\\"']{0,2}"""
+_OPTION = r"--[\w-]{0,30}"
+_OPTION_GAP = r""" {1,2}["']?"""
+_QUOTED = r"""(?<=")[^"\n]{1,500}(?=")|(?<=')[^'\n]{1,500}(?=')"""
+# What is masked already, `<pad>`, and `$HOME` or `${HOME}` are no secrets.
+_UNLESS = r"""(?!\[masked-|<|\$\{?[A-Z_][A-Z0-9_]{0,60}\}?(?:[\s"',;)]|\Z))"""
+
+_END = r"""[\\"'=: ]"""
+_KEYED_HINTS = tuple(
+    re.compile(hint)
+    for hint in (
+        rf"k(?:en|ie|ey){_END}",
+        rf"K(?:EN|IE|EY|ey|en){_END}",
+        rf"ass(?:word|wd|phrase){_END}",
+        rf"ASS(?:WORD|WD|PHRASE){_END}",
+        rf"ecret{_END}",
+        rf"ECRET{_END}",
+        rf"redentials?{_END}",
+        rf"REDENTIALS?{_END}",
+        rf"uthorization{_END}",
+        rf"UTHORIZATION{_END}",
+        "Bearer ",
+    )
+)
+_PASSWORDS = re.compile(
+    rf"(?P<front>(?:{_PASSWORD}){_SEPARATOR}|{_OPTION}(?:password|passwd|passphrase){_OPTION_GAP}){_UNLESS}"
+    rf"""(?P<value>{_QUOTED}|[^\s"',;)\\][^\s"'\\]{{0,499}})"""
+)
+_VALUE = rf"""{_QUOTED}|[^\s"'\\,;&(){{}}\[\]][^\s"'\\&,;]{{0,499}}"""
+_OTHERS = re.compile(
+    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?:token|secret|api[-_]key|access[-_]key){_OPTION_GAP}|password )"
+    rf"{_UNLESS}(?P<value>{_VALUE})"
+)
+_SCHEME = "(?:Bearer|Basic|Digest|Token|token) "
+_HEADER = re.compile(
+    rf"(?P<front>(?:{_AUTHORIZATION}){_SEPARATOR}(?P<scheme>{_SCHEME})?)(?!{_SCHEME}){_UNLESS}(?P<value>{_VALUE})"
+)
+_BEARER = re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,2000}")
+_TOKEN = re.compile(r"[\w+/=.~%:@!#-]+")
+"""Without brackets: those are code."""
+_NO_SECRETS = frozenset({"None", "null", "true", "false", "True", "False", "str", "bytes", "bool", "int"})
+
+
+def redact_keyed(text: str, names: Names) -> str:
+    def password(match: re.Match[str]) -> str:
+        shown = match["value"] in _NO_SECRETS or not match["value"].strip("*")
+        return match[0] if shown else match["front"] + names.mask("value")
+
+    def other(match: re.Match[str]) -> str:
+        return match["front"] + names.mask("value") if _looks_made(match["value"]) else match[0]
+
+    def header(match: re.Match[str]) -> str:
+        secret = match["scheme"] or _looks_made(match["value"])
+        return match["front"] + names.mask("authorization") if secret else match[0]
+
+    def in_line(line: str) -> str:
+        line = _BEARER.sub(lambda _: names.mask("authorization"), _HEADER.sub(header, line))
+        return _OTHERS.sub(other, _PASSWORDS.sub(password, line))
+
+    for hint in _KEYED_HINTS:
+        text = on_lines(hint, text, in_line)
+    return text
+
+
+def _looks_made(value: str) -> bool:
+    own = PSEUDONYM.sub("", value)
+    if not _TOKEN.fullmatch(own) or own.isdecimal():
+        return False
+    return (len(own) >= 8 and any(c.isdigit() for c in own)) or (len(own) >= 20 and own.isalnum())

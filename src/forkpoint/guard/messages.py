@@ -1,0 +1,177 @@
+"""What guards tell each other, and how it travels through the store: msgpack in, the expected type out, or nothing.
+
+Anyone who reaches the store can write there, so whatever is not exactly the expected type is dropped.
+"""
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+
+from forkpoint.live.processes import read_host_id, read_state
+from forkpoint.model.world import ProcessGroup
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How guards' messages travel through the store: msgpack in, the expected type out, or nothing.
+#
+# Anyone who reaches the store can write there, so whatever is not exactly the expected type is dropped.
+
+
+T = TypeVar("T")
+
+_MAX_BYTES: Final = 64 << 20
+
+
+def encode(message: object) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def decode(data: bytes | None, kind: type[T]) -> T | None:
+    """None: there is no message, or not of this type."""
+    if data is None or len(data) > _MAX_BYTES:
+        return None
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError):
+        return None
+
+
+def printable(text: str) -> str:
+    r"""Lone surrogates, as in names of files that are not UTF-8, cannot travel: `\udcff` is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one rank tells the others at every look, and how it travels.
+
+
+class RankHealth(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    """Its program ended, or took its process groups down."""
+    RAISED = "raised"
+    """Its program ends with an exception."""
+    STOPPED = "stopped"
+    """Its process is there and does not run (SIGSTOP). Told by a rank of the same host."""
+    GONE = "gone"
+    """Its process is no longer there. Told by a rank of the same host."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBeat:
+    """Of one group. Its key is its name and its members, for the same name may mean other members elsewhere."""
+
+    size: int
+    completed: int
+    last_seq: int
+    """The newest call, recorded or counted: recorded ones are ahead while their rank is still inside the enqueue."""
+    timeout_s: float
+
+    @property
+    def waits_at(self) -> int | None:
+        """The call that is not done; None without one."""
+        return self.completed + 1 if self.last_seq > max(self.completed, 0) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a rank called lately. Most of what it has to tell, so it is told only when it was read anew."""
+
+    rank: int
+    reads: int
+    """One higher each time."""
+    tails: dict[str, dict[int, int]]
+    """By group: token by seq."""
+    blocks: dict[str, dict[int, int]]
+    """By group: signature by number of the block."""
+    steps: dict[int, dict[str, int]]
+    """How many calls each group had at the end of a step, for steps told with `guard.step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    rank: int
+    number: int
+    """One higher each time: a rank whose number stands still tells nothing."""
+    state: RankHealth
+    says: str
+    """The exception it ends with."""
+    still_s: float
+    """How long nothing has moved here, by this rank's own clock."""
+    calling: str
+    """The torch.distributed call its main thread stands in."""
+    groups: dict[str, GroupBeat]
+    reads: int
+    """Of the calls that go with it."""
+    neighbour: int | None = None
+    """The next rank of the same host, whose process this one looks at."""
+    neighbour_state: RankHealth = RankHealth.RUNNING
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state is RankHealth.RUNNING and (
+            bool(self.calling) or any(g.waits_at is not None for g in self.groups.values())
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a rank hands over when it is asked: its dump, its stacks, and what it knows of itself.
+
+
+_NAME: Final = re.compile(r"[0-9]{8}-[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    number: int = 0
+    """One higher for each; 0 = nothing was asked yet."""
+    ranks: tuple[int, ...] = ()
+    """Who is asked; nobody in particular means everybody."""
+    keep: str = ""
+    """Leave the files in a folder of this name, a time, where this rank is set to write; "" = tell them through the store.
+    Only a name: whoever reaches the store must not choose where a rank writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnswer:
+    rank: int
+    world_size: int
+    groups: tuple[ProcessGroup, ...]
+    stacks: str
+    steps: dict[int, dict[str, int]]
+    """Of each group, by name: calls at the end of the last steps."""
+    dump: bytes = field(repr=False)
+
+
+def decode_ask(data: bytes | None) -> Ask:
+    ask = decode(data, Ask) or Ask()
+    return ask if _NAME.fullmatch(ask.keep) else replace(ask, keep="")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Is the next rank's process on this host still there? All that a guard can know about a rank that went silent.
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, as its rank tells it once."""
+
+    host: str
+    """Of its host and pid namespace."""
+    pid: int
+    started: int
+
+    def look_at(self) -> RankHealth:
+        """Only where `host` is this process's own."""
+        state = read_state(self.pid)
+        if state is None or state.is_dead or state.started != self.started:
+            return RankHealth.GONE
+        return RankHealth.STOPPED if state.is_stopped else RankHealth.RUNNING
+
+
+def own_identity() -> Identity:
+    state = read_state(os.getpid())
+    return Identity(read_host_id() if state else "", os.getpid(), state.started if state else 0)

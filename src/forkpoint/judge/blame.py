@@ -1,0 +1,232 @@
+"""What logs and launchers say of failures and ends, and which lines only follow from a peer's failure: those accuse nobody."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forkpoint.judge.cite import events_of
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogEvent, LogKind
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What logs say of failures, and which lines only follow from a peer's failure: those accuse nobody.
+
+
+# Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
+_VICTIM = re.compile(
+    r"DistBackendError|DistNetworkError|DistStoreError|nccl(?!UnhandledCuda)\w*Error|NCCL error|communicator was aborted"
+    r"|Connection (?:closed|reset|refused)"
+    r"|across all ranks|between collectives|inconsistent"
+    r"|[Tt]imed out|[Tt]imeout|Broken pipe|gloo|Watchdog|[Ss]ocket|KeyboardInterrupt|SystemExit|SignalException"
+)
+CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRemoteError|[Pp]eer.{0,80} closed")
+SAID_OF_PEERS = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
+_OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
+_BECAUSE_OF_PEERS = frozenset({
+    *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
+    *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.CALLS_DIFFER),
+    *(LogKind.BARRIER_MISSED,),
+})  # fmt: skip
+_IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
+"""Also printed where a second try then succeeds: they count where an exception says that none did."""
+
+
+def cut_off(incident: Incident) -> set[int]:
+    """Ranks whose own words say that a peer closed its connection."""
+    return {e.rank for e in find_closings(incident) if e.rank is not None}
+
+
+@fact
+def find_closings(incident: Incident) -> tuple[LogEvent, ...]:
+    return tuple(e for e in incident.capture.events if e.kind in SAID_OF_PEERS and CLOSED.search(whole_text(e)))
+
+
+def is_connecting(incident: Incident) -> bool:
+    """A rank began to make its communicator and did not finish. (Empty dumps alone may mean that the recorder was off.)"""
+    told = [
+        e for e in incident.capture.events if e.kind is LogKind.NCCL_INIT and e.file not in incident.capture.cut_logs
+    ]
+    phases = {(e.rank, e.detail("phase")) for e in told}
+    began, ended = ({rank for rank, phase in phases if phase == wanted} for wanted in ("Init START", "Init COMPLETE"))
+    return bool(began - ended)
+
+
+def cuda_errors(rank: int, incident: Incident) -> list[LogEvent]:
+    """Calls to its GPU that failed, memory that was merely used up aside."""
+    return [e for e in events_of(rank, incident, LogKind.CUDA_ERROR, LogKind.EXCEPTION) if _OF_CUDA.search(e.text)]
+
+
+def is_victim_text(text: str) -> bool:
+    return bool(_VICTIM.search(text))
+
+
+def whole_text(event: LogEvent) -> str:
+    return " ".join((event.text, event.detail("reason") or "", event.detail("last_error") or ""))
+
+
+def blames_peers(event: LogEvent) -> bool:
+    """What the line tells follows from a peer: it went away, did not come, or brought something else."""
+    if event.kind in _BECAUSE_OF_PEERS:
+        return not (event.kind is LogKind.ASYNC_ERROR and "ncclUnhandledCudaError" in whole_text(event))
+    if event.kind in _IF_RAISED:
+        return event.exception is not None
+    if event.kind is LogKind.EXCEPTION and event.exception is None:
+        return False  # a traceback that is cut tells nothing
+    return (event.exception is not None or event.kind is LogKind.CRASHED) and is_victim_text(event.text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Network errors in logs that came before the timeout: afterwards connections break because ranks are taken down.
+
+
+_AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
+
+
+@fact
+def network_events(incident: Incident) -> tuple[LogEvent, ...]:
+    """Per log, those above its first word of a timeout or dump. Lines of one log are in order; clocks are not used.
+
+    Not with gloo: it has no watchdog whose word would part cause and consequence.
+    """
+    if any(t.comm_lib == "gloo" for t in incident.timeline.traces.values()):
+        return ()
+    found: list[LogEvent] = []
+    ended: set[str] = set()
+    for event in incident.capture.events:
+        if event.kind in _AFTER:
+            ended.add(event.file)
+        elif event.kind is LogKind.NETWORK and event.file not in ended:
+            found.append(event)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How processes ended, by the word of who started them: torchrun's agents, Slurm.
+
+
+_SIGNALS = {"-9": "SIGKILL", "-15": "SIGTERM", "-6": "SIGABRT", "-11": "SIGSEGV", "-7": "SIGBUS", "-2": "SIGINT"}
+_SLURM = {
+    "Killed": "SIGKILL",
+    "Terminated": "SIGTERM",
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Out Of Memory": "SIGKILL",
+}
+_STOPPING = frozenset({"SIGTERM", "SIGINT", "SIGKILL"})
+"""What a launcher sends to the siblings of a process that failed."""
+_FROM_ITSELF = frozenset({"SIGABRT"})
+_NOT_KNOWN = "To enable traceback see"
+_TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One process's end, as its launcher saw it."""
+
+    rank: int
+    signal: str | None
+    """`SIGKILL`; None where it ended by itself, with a code."""
+    is_first: bool
+    """The first failure that this launcher saw, or it was told to stop itself. Each node's agent has one of its own."""
+    said: str
+    """The last line of its traceback, where the launcher was given it."""
+    event: LogEvent
+
+    @property
+    def is_stopped(self) -> bool:
+        """The launcher ended it because another process had failed: it did nothing."""
+        return not self.is_first and self.signal in _STOPPING
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Something else than the launcher, and than the process itself, ended it."""
+        return self.is_first and self.signal is not None and self.signal not in _FROM_ITSELF
+
+
+@fact
+def find_exits(incident: Incident) -> dict[int, Exit]:
+    """By rank. Of several words on one rank that which calls it the first failure."""
+    found: dict[int, Exit] = {}
+    for end in (*_agents_tables(incident), *_slurm_tasks(incident), *_stopped_nodes(incident)):
+        if end.rank not in found or end.is_first:
+            found[end.rank] = end
+    return found
+
+
+@fact
+def find_finished(incident: Incident) -> frozenset[int]:
+    """Ranks that ended with code 0: torchrun tells the end of every other process of the job, one way or another."""
+    rows = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
+    if sum(e.pattern == "agent-saw-failure" for e in incident.capture.events) > 1:
+        return frozenset()  # they are of another attempt
+    told = {e.rank for e in rows if e.rank is not None}
+    first_node = all(e.detail("local_rank") == str(e.rank) for e in rows) and len({e.detail("host") for e in rows}) == 1
+    if not first_node:
+        return frozenset()
+    # Workers of a node are numbered without holes: who is missing below the highest was there, and did not fail.
+    return frozenset(rank for rank in range(max(told, default=0)) if rank not in told)
+
+
+def _agents_tables(incident: Incident) -> Iterator[Exit]:
+    """An agent that restarts its workers tells of each attempt's first failure in a line, and of the last attempt in a table."""
+    for file in dict.fromkeys(e.file for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE):
+        told = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE and e.file == file]
+        rows = [e for e in told if e.rank is not None and e.detail("code")]
+        lines = [e for e in told if e.pattern == "agent-saw-failure"]
+        if len(lines) > 1 and incident.capture.attempt < len(lines) - 1:
+            yield from _exit_of_line(lines[incident.capture.attempt], rows)
+        else:
+            yield from (_exit_of_row(e) for e in rows)
+
+
+def _exit_of_row(event: LogEvent) -> Exit:
+    assert event.rank is not None  # the caller has looked
+    signal = event.detail("signal") or _SIGNALS.get(event.detail("code") or "")
+    said = event.detail("what") or ""
+    return Exit(event.rank, signal, event.detail("root") == "yes", "" if _NOT_KNOWN in said else said, event)
+
+
+def _exit_of_line(event: LogEvent, rows: list[LogEvent]) -> Iterator[Exit]:
+    """A line has the worker's number on its node alone; rows of another attempt show whether those are ranks."""
+    local = event.speaker.local_rank
+    are_ranks = bool(rows) and all(row.detail("local_rank") == str(row.rank) for row in rows)
+    if local is not None and are_ranks:
+        yield Exit(local, _SIGNALS.get(event.detail("code") or ""), is_first=True, said="", event=event)
+
+
+def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
+    """Tasks are ranks where no torchrun stands between them and Slurm, and there are as many."""
+    if any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events):
+        return
+    told = [e for e in incident.capture.events if e.kind is LogKind.EXITED and e.detail("tasks")]
+    world = incident.timeline.world
+    first = True
+    for event in told:
+        tasks = list(_numbers(event.detail("tasks") or ""))
+        if not tasks or max(tasks) >= len(world):
+            continue
+        signal = _SLURM.get(event.detail("how") or "")
+        for task in tasks:
+            yield Exit(task, signal, first and len(tasks) == 1, "", event)
+        first = False
+
+
+def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
+    """Ranks of a node whose agent was told to stop, where others were not: a scheduler or a person took the node away."""
+    agents = {e.file for e in incident.capture.events if e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP)}
+    for event in incident.capture.events:
+        number = event.detail("name") or event.detail("signal") if event.pattern == "agent-stopped" else None
+        signal = _SIGNALS.get(f"-{number}") if number else None
+        ranks = {rank for file, rank in incident.capture.logs if file == event.file and rank is not None}
+        # One agent that was told to stop is the job's end; a node was taken away only where another agent speaks too.
+        if signal in (None, "SIGINT") or not ranks or len(agents) < 2 or ranks >= set(incident.timeline.world):
+            continue
+        for rank in sorted(ranks):
+            yield Exit(rank, signal, is_first=True, said="", event=event)
+
+
+def _numbers(tasks: str) -> Iterator[int]:
+    for found in _TASKS.finditer(tasks):
+        first = int(found[1])
+        yield from range(first, min(int(found[2] or first), first + 100_000) + 1)

@@ -1,0 +1,247 @@
+"""Comparing recorded calls: the same line or another, another order, arguments that no dump holds, who came late, the last slot."""
+
+from collections import Counter
+from statistics import median
+
+from forkpoint.diverge.cohorts import build_divergence, frontier_op
+from forkpoint.diverge.slots import SlotSequence, sequence
+from forkpoint.judge.cite import events_of, group_of
+from forkpoint.judge.symptom import hang_is_shown
+from forkpoint.model.frames import in_side_thread, in_two_threads, user_frames
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import SYNCHRONISING, Frame, OpState, Stack
+from forkpoint.model.timeline import GroupTimeline
+from forkpoint.model.trace import Track
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Comparing the calls of two sides of a divergence: the same line of code, the same ops in another order?
+
+
+REORDER_WINDOW = 64
+"""Ops looked through for the same calls in another order: more than one loop over parameters or keys needs."""
+
+
+def issuing(divergence: Divergence) -> tuple[Cohort, ...]:
+    """Cohorts that issued an op in the slot."""
+    return tuple(c for c in divergence.cohorts if c.op is not None)
+
+
+def same_op(divergence: Divergence) -> bool:
+    return len({c.op for c in issuing(divergence)}) == 1
+
+
+def same_call_site(divergence: Divergence) -> bool | None:
+    """All sides called from the same user lines. None: no stacks to tell, and no other thread either."""
+    stacks = [c.stack for c in issuing(divergence)]
+    if any(s is None for s in stacks):
+        # DDP's reducer issues from the autograd thread; other threads go by names that differ by chance.
+        from_backward = {(c.thread or "").startswith("pt_autograd") for c in issuing(divergence)}
+        return False if len(from_backward) > 1 else None
+    return len({(tuple((f.filename, f.line) for f in user_frames(s)), bool(s)) for s in stacks}) == 1
+
+
+def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
+    """One side's call comes from a thread that the program started, the other's from another one, and ranks of both sides
+    have issued the first from that place: two threads share the group, and nothing orders their calls.
+    """
+    parted = [c for c in issuing(divergence) if c.stack]
+    if not in_two_threads(c.stack for c in parted):
+        return False
+    side = [c for c in parted if c.stack and in_side_thread(c.stack)]
+    return any(
+        _have_called(user_frames(c.stack)[:1], set(divergence.group.ranks) - set(c.ranks), incident) for c in side
+    )
+
+
+def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -> bool:
+    timeline = incident.timeline
+    keys = {int(key) for rank in ranks if rank in timeline.traces for key in timeline.traces[rank].recent_stacks}
+    issued = (timeline.tables.stacks.get(key) for key in keys)
+    standing = (stack for live in incident.capture.stacks if live.rank in ranks for _, stack in live.others)
+    return bool(site) and any(user_frames(stack)[:1] == site for stack in (*issued, *standing))
+
+
+def holds_past(divergence: Divergence, incident: Incident) -> bool:
+    """Dumps of active ops alone show neither what came before nor whether it came in order."""
+    traces = incident.timeline.traces
+    return not any(traces[rank].is_partial for side in divergence.sides for rank in side if rank in traces)
+
+
+def is_reordered(divergence: Divergence, incident: Incident) -> bool:
+    """From the slot on, both sides issued the same calls in another order.
+
+    One call site that so far always issued one kind of op and now another is no reordering: its arguments changed.
+    """
+    seq = divergence.first_visible_seq
+    if divergence.channel is not None or seq is None or divergence.shift is not None:
+        return False
+    if any(c.stack is None for c in issuing(divergence)) or not holds_past(divergence, incident):
+        return False  # without stacks equal sizes are all there is to go by, and they repeat
+    group = group_of(divergence, incident)
+    held = [_held(side[0], group, incident) for side in divergence.sides if side]
+    if len(held) < 2 or any(h is None or _changed_arguments(h, seq) for h in held):
+        return False
+    tokens = [h.match[seq - h.first :][:REORDER_WINDOW].tolist() for h in held if h]
+    longest = max(tokens, key=len)
+    others = [t for t in tokens if t is not longest]
+    return any(_permuted(longest, t) for t in others) and all(_is_part(t, longest) for t in others)
+
+
+def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
+    """A side's op is one that another side issues later: with too few ops to tell, the order may be what differs."""
+    seq = divergence.first_visible_seq
+    if divergence.channel is not None or seq is None:
+        return False
+    group = group_of(divergence, incident)
+    held = [h for side in divergence.sides if side and (h := _held(side[0], group, incident))]
+    if any(_changed_arguments(h, seq) for h in held):
+        return False
+    firsts = [int(h.match[seq - h.first]) for h in held]
+    later = [set(h.match[seq - h.first + 1 :][:REORDER_WINDOW].tolist()) for h in held]
+    return any(first in rest for i, first in enumerate(firsts) for j, rest in enumerate(later) if i != j)
+
+
+def _held(rank: int, group: GroupTimeline, incident: Incident) -> SlotSequence | None:
+    track = group.track(rank)
+    return sequence(track, incident.timeline.tables) if track else None
+
+
+def _changed_arguments(held: SlotSequence, seq: int) -> bool:
+    """Before `seq` its call site issued one kind of op only, and several times."""
+    at = seq - held.first
+    earlier = held.match[:at][held.stack[:at] == held.stack[at]]
+    return len(earlier) > 1 and len(set(earlier.tolist())) == 1
+
+
+def _is_part(some: list[int], whole: list[int]) -> bool:
+    """A side that was held earlier issued only a part, but nothing else."""
+    return Counter(some[: len(whole)]) <= Counter(whole)
+
+
+def _permuted(one: list[int], other: list[int]) -> bool:
+    """A first part of both, of two ops or more, holds the same calls."""
+    return any(
+        sorted(one[:length]) == sorted(other[:length]) and one[:length] != other[:length]
+        for length in range(2, min(len(one), len(other)) + 1)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments that no dump holds, roots and the splits of an all_to_all: where they may differ, and where they must.
+
+
+_RECEIVED_ONCE = frozenset({"broadcast", "scatter"})
+"""Every member but the root receives once, from one peer; what a member sends on it has received before."""
+
+
+def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
+    """Members may have brought other roots or splits: to this slot, or to one before it that left data behind.
+
+    NCCL checks neither. A broadcast with two roots completes, and what nobody took waits on the connection for the next
+    op that uses it. The same call done since then, by all, went over the same connections and found them clean.
+    """
+    if any(c.op and _hides_arguments(c.op) for c in divergence.cohorts):
+        return True
+    track = group_of(divergence, incident).track(divergence.sides[0][0])
+    if track is None or divergence.hang_seq is None:
+        return False
+    tables = incident.timeline.tables
+    held = sequence(track, tables)
+    calls = held.match[: divergence.hang_seq - held.first + 1].tolist()
+    hiding = [
+        at for at, call in enumerate(calls) if any(_hides_arguments(s.op) for s in tables.signatures.get(call, ()))
+    ]
+    return bool(hiding) and calls[-1] not in calls[hiding[-1] + 1 : -1]
+
+
+def find_two_roots(divergence: Divergence, incident: Incident) -> tuple[LogEvent, ...]:
+    """The words of members that all wait to send in one rooted op of gloo, where too few are left to receive.
+
+    With one root, each send that does not end has a member of its own that has not received. gloo waits to receive
+    first and to send last, so such a member would stand in the slot and say that it waits to receive, or it is one of
+    those of which nothing is known. Where these are fewer than the senders, there is more than one root.
+    """
+    if divergence.channel or not all(c.op in _RECEIVED_ONCE for c in divergence.cohorts if c.op):
+        return ()
+    waiting = [c for c in divergence.cohorts if c.op and c.state is not OpState.COMPLETED]
+    stuck = [rank for cohort in waiting for rank in cohort.ranks]
+    if not all(incident.timeline.traces[r].comm_lib == "gloo" for r in stuck) or not hang_is_shown(incident):
+        return ()
+    places = {_place(c.stack) for c in waiting if c.stack}
+    words = [_waits_to_send(rank, places, incident) for rank in stuck]
+    told = tuple(word for word in words if word)
+    return told if len(told) == len(stuck) > _unaccounted(divergence, incident) else ()
+
+
+def _hides_arguments(op: str) -> bool:
+    return op not in SYNCHRONISING or op.startswith("all_to_all")
+
+
+def _waits_to_send(rank: int, places: set[tuple[tuple[str, int], ...]], incident: Incident) -> LogEvent | None:
+    """Its only time-out, told from where the op was called."""
+    words = events_of(rank, incident, LogKind.PEER_TIMEOUT)
+    if len(words) != 1 or words[0].detail("direction") != "send" or {_place(words[0].stack)} != places:
+        return None
+    return words[0]
+
+
+def _place(stack: Stack | None) -> tuple[tuple[str, int], ...]:
+    return tuple((f.filename, f.line) for f in user_frames(stack))
+
+
+def _unaccounted(divergence: Divergence, incident: Incident) -> int:
+    """Ranks that may be members and of which nothing is known here."""
+    return len(divergence.unknown) + incident.timeline.unseen
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that came to a slot later than the timeout allows, measured so that clocks of different hosts cancel out.
+
+
+NS_PER_MS = 1_000_000
+
+
+def late_ranks(divergence: Divergence, incident: Incident) -> dict[int, float]:
+    """Rank -> seconds after its peers, for ranks later than the group's timeout. Needs the slot before as a start."""
+    if divergence.channel is not None or divergence.hang_seq is None:
+        return {}
+    group = group_of(divergence, incident)
+    since: dict[int, int] = {}
+    timeout_ms = 0
+    for rank in group.traces:
+        track = group.track(rank)
+        pause = _pause_before(track, divergence.hang_seq) if track else None
+        if track is not None and pause is not None:
+            since[rank] = pause
+            timeout_ms = max(timeout_ms, track.last.timeout_ms)
+    if len(since) < 2 or not timeout_ms:
+        return {}
+    usual = median(since.values())
+    return {r: (took - usual) / 1e9 for r, took in since.items() if took - usual > timeout_ms * NS_PER_MS}
+
+
+def _pause_before(track: Track, seq: int) -> int | None:
+    """Time on this rank's own clock between issuing the slot before and issuing `seq`, if it is still known."""
+    op = frontier_op(track, seq)
+    if op is not None:
+        return op.since_previous_ns
+    return track.longest_pause_ns if track.longest_pause_seq == seq else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where ops failed of which nothing is left pending: gloo takes a failed op off its list like a done one.
+
+
+def find_last_slot(kind: PartingKind, gone: tuple[int, ...], incident: Incident) -> Divergence | None:
+    """The newest slot of all, if every member that dumped stands there; `gone` ranks must not be among them."""
+    lasts = [(g, t.last) for g in incident.timeline.groups for r in g.traces if (t := g.track(r))]
+    if not lasts:
+        return None
+    group = max(lasts, key=lambda item: item[1].created_ns)[0]
+    seqs = {t.last_seq for r in group.traces if (t := group.track(r))}
+    if len(seqs) != 1 or any(r in group.traces for r in gone):
+        return None
+    (seq,) = seqs
+    others = tuple(group.traces)
+    return build_divergence(kind, group, seq, incident.timeline, sides=(others,), hang=seq, unknown=gone)

@@ -1,0 +1,262 @@
+"""Ranks that left before anyone complained, and how: by their own words, or by those of who started or killed them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from forkpoint.judge.blame import (
+    CLOSED,
+    SAID_OF_PEERS,
+    Exit,
+    blames_peers,
+    cuda_errors,
+    find_exits,
+    find_finished,
+    is_victim_text,
+    whole_text,
+)
+from forkpoint.judge.cite import events_of, has_log, live_stack
+from forkpoint.judge.clocks import find_clocks
+from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
+from forkpoint.judge.stacks import is_communicating
+from forkpoint.model.capture import Remark
+from forkpoint.model.frames import in_side_thread, user_frames
+from forkpoint.model.incident import Divergence, Incident, fact
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import Frame, Stack
+
+_UNJOINED = "terminate called without an active exception"
+_TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
+_OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
+_LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
+
+
+_CUT_TEXT = 40
+
+
+class Departure(StrEnum):
+    RAISED = "raised"
+    """Its own code raised: it left the others' path by itself."""
+    KILLED = "killed"
+    """A signal from outside, a crash in native code, or no memory left."""
+    LEFT = "left"
+    """Its program ended in order while the others went on."""
+    WENT_SILENT = "went silent"
+    """A process went away, and it is the only rank that did not mention it."""
+    GPU_FAILED = "gpu failed"
+    """The kernel tells of a fault of its GPU, and it left no dump."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    rank: int
+    how: Departure
+    event: LogEvent | None
+    """Its own words, or its launcher's."""
+    fault: GpuFault | None = None
+    kill: Remark | None = None
+    """The kernel's word that it was killed for memory."""
+    exit: Exit | None = None
+    """Its launcher's word."""
+    silent: bool = False
+    """It would have spoken if it had lived."""
+    asked: str | None = None
+    """The empty file in which it would have answered."""
+
+
+@fact
+def find_departed(incident: Incident) -> tuple[Departed, ...]:
+    """Ranks that left first. Those that complained of others before, or that their launcher stopped, are not among them."""
+    sources = _Sources(incident)
+    told = [d for rank in incident.timeline.world if (d := sources.departed(rank))]
+    return tuple(told) if told or sources.refused else sources.went_silent()
+
+
+def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int, ...]:
+    """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
+    unknown = divergence.unknown if divergence else incident.timeline.world
+    return tuple(r for r in unknown if r not in incident.timeline.traces)
+
+
+class _Sources:
+    """All that tells how ranks ended, looked up once."""
+
+    def __init__(self, incident: Incident) -> None:
+        self._incident = incident
+        self._faults, self._kills = find_gpu_faults(incident), find_memory_kills(incident)
+        self._exits, self._finished = find_exits(incident), find_finished(incident)
+        self.refused = frozenset(e.rank for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
+        """Ranks whose library refused what a peer sent: one of two that differ, and which is not known."""
+
+    def departed(self, rank: int) -> Departed | None:
+        own = self._by_words(rank)
+        fault = self._faults.get(rank)
+        return self._by_gpu(rank, own, fault) if fault else own
+
+    def _by_gpu(self, rank: int, own: Departed | None, fault: GpuFault) -> Departed | None:
+        """A fault of its GPU explains an end that the rank itself or its launcher shows. What it raised in its own code stays
+        its own, and so does a kill that its own log tells of.
+        """
+        failed = cuda_errors(rank, self._incident)
+        if failed:
+            return Departed(rank, Departure.GPU_FAILED, failed[0], fault)
+        killed = fault.timely and own is not None and own.exit is not None and own.event is own.exit.event
+        if own is not None and own.event is not None and (killed or own.event.kind is LogKind.CRASHED):
+            return replace(own, how=Departure.GPU_FAILED, fault=fault)
+        if own is None and fault.timely and has_log(rank, self._incident) and not self._is_alive(rank):
+            silent = self._is_silent(rank) and self._silence_tells(rank)
+            return Departed(rank, Departure.GPU_FAILED, None, fault, silent=silent)
+        return own
+
+    def _by_words(self, rank: int) -> Departed | None:
+        end = self._exits.get(rank)
+        if end is not None and end.is_stopped:
+            return None
+        first = self._first_word(rank)
+        if first is not None:
+            raised = (
+                first.exception and first.kind is not LogKind.LOADER_DIED
+            )  # its worker was killed, not its code wrong
+            how = Departure.RAISED if raised else Departure.KILLED
+            return Departed(rank, how, first, kill=self._kills.get(rank), exit=end)
+        if rank in self.refused or self._blames_peers(rank):
+            return None
+        return self._by_others(rank, end) or self._left(rank)
+
+    def _by_others(self, rank: int, end: Exit | None) -> Departed | None:
+        """By the word of its kernel, or of its launcher."""
+        if rank in self._kills:
+            return Departed(rank, Departure.KILLED, None, kill=self._kills[rank])
+        if end is None or not end.is_first:
+            return None
+        if end.is_from_outside and not self._was_late(end.event, rank):
+            return Departed(rank, Departure.KILLED, end.event, exit=end)
+        raised = end.said and not end.signal and not is_victim_text(end.said)
+        return Departed(rank, Departure.RAISED, replace(end.event, text=end.said), exit=end) if raised else None
+
+    def _left(self, rank: int) -> Departed | None:
+        left = events_of(rank, self._incident, LogKind.LEFT)
+        if self._is_alive(rank) or not (left or rank in self._finished or self._says_done(rank)):
+            return None
+        return Departed(rank, Departure.LEFT, left[0] if left else None)
+
+    def _first_word(self, rank: int) -> LogEvent | None:
+        """What its log says first, if that is an end of its own making or from outside."""
+        files: dict[str, list[LogEvent]] = {}
+        for event in self._incident.said.get(rank, ()):
+            files.setdefault(event.file, []).append(event)
+        found = [word for said in files.values() if (word := _first_own(said)) and not self._is_cut(word)]
+        crashed = [word for word in found if word.kind is LogKind.CRASHED]
+        if crashed and (rank in self.refused or self._blames_peers(rank)):
+            found = [word for word in found if word not in crashed]
+        return next((word for word in found if not self._was_late(word, rank)), None)
+
+    def _is_cut(self, event: LogEvent) -> bool:
+        """Its text is where the log was cut: how it goes on may say that a peer was to blame."""
+        capture = self._incident.capture
+        end = capture.log_ends.get(event.file)
+        return event.file in capture.cut_logs and end is not None and end.lines[-1].endswith(event.text[-_CUT_TEXT:])
+
+    def _blames_peers(self, rank: int) -> bool:
+        return any(blames_peers(event) for event in self._incident.said.get(rank, ()))
+
+    def _was_late(self, event: LogEvent, rank: int) -> bool:
+        """Others had given up before, by a clock that dates both."""
+        clocks = find_clocks(self._incident) if event.time else None
+        ended = clocks.of_event(event) if clocks else None
+        if clocks is None or ended is None:
+            return False
+        gave_up = [e for e in self._incident.capture.events if e.kind is LogKind.WATCHDOG_TIMEOUT and e.rank != rank]
+        instants = [clocks.of_event(e) for e in gave_up]
+        return any(i is not None and i.clock == ended.clock and i.second < ended.second for i in instants)
+
+    def went_silent(self) -> tuple[Departed, ...]:
+        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken."""
+        silent = [rank for rank in self._incident.timeline.world if not (rank in self._exits or self._is_alive(rank))]
+        if silent and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
+            return tuple(Departed(rank, Departure.WENT_SILENT, None, silent=True) for rank in silent)
+        asked = {r: file for r in silent if self._is_silent(r) and (file := _unanswered(r, self._incident))}
+        return tuple(Departed(r, Departure.WENT_SILENT, None, silent=True, asked=file) for r, file in asked.items())
+
+    def _is_silent(self, rank: int) -> bool:
+        """Its log is whole, and does not say that the program was done."""
+        capture = self._incident.capture
+        own = [file for file, owner in capture.logs if owner == rank]
+        whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
+        return whole and not self._says_done(rank) and rank not in self._finished
+
+    def _says_done(self, rank: int) -> bool:
+        capture = self._incident.capture
+        return any(capture.log_ends[f].done for f, owner in capture.logs if owner == rank and f in capture.log_ends)
+
+    def _silence_tells(self, rank: int) -> bool:
+        """A process went away: others lost their connection to it, and none ran into a timeout. Or NCCL's monitor would have
+        made it speak, even if it was stuck, and an end in order would have been logged (at INFO level).
+        """
+        kinds = {e.kind for e in self._incident.capture.events}
+        said = [whole_text(e) for e in self._incident.capture.events if e.kind in SAID_OF_PEERS]
+        if any(CLOSED.search(text) for text in said) and not any(_TIMED_OUT.search(text) for text in said):
+            return True
+        tells_all = bool(events_of(rank, self._incident, LogKind.SETTINGS))
+        leaves = bool(events_of(rank, self._incident, LogKind.LEAVING))
+        gave_up = kinds & {LogKind.WATCHDOG_TIMEOUT, LogKind.ASYNC_ERROR}
+        return LogKind.DUMPED in kinds and bool(gave_up) and tells_all and not leaves
+
+    def _is_alive(self, rank: int) -> bool:
+        """It wrote a dump or a stack, or speaks of the failure."""
+        spoke = any(e.is_failure or e.kind is LogKind.DUMPED for e in self._incident.said.get(rank, ()))
+        return spoke or rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
+
+
+def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
+    """Of one log: an end of the rank's own, or from outside, before any word that blames peers.
+
+    An exception after which the rank lived on was handled. Its C++ threads, which nobody had joined, may end a process
+    that is on its way out; any other crash is an end of its own, whatever was raised and caught before it.
+    """
+    events = list(said)
+    raised: LogEvent | None = None
+    for event in events:
+        if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
+            break
+        if event.kind is LogKind.KILLED or (event.kind is LogKind.OUT_OF_MEMORY and not event.exception):
+            return event
+        if event.kind is LogKind.CRASHED and not (raised and _UNJOINED in event.text):
+            return event
+        if raised is None and event.exception and not (is_victim_text(event.text) or in_side_thread(event.stack)):
+            raised = event if event.kind in _OWN_ERRORS else None
+    lived_on = raised is not None and any(e.line > raised.line and e.kind in _LIVED_ON for e in events)
+    return None if lived_on else raised
+
+
+def _unanswered(rank: int, incident: Incident) -> str | None:
+    """Where it did not answer the request for its stack, while all who wait in the slot did, from inside that wait.
+
+    The handler runs in C and needs no GIL: a process that is stuck in anything of its own answers. One that ended in order
+    does not either, but not while the others wait in a call of which its part is unknown.
+    """
+    divergence = incident.divergence
+    file = next((file for file, r in incident.capture.unanswered if r == rank), None)
+    if divergence is None or file is None:
+        return None
+    answers = {answer.rank: answer.stack for answer in incident.capture.stacks}
+    asked_then = all(_stood_waiting(r, answers.get(r, ()), incident) for r in divergence.sides[0])
+    return file if asked_then else None
+
+
+def _stood_waiting(rank: int, answer: Stack, incident: Incident) -> bool:
+    """Its stack is of the time of its wait: in a communication call, or still in the function from which it was made (a
+    call to a GPU returns before it is done).
+    """
+    stands = incident.timeline.positions.get(rank, ())
+    if not answer or not stands:
+        return False
+    now, then = (reversed(user_frames(stack)) for stack in (answer, stands[0].op.stack))
+    parted = next(((one, other) for one, other in zip(now, then, strict=False) if one != other), None)
+    return is_communicating(answer) or (parted is not None and _same_function(*parted))
+
+
+def _same_function(one: Frame, other: Frame) -> bool:
+    """The body of a module is none: all of a program runs in it."""
+    return (one.filename, one.name) == (other.filename, other.name) and one.name != "<module>"

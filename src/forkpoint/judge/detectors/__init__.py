@@ -1,0 +1,53 @@
+"""Stage 5: Incident -> Findings. One cause per file, listed here by hand."""
+
+from collections.abc import Callable, Iterator
+
+from forkpoint.judge.detectors import (
+    divergent_path,
+    gpu_stall,
+    healthy,
+    host_stall,
+    logs_alone,
+    metadata_mismatch,
+    never_joined,
+    order_inversion,
+    out_of_line,
+    rank_lost,
+    silent_corruption,
+    straggler,
+    transport,
+    undecided,
+)
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Finding
+
+Detector = Callable[[Incident], Iterator[Finding]]
+
+DETECTORS: tuple[Detector, ...] = (
+    divergent_path.find,
+    order_inversion.find,
+    metadata_mismatch.find,
+    host_stall.find,
+    gpu_stall.find,
+    transport.find,
+    rank_lost.find,
+    never_joined.find,
+    straggler.find,
+    silent_corruption.find,
+)
+"""Each recognises one cause."""
+
+WITHOUT_CAUSE: tuple[Detector, ...] = (
+    out_of_line.find,
+    healthy.find,
+    logs_alone.find,
+    undecided.find,
+)
+"""What can be said where no cause is found. They are asked in this order, and the first that answers counts; the last
+always does.
+"""
+
+
+def detect(incident: Incident) -> tuple[Finding, ...]:
+    causes = tuple(finding for find in DETECTORS for finding in find(incident))
+    return causes or next(found for find in WITHOUT_CAUSE if (found := tuple(find(incident))))

@@ -1,0 +1,268 @@
+"""Ranks took different control flow: one side skipped, added or replaced a collective, or left the loop.
+
+What it looks like
+    At one slot the members of a group issued different operations, or the same operation from different lines; or one
+    side's ops are those of the others a few slots off; or a rank raised in its own code and left while others wait; or
+    ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
+    rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
+    they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
+    it there.
+
+Why it happens
+    A branch, a loop count or an exception that depends on the rank or on its local data: a rank-0-only metric that
+    reduces, an early stop on a local loss, uneven batches, a swallowed exception.
+
+What rules it out
+    The same calls in another order (order-inversion). The same line with other sizes (metadata-mismatch). A rank that
+    only has not come yet, with its ops in step so far (host-stall). A process that was killed (rank-lost).
+
+Fix
+    Make the decision on all ranks alike: reduce or broadcast the condition before the branch, move the collective out
+    of it, agree on the number of steps, and let one rank's exception stop all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.judge.blame import cut_off
+from forkpoint.judge.calls import (
+    holds_past,
+    is_of_two_threads,
+    is_reordered,
+    issuing,
+    may_be_reordered,
+    same_call_site,
+    same_op,
+)
+from forkpoint.judge.cite import (
+    DECIDED,
+    LIKELY,
+    STRONG,
+    cite_divergence,
+    cite_event,
+    cite_stack,
+    describe_slot,
+    live_stack,
+    verb,
+)
+from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.log_lines import find_call_mismatch, find_group_mismatch, find_lone_notice, find_step_parting
+from forkpoint.judge.refusal import Refused, find_refusal, refused_sizes
+from forkpoint.judge.stacks import Handling, PartedStacks, find_handling, find_parted_stacks, is_communicating
+from forkpoint.judge.symptom import hang_is_shown, has_ops
+from forkpoint.model.frames import user_frames, user_place
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.log import LogEvent
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "divergent-path"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    handling = find_handling(divergence, incident) if divergence is not None else ()
+    if divergence is not None and handling:
+        yield _led_aside(divergence, handling, incident)
+    elif divergence is not None and _is_other_path(divergence, incident):
+        yield _finding(divergence, divergence.odd, _tell(divergence, incident), _confidence(divergence), incident)
+    elif divergence is None and (steps := find_step_parting(incident)):
+        finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
+        yield replace(finding, evidence=steps.evidence)
+    elif divergence is None and (mismatch := find_call_mismatch(incident)) and mismatch.is_other_path:
+        told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:3])
+        finding = _finding(mismatch.divergence, mismatch.odd, f"ranks make different calls: {told}", LIKELY, incident)
+        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif divergence is None and (groups := find_group_mismatch(incident)):
+        finding = _finding(None, groups.odd, groups.told, LIKELY, incident)
+        yield replace(
+            finding,
+            evidence=groups.evidence,
+            fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
+        )
+    elif (parted := _parted_for_sure(incident)) is not None:
+        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
+        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+        shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
+        yield replace(finding, evidence=tuple(parted.standings[rank].evidence for rank in shown))
+    elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
+        told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
+        finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+    elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
+        yield _noticed(notice, incident)
+    else:
+        yield from _left_by_itself(divergence, incident)
+
+
+def _is_other_path(divergence: Divergence, incident: Incident) -> bool:
+    match divergence.how:
+        case PartingKind.METADATA:
+            other_call = not same_op(divergence) or same_call_site(divergence) is False or divergence.shift is not None
+            may_be_order = not holds_past(divergence, incident) and may_be_reordered(divergence, incident)
+            ordered = not is_reordered(divergence, incident) and not is_of_two_threads(divergence, incident)
+            return other_call and not may_be_order and ordered
+        case PartingKind.MESSAGE:
+            return divergence.shift is not None
+        case PartingKind.ABSENCE:
+            elsewhere = _one_too_many(divergence) or _is_elsewhere(divergence, incident)
+            return divergence.shift is not None or (elsewhere and hang_is_shown(incident))
+        case PartingKind.CYCLE:
+            return divergence.left_order
+        case _:
+            return False
+
+
+def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident: Incident) -> Finding:
+    """Ranks that wait in an `except` or `finally` while the others are still where the exception was raised."""
+    first = handling[0]
+    told = (
+        f"rank {first.rank} raised {first.raised.text}{_at(user_place(first.raised.stack))} and, while handling it, went on "
+        f"to {user_place(first.ended.stack)}; the others are still at {describe_slot(divergence)}"
+    )
+    named = replace(divergence, odd=tuple(h.rank for h in handling))
+    finding = _finding(named, named.odd, told, DECIDED, incident)
+    said = tuple(cite_event(event) for h in handling[:2] for event in (h.raised, h.ended))
+    return replace(finding, evidence=(*said, *finding.evidence))
+
+
+def _parted_for_sure(incident: Incident) -> PartedStacks | None:
+    parted = find_parted_stacks(incident) if incident.divergence is None and not has_ops(incident) else None
+    return parted if parted and parted.cannot_misfit else None
+
+
+def _noticed(notice: LogEvent, incident: Incident) -> Finding:
+    """Ranks brought different sizes, and one of them alone says that it left something out."""
+    assert notice.rank is not None  # it is somebody's
+    refused = refused_sizes(incident)
+    receiver = "a rank" if refused[0].rank is None else f"rank {refused[0].rank}"
+    summary = (
+        f"only rank {notice.rank} logged: {notice.text}; then {receiver} got data of another size than it expected"
+    )
+    finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
+    return replace(finding, evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence))
+
+
+def _one_too_many(divergence: Divergence) -> bool:
+    return bool(divergence.odd) and divergence.odd == divergence.sides[0]
+
+
+def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
+    """The absent rank stands in another communication call, one that the recorder does not see. Where its dump leaves out what
+    is done, it may be in this very call: blocked inside the enqueue it reads as done.
+    """
+    stacks = [live_stack(r, incident) for r in divergence.odd]
+    communicating = bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
+    here = {user_frames(c.stack)[:1] for c in divergence.cohorts if c.op}
+    same_place = any(s is not None and user_frames(s.stack)[:1] in here for s in stacks)
+    vague = any(incident.timeline.traces[r].is_partial for r in divergence.odd)
+    return communicating and not (vague and (same_place or () in here))
+
+
+def _tell(divergence: Divergence, incident: Incident) -> str:
+    odd = name_ranks(divergence.odd) if divergence.odd else "some ranks"
+    slot = describe_slot(divergence)
+    if divergence.shift:
+        return f"{_tell_shift(divergence, odd)} at {slot}; from there on calls pair with the wrong ones"
+    if divergence.how is PartingKind.METADATA:
+        return _tell_calls(divergence)
+    if divergence.how is PartingKind.CYCLE and not divergence.odd:
+        return f"ranks wait for each other, at {slot} and elsewhere: one side skipped a call or made an extra one"
+    if divergence.how is PartingKind.CYCLE:
+        waits = verb(divergence.odd, "waits", "wait")
+        return f"{odd} did not issue {slot}, where others wait, and {waits} for them in another call"
+    if _one_too_many(divergence):
+        return f"{odd} issued a collective at {slot} that the others did not: {'; '.join(_calls(divergence)[:3])}"
+    stack = live_stack(divergence.odd[0], incident)
+    place = user_place(stack.stack) if stack else None
+    where = f" ({place})" if place else ""
+    return f"{odd} {verb(divergence.odd, 'is', 'are')} in another call{where} while the others wait at {slot}"
+
+
+def _tell_calls(divergence: Divergence) -> str:
+    """The odd ranks first, where it is known who they are and they did one thing."""
+    slot, cohorts = describe_slot(divergence), issuing(divergence)
+    own = next((c for c in cohorts if c.ranks == divergence.odd), None)
+    if own is None:
+        return f"ranks took different paths: at {slot} {', but '.join(_calls(divergence)[:3])}"
+    others = [f"{name_ranks(c.ranks)} called {_call(c)}" for c in cohorts if c is not own]
+    it = verb(own.ranks, "it", "they")
+    return (
+        f"{name_ranks(own.ranks)} took another path: at {slot} {it} called {_call(own)}, while {'; '.join(others[:2])}"
+    )
+
+
+def _calls(divergence: Divergence) -> list[str]:
+    return [f"{name_ranks(c.ranks)} called {_call(c)}" for c in issuing(divergence)]
+
+
+def _call(cohort: Cohort) -> str:
+    sizes = f" {[list(s) for s in cohort.sizes[:3]]}" if cohort.sizes else ""
+    place = user_place(cohort.stack)
+    return f"{cohort.op}{sizes}{f' from {place}' if place else ''}"
+
+
+def _tell_shift(divergence: Divergence, odd: str) -> str:
+    shift = divergence.shift
+    assert shift is not None  # the caller has looked
+    what = "message" if divergence.channel else "call"
+    count = abs(shift.by)
+    return f"{odd} {'skipped' if shift.by > 0 else 'issued'} {count} {'' if shift.by > 0 else 'extra '}{what}{'s' if count > 1 else ''}"
+
+
+def _at(place: str | None) -> str:
+    return f" at {place}" if place else ""
+
+
+def _confidence(divergence: Divergence) -> float:
+    if divergence.shift is not None or (divergence.odd and same_call_site(divergence) is False):
+        return DECIDED
+    return STRONG if divergence.odd else LIKELY
+
+
+def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterator[Finding]:
+    """A rank whose code raised or ended, and that is not in the slot where the others wait."""
+    if divergence is not None and divergence.how is not PartingKind.ABSENCE:
+        return
+    missing = missing_from(divergence, incident)
+    departed = [d for d in find_departed(incident) if d.rank in missing]
+    gone = [d for d in departed if d.how is Departure.RAISED]
+    left = [d for d in departed if d.how is Departure.LEFT]
+    ended = {d.rank for d in left}
+    waiting = divergence is not None and hang_is_shown(incident) and ended >= set(divergence.unknown)
+    if waiting or cut_off(incident) >= set(incident.timeline.world) - ended:
+        gone += left  # an end in order is only odd where all the others are seen to wait, or to have lost a connection
+    if not gone or 2 * len(gone) >= len(incident.timeline.world):
+        return
+    where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
+    summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
+    finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
+    events = tuple(cite_event(d.event) for d in gone if d.event)
+    yield replace(finding, evidence=(*events, *finding.evidence))
+
+
+def _tell_departure(departed: Departed) -> str:
+    if departed.how is Departure.RAISED and departed.event:
+        return f"rank {departed.rank} raised {departed.event.text}{_at(user_place(departed.event.stack))} and left"
+    return f"rank {departed.rank} ended its program"
+
+
+def _finding(
+    divergence: Divergence | None, suspects: tuple[int, ...], summary: str, confidence: float, incident: Incident
+) -> Finding:
+    stacks = tuple(cite_stack(s) for r in suspects[:2] if (s := live_stack(r, incident)))
+    return Finding(
+        detector=NAME,
+        cause=Cause.DIVERGENT_PATH,
+        suspects=tuple(sorted(suspects)),
+        confidence=confidence,
+        summary=summary,
+        action=Action.FIX_CODE,
+        evidence=(*(cite_divergence(divergence, incident) if divergence else ()), *stacks),
+        divergence=divergence,
+        probes=(Probe("print rank, step and the branch condition on every rank right before the call that differs"),),
+        fixes=(
+            Fix("decide alike on all ranks: all_reduce or broadcast the condition before the branch"),
+            Fix("move the collective out of the branch, so that every rank issues it"),
+        ),
+    )

@@ -1,0 +1,164 @@
+"""Scheduled alike everywhere; work before or in the op does not finish on a rank's GPU.
+
+What it looks like
+    All members issued the same op, none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
+    and some have not: the streams of those that have not are held by earlier work. Without them no rank can be named.
+    Or one rank does not come, and its stack is in a wait for its own GPU. The kernel of its node may tell of a fault of
+    that GPU (an Xid) at that time: then the rank is named, and the error.
+
+Why it happens
+    A kernel that does not end, a fault of one GPU, a stream waiting for an event that is never recorded.
+
+What rules it out
+    A member that did not come (host-stall), different calls (divergent-path), a network error in the logs or the op
+    running on every rank (transport), a member that came later than the timeout (straggler). A broadcast or another op
+    with a root or splits right before, the first time that the op comes after it: roots and splits are not recorded,
+    and where they differ the next op hangs. An Xid of another time, on another GPU, or that only follows another event
+    is a note. An Xid alone never takes a node out.
+
+Fix
+    Find the kernel before the op on the rank that has not started (cuda-gdb, compute-sanitizer); check its GPU.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.judge.blame import cuda_errors, network_events
+from forkpoint.judge.calls import holds_past, late_ranks, may_differ_unseen
+from forkpoint.judge.cite import (
+    DECIDED,
+    LIKELY,
+    STRONG,
+    WEAK,
+    cite_divergence,
+    cite_event,
+    cite_remark,
+    cite_stack,
+    describe_slot,
+    group_of,
+    has_log,
+    live_stack,
+)
+from forkpoint.judge.machines import GpuFault, find_gpu_faults
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.stacks import waits_for_gpu
+from forkpoint.judge.symptom import find_symptom, hang_is_shown, is_finishing
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.op import OpState
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe, Symptom
+from forkpoint.model.world import name_ranks
+
+NAME = "gpu-stall"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is None or divergence.channel or not hang_is_shown(incident):
+        return
+    if divergence.how is PartingKind.ABSENCE:
+        yield from _host_waits(divergence, incident)
+    elif divergence.how is PartingKind.STUCK and not _is_on_cpu(divergence, incident):
+        yield from _op_stuck(divergence, incident)
+
+
+def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
+    """A rank that does not come because its host waits for its own GPU, with all its ops done."""
+    stacks = [live_stack(r, incident) for r in divergence.odd]
+    if not stacks or divergence.shift:
+        return
+    faults = _faults(divergence.odd, incident)
+    never = f"{name_ranks(divergence.odd)} never issued {describe_slot(divergence)}"
+    if all(s is not None and waits_for_gpu(s.stack) for s in stacks):
+        finding = _finding(
+            divergence, divergence.odd, f"{never}: the host is waiting for its own GPU", STRONG, incident
+        )
+        finding = replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
+        yield _with_faults(finding, faults, failed=True)
+    elif len(faults) == len(divergence.odd) and all(cuda_errors(r, incident) for r in divergence.odd):
+        finding = _finding(divergence, divergence.odd, f"{never}: calls to the GPU fail there", STRONG, incident)
+        failed = [cite_event(cuda_errors(r, incident)[0]) for r in divergence.odd[:4]]
+        finding = replace(finding, evidence=(*failed, *finding.evidence))
+        yield _with_faults(finding, faults, failed=True)
+
+
+def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
+    if network_events(incident) or late_ranks(divergence, incident):
+        return
+    if is_finishing(divergence) and find_symptom(incident) is Symptom.NONE:
+        return
+    timed = all(incident.timeline.traces[r].timed for r in divergence.sides[0])
+    held = _not_started(divergence, incident) if timed else ()
+    heard = all(has_log(r, incident) for r in divergence.sides[0])
+    hidden = may_differ_unseen(divergence, incident) or not holds_past(divergence, incident)
+    if not held and (timed or not heard or hidden or refused_sizes(incident)):
+        return  # running everywhere; no logs to tell of the network; arguments that may differ and are not recorded
+    alike = f"all members issued {describe_slot(divergence)} and it does not finish"
+    if held:
+        summary = f"{alike}; {name_ranks(held)} never started it: earlier work occupies the GPU"
+        yield _with_faults(_finding(divergence, held, summary, STRONG, incident), _faults(held, incident), failed=True)
+        return
+    faults = [fault for fault in _faults(divergence.sides[0], incident) if fault.timely]
+    named = tuple(fault.rank for fault in faults)
+    if named and 2 * len(named) < len(divergence.sides[0]):
+        finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a GPU fault", LIKELY, incident)
+        yield _with_faults(finding, faults, failed=all(cuda_errors(r, incident) for r in named))
+        return
+    summary = f"{alike}; start times were not recorded, so no rank can be named"
+    yield _finding(divergence, (), summary, WEAK, incident)
+
+
+def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:
+    found = find_gpu_faults(incident)
+    return [found[rank] for rank in sorted(ranks) if rank in found]
+
+
+def _with_faults(finding: Finding, faults: list[GpuFault], *, failed: bool) -> Finding:
+    """The finding with what the kernel says of its suspects' GPUs. `failed`: the ranks themselves show it too."""
+    if not faults:
+        return finding
+    action = faults[0].action(failed=failed and len(faults) == len(finding.suspects))
+    timely = failed and all(fault.timely for fault in faults)
+    return replace(
+        finding,
+        confidence=DECIDED if timely else finding.confidence,
+        summary=f"{finding.summary}; {faults[0].told}",
+        action=action,
+        evidence=(*(cite_remark(fault.remark, fault.rank) for fault in faults[:4]), *finding.evidence),
+        fixes=(Fix(f"forkpoint explain xid{faults[0].remark.xid}: what this error means and who acts on it"),),
+    )
+
+
+def _finding(
+    divergence: Divergence, suspects: tuple[int, ...], summary: str, confidence: float, incident: Incident
+) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.GPU_STALL,
+        suspects=suspects,
+        confidence=confidence,
+        summary=summary,
+        action=Action.FIX_CODE_OR_HARDWARE,
+        evidence=cite_divergence(divergence, incident),
+        divergence=divergence,
+        probes=(Probe("run once more with TORCH_NCCL_ENABLE_TIMING=1: the rank that stays `scheduled` is the one"),),
+        fixes=(Fix("find and bound the kernel that runs before this op; check the GPU's health"),),
+        next=()
+        if suspects
+        else (
+            "TORCH_NCCL_ENABLE_TIMING=1 (costs start events), then diagnose the new dumps",
+            "nvidia-smi -q on each node; dmesg | grep -i xid",
+        ),
+    )
+
+
+def _is_on_cpu(divergence: Divergence, incident: Incident) -> bool:
+    return any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.sides[0])
+
+
+def _not_started(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """With start events `scheduled` means not started. Somebody must have started, or it says nothing."""
+    group = group_of(divergence, incident)
+    states = {r: t.first_active.state for r in divergence.sides[0] if (t := group.track(r)) and t.first_active}
+    if OpState.STARTED not in states.values():
+        return ()
+    return tuple(sorted(r for r, state in states.items() if state is not OpState.STARTED))

@@ -1,0 +1,140 @@
+"""Nothing went wrong: all ranks agree and none waits, or the job ended in order, or every recorded value was in line."""
+
+import re
+from collections.abc import Iterator
+
+from forkpoint.judge.cite import HEALTHY, LIKELY
+from forkpoint.judge.printed_values import own_logs
+from forkpoint.judge.stacks import find_standings
+from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
+from forkpoint.judge.values import find_first_out_of_line
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.values import Values
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding
+
+_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
+_BY_A_PERSON = "KeyboardInterrupt"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    if _dumps_agree(incident):
+        count = len(incident.timeline.traces)
+        yield _finding(f"all {count} ranks agree on every operation that their dumps still hold, and none is waiting")
+    elif told := _well_by_logs(incident):
+        yield _finding(told, confidence=LIKELY)
+    elif only_values_tell(incident) and not incident.timeline.traces:
+        yield from _well_by_values(incident.capture.values)
+
+
+def _finding(
+    summary: str, evidence: tuple[Evidence, ...] = (), *, detector: str = "healthy", confidence: float = HEALTHY
+) -> Finding:
+    return Finding(detector, Cause.HEALTHY, (), confidence, summary, Action.NONE, evidence)
+
+
+def _dumps_agree(incident: Incident) -> bool:
+    """Every rank's dump is there and whole, all agree, nothing is pending, and no log reports a failure.
+
+    gloo removes a failed op from its list like a finished one, so with gloo every rank's log must be there too.
+    """
+    timeline = incident.timeline
+    traces = timeline.traces.values()
+    whole = (
+        timeline.world_known
+        and set(timeline.world) == set(timeline.traces)
+        and all(t.entries and not t.cut for t in traces)
+    )
+    failed_unseen = any(t.comm_lib == "gloo" for t in traces) and not incident.heard >= set(timeline.world)
+    silent = not failed_unseen and not _find_failures(incident) and not stands_still(incident)
+    agreed = all(is_finishing(d) for d in incident.divergences)
+    return bool(traces) and whole and silent and agreed
+
+
+def _well_by_logs(incident: Incident) -> str | None:
+    """What logs alone show of a job that did not fail; None: they do not show it."""
+    if incident.timeline.traces or _find_failures(incident) or stands_still(incident):
+        return None
+    if _all_ended_in_order(incident):
+        return "the job ended in order, and no log reports a failure after that"
+    if _all_were_interrupted(incident):
+        return (
+            "a person interrupted the job: every rank was at the same place, and no log reports a failure before that"
+        )
+    return None
+
+
+def _well_by_values(values: Values) -> Iterator[Finding]:
+    """Nothing unless every rank's records are whole and something was compared."""
+    cut = any(log.cut for log in (*values.forensics, *values.replicas))
+    whole = not cut and values.world is not None and values.ranks == frozenset(range(values.world))
+    equal = [(step, line, log) for log in values.replicas for step, line in log.equal]
+    if not whole or (values.replicas and not equal) or find_first_out_of_line(values) is not None:
+        return
+    cited: list[Evidence] = []
+    said: list[str] = []
+    if equal:
+        step, line, log = max(equal, key=lambda item: (item[0], -item[2].rank))
+        cited.append(Evidence(log.file, log.rank, f"line {line}", f"step {step}: all replicas were equal"))
+        said.append(f"replicas were equal at every check up to step {step}")
+    if values.forensics:
+        first, last = values.forensics[0], values.forensics[0].steps[-1:]
+        cited += [Evidence(first.file, first.rank, f"line {s.line}", f"step {s.step}: in line") for s in last]
+        said.append("no loss or gradient was out of line before reduction in the steps that are kept")
+    yield _finding("; ".join(said), tuple(cited), detector="values")
+
+
+def _find_failures(incident: Incident) -> tuple[LogEvent, ...]:
+    """Reported failures, without those that follow an interruption and those after which the log says that all was done."""
+    interrupted = _interrupted(incident)
+    ends = incident.capture.log_ends
+    return tuple(
+        e
+        for e in incident.capture.events
+        if e.is_failure
+        and not (e.file in interrupted and e.line >= interrupted[e.file])
+        and not (e.file in ends and (done := ends[e.file].done) is not None and e.line < done)
+    )
+
+
+def _all_were_interrupted(incident: Incident) -> bool:
+    """A person stopped every rank, all at the same place: no rank waited for another."""
+    ranks = {e.rank for e in incident.capture.events if e.exception == _BY_A_PERSON}
+    world = set(incident.timeline.world)
+    places = {one.place for rank, one in find_standings(incident).items() if rank in world}
+    return len(world) > 1 and ranks >= world and len(places) == 1
+
+
+def _all_ended_in_order(incident: Incident) -> bool:
+    """The launcher saw the job succeed; or every rank with a log says that it was done, or destroyed its groups; or one says
+    that it was done, and all reached the same step.
+    """
+    if any(e.kind is LogKind.FINISHED for e in incident.capture.events):
+        return True
+    ends, logs = incident.capture.log_ends, incident.capture.logs
+    done = {rank for file, rank in logs if file in ends and ends[file].done is not None}
+    done |= {e.rank for e in incident.capture.events if e.kind is LogKind.LEFT}
+    alive = bool(incident.capture.stacks) or any(e.kind is LogKind.AGENT_FAILURE for e in incident.capture.events)
+    world, steps = set(incident.timeline.world), _last_steps(incident)
+    together = bool(done) and len(set(steps.values())) == 1 and steps.keys() == world
+    return len(incident.heard) > 1 and (done >= world or together) and not alive
+
+
+def _last_steps(incident: Incident) -> dict[int, int]:
+    """The last step that each rank printed in a log of its own."""
+    found: dict[int, int] = {}
+    for rank, file in own_logs(incident).items():
+        steps = [int(said[1]) for line in incident.capture.log_ends[file].lines if (said := _STEP.search(line))]
+        if steps:
+            found[rank] = steps[-1]
+    return found
+
+
+def _interrupted(incident: Incident) -> dict[str, int]:
+    """The first line of each log that reports an interruption: Ctrl-C, a launcher that got it, a scheduler's cancel."""
+    found: dict[str, int] = {}
+    for event in incident.capture.events:
+        by_launcher = event.pattern == "agent-stopped" or event.kind is LogKind.CANCELLED
+        if event.exception == _BY_A_PERSON or by_launcher:
+            found.setdefault(event.file, event.line)
+    return found

@@ -1,0 +1,220 @@
+"""A rank is stuck or slow on the CPU and never schedules the next op.
+
+What it looks like
+    Others wait in a slot; this rank is alive (it wrote a dump), all its ops are done, and the next one is not issued.
+    Its stack, if there is one, is in file I/O, a lock, a loader queue, compilation. "Could not acquire GIL" in its log
+    means that its main thread holds the GIL.
+
+Why it happens
+    Checkpoint or log upload on one rank, a data loader without data, a lock, a debugger, swapping, compilation.
+
+What rules it out
+    Its ops were already off those of its peers (divergent-path). It stands in another communication call
+    (divergent-path). Its host waits for its own GPU (gpu-stall). It left no dump (rank-lost, or not known), unless its
+    stack is in such work while all the others stand in the slot. It came in the end (straggler).
+
+Fix
+    Take the slow work off the critical path (a background thread, a shared file system that answers), or bound it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.diverge.replicas import Replicas
+from forkpoint.judge.blame import cut_off, is_connecting
+from forkpoint.judge.calls import may_differ_unseen
+from forkpoint.judge.cite import (
+    DECIDED,
+    LIKELY,
+    STRONG,
+    cite_divergence,
+    cite_event,
+    cite_stack,
+    describe_slot,
+    describe_stack,
+    events_of,
+    has_log,
+    live_stack,
+)
+from forkpoint.judge.departures import missing_from
+from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, were_alive
+from forkpoint.judge.stacks import is_at_work, is_communicating, is_in_storage, is_waiting_for_ranks, waits_for_gpu
+from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
+from forkpoint.model.capture import LiveStack
+from forkpoint.model.frames import in_side_thread
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.log import LogKind
+from forkpoint.model.timeline import Gap
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe, Symptom
+from forkpoint.model.world import name_ranks
+
+NAME = "host-stall"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    only_stacks = not has_ops(incident) and find_symptom(incident) is Symptom.SILENT_HANG
+    if not (hang_is_shown(incident) or stands_still(incident) or only_stacks):
+        return
+    if divergence is None:
+        yield from _by_stacks_alone(incident)
+        yield from _by_words(incident)
+    elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
+        stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
+        told = bool(stacks) or divergence.channel is None or _owes_next(divergence, incident)
+        told = told and (bool(stacks) or _shows_idle(divergence.odd, incident))
+        if divergence.odd and told and not (stacks and all(_waits(s) for s in stacks)):
+            yield _finding(divergence.odd, stacks, incident)
+        elif busy := _at_work_without_dump(divergence, incident):
+            yield _finding(tuple(s.rank for s in busy), busy, incident)
+
+
+def _owes_next(divergence: Divergence, incident: Incident) -> bool:
+    """The message is what all replicas of these ranks issued next.
+
+    Two ranks connect at their first message, which is recorded only after that: a rank that owes a message may otherwise
+    stand in one to another peer, and only its stack tells.
+    """
+    replicas, channel = Replicas(incident.timeline), divergence.channel
+    return channel is not None and all(replicas.owe_message(r, divergence.group, channel) for r in divergence.odd)
+
+
+def _shows_idle(ranks: tuple[int, ...], incident: Incident) -> bool:
+    """Nothing of these ranks is pending. A rank that is blocked inside the enqueue of another call has that call recorded as
+    done: where dumps leave out what is done, it looks idle. Not if it lags in two groups or more, or holds the GIL.
+    """
+    vague = [r for r in ranks if incident.timeline.traces[r].is_partial]
+    return all(_gil_proof((r,), incident) or _lags_everywhere(r, incident) for r in vague)
+
+
+def _lags_everywhere(rank: int, incident: Incident) -> bool:
+    """In every group of it in which others wait, and in more than one."""
+    waited_in = {
+        (stand.group, stand.seq)
+        for stands in incident.timeline.stands.values()
+        for stand in stands
+        if not stand.channel
+    }
+    own = [(group, seq) for group, seq in waited_in if rank in group.ranks]
+    behind = [incident.timeline.of_group(group).gap(rank, seq) is Gap.NOT_REACHED for group, seq in own]
+    return len({group for group, _ in own}) > 1 and all(behind)
+
+
+def _waits(stack: LiveStack) -> bool:
+    return is_communicating(stack.stack) or waits_for_gpu(stack.stack)
+
+
+def _at_work_without_dump(divergence: Divergence, incident: Incident) -> list[LiveStack]:
+    """The stacks of all whose part is unknown, if they are at work while the others stand in the slot.
+
+    A stack takes the place of the dump: who is inside another call has not come to this one, as the others' stacks show
+    that it is one in which a rank stands until it is done. A rank whose log tells of a failure may be past it.
+    """
+    missing, present = missing_from(divergence, incident), divergence.sides[0]
+    busy = [s for r in missing if _is_quiet(r, incident) and (s := live_stack(r, incident)) and is_at_work(s.stack)]
+    known = len(busy) == len(missing) == len(divergence.unknown)
+    if not busy or divergence.odd or len(divergence.sides) > 1 or not known:
+        return []
+    waiting = {s.rank for s in incident.capture.stacks if is_communicating(s.stack)}
+    outvoted = set(present) <= waiting and len(present) > len(busy) + incident.timeline.unseen
+    return busy if outvoted and _must_belong(missing, divergence, incident) else []
+
+
+def _must_belong(ranks: tuple[int, ...], divergence: Divergence, incident: Incident) -> bool:
+    """They are members; or all others who may be are in the call, and nothing but a member who is not can hold it: no
+    connection broke, and no roots or splits can differ.
+    """
+    return set(ranks) <= set(divergence.group.ranks) or not (
+        cut_off(incident) or may_differ_unseen(divergence, incident)
+    )
+
+
+def _is_quiet(rank: int, incident: Incident) -> bool:
+    failed = [e for e in incident.said.get(rank, ()) if e.is_failure and not in_side_thread(e.stack)]
+    return has_log(rank, incident) and not failed
+
+
+def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
+    """No recorded call is pending: every rank is seen, some wait for others, and what holds the few that do not is plain."""
+    stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
+    held = [s for s in stacks.values() if is_at_work(s.stack)]
+    waiting = [s for s in stacks.values() if is_waiting_for_ranks(s.stack)]
+    missing = len(set(incident.timeline.world) - stacks.keys())
+    if (
+        not held
+        or len(held) + len(waiting) < len(stacks)
+        or len(waiting) <= len(held) + missing
+        or is_connecting(incident)
+    ):
+        return
+    if has_ops(incident) and not stands_still(incident):
+        return  # a job that goes on may be seen so, too
+    yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _by_words(incident: Incident) -> Iterator[Finding]:
+    """A rank that tried something again and again while the others gave up; or rank 0 names those that did not come to a
+    barrier, and they lived until their launcher stopped them.
+    """
+    if (worked := find_worked_on(incident)) and worked.retries:
+        tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of the others"
+        gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
+        yield replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
+        return
+    ranks, told = find_missed(incident)
+    alive = were_alive(ranks, incident)
+    if not alive or came_later(ranks, incident) or 2 * len(ranks) >= len(incident.timeline.world):
+        return
+    waited = f"the others waited {told[0].detail('ms')} ms there"
+    finding = _finding(ranks, [], incident)
+    yield replace(
+        finding,
+        summary=f"{name_ranks(ranks)} did not reach a barrier and did not fail either; {waited}",
+        evidence=(*(cite_event(e) for e in told[:2]), *alive[:2]),
+    )
+
+
+def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> Finding:
+    divergence = incident.divergence
+    gil = _gil_proof(behind, incident) if divergence else []
+    proof = (*(cite_stack(s) for s in stacks), *gil)
+    slot = describe_slot(divergence) if divergence else "the call in which the others wait"
+    who = "it" if len(behind) == 1 else f"rank {stacks[0].rank}" if stacks else ""
+    doing = f": {who} is {describe_stack(stacks[0].stack)}" if stacks else ""
+    dumped = all(r in incident.timeline.traces for r in behind)
+    done = "finished every earlier op but never issued" if divergence and dumped else "did not reach"
+    return Finding(
+        detector=NAME,
+        cause=Cause.HOST_STALL,
+        suspects=behind,
+        confidence=_confidence(incident, proven=bool(proof) and dumped),
+        summary=f"{name_ranks(behind)} {done} {slot}{doing}",
+        action=_action(stacks, held=bool(gil)),
+        evidence=(*proof, *(cite_divergence(divergence, incident) if divergence else ())),
+        divergence=divergence,
+        probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
+        fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
+        next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
+    )
+
+
+def _confidence(incident: Incident, *, proven: bool) -> float:
+    if incident.divergence is None:
+        return LIKELY
+    if proven:
+        return DECIDED
+    return STRONG if find_symptom(incident) else LIKELY
+
+
+def _action(stacks: list[LiveStack], *, held: bool) -> Action:
+    """A rank that computes, holds the GIL or waits for a lock is the code's; without a stack storage stays possible."""
+    if held or (stacks and not any(is_in_storage(s.stack) for s in stacks)):
+        return Action.FIX_CODE
+    return Action.FIX_CODE_OR_STORAGE
+
+
+def _gil_proof(ranks: tuple[int, ...], incident: Incident) -> list[Evidence]:
+    """Words of the process itself. A dump without stacks, or one that timed out, is no proof: a rank that is blocked inside
+    the enqueue of a call leaves such ones, too.
+    """
+    return [cite_event(e) for r in ranks[:3] for e in events_of(r, incident, LogKind.GIL_HELD)[:2]]

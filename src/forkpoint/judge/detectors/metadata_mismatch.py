@@ -1,0 +1,152 @@
+"""The same operation, called from the same place, with arguments that do not fit together.
+
+What it looks like
+    At one slot all members called the same operation from the same line, with other sizes or dtypes; an all_to_all
+    whose members send more or less than they receive; a message whose two ends differ in size; a broadcast of gloo in
+    which members wait to send and none is left to receive: each takes another for the root. It may hang, raise, or
+    complete with wrong data: NCCL does not check. gloo ends a rank that gets more bytes than it waits for; where its
+    log says in which line it stood, and that line never had this size on the others, the arguments differ there.
+
+Why it happens
+    A tensor whose shape depends on local data (a ragged last batch, token counts per expert), a cast on one rank, a
+    root that is worked out on each rank.
+
+What rules it out
+    Different lines or operations (divergent-path); the same calls permuted (order-inversion); sizes that may differ
+    (gather, scatter, all_to_all that balances). A broadcast in which a member still waits to receive: a connection that
+    does not deliver looks the same. A refused size that the line has in other rounds: the rank may be some calls off.
+
+Fix
+    Exchange the sizes first and pad to the largest, or use the form that takes splits; cast on all ranks alike; agree on
+    the root.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.judge.calls import find_two_roots, issuing, may_be_reordered, may_differ_unseen, same_call_site, same_op
+from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
+from forkpoint.judge.log_lines import find_call_mismatch
+from forkpoint.judge.printed_values import Dissent, find_dissent
+from forkpoint.judge.refusal import Refused, find_refusal, find_refusal_at_one_place, refused_sizes
+from forkpoint.model.frames import user_place
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "metadata-mismatch"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    refusal = find_refusal(incident)
+    if refusal is not None and refusal.how in (Refused.ARGUMENTS, Refused.SPLITS):
+        finding = _finding(
+            refusal.divergence, f"was called with sizes that do not match: {refusal.told}", refusal.confidence, incident
+        )
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+    divergence = incident.divergence
+    if divergence is None or _says_nothing(divergence):
+        yield from _by_words(incident)
+    if divergence is None:
+        return
+    if divergence.shift is not None:
+        return
+    if _misfits(divergence, incident):
+        called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
+        completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
+        yield _finding(
+            divergence, f"was called with arguments that do not match: {called}{completed}", STRONG, incident
+        )
+    elif (dissent := _dissent_on_root(divergence, incident)) is not None:
+        named = replace(divergence, odd=(dissent.rank,))
+        what = "was split differently on one rank" if _is_all_to_all(divergence) else "had more than one root"
+        says = f'or a call before it {what}: rank {dissent.rank} printed "{dissent.line}", the others "{dissent.usual}"'
+        finding = _finding(named, says, LIKELY, incident)
+        yield replace(finding, evidence=(*dissent.evidence, *finding.evidence))
+    elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
+        senders = sorted(e.rank for e in told if e.rank is not None)
+        wait = verb(senders, "waits", "wait")
+        says = f"has more than one root: {name_ranks(senders)} {wait} to send, and no member is left to receive"
+        finding = _finding(divergence, says, LIKELY, incident)
+        yield replace(
+            finding,
+            evidence=(*(cite_event(e) for e in told[:4]), *finding.evidence),
+            probes=(Probe("print rank and root right before this call on every rank"),),
+            fixes=(
+                Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one"),
+            ),
+        )
+
+
+def _dissent_on_root(divergence: Divergence, incident: Incident) -> Dissent | None:
+    """All who are seen wait in one call, no sizes differ, and one rank alone printed another number than the others: it worked
+    out something alone that all must agree on. Roots are not recorded.
+    """
+    waiting = divergence.how in (PartingKind.STUCK, PartingKind.ABSENCE) and len(divergence.sides) == 1
+    may = waiting and (refused_sizes(incident) or may_differ_unseen(divergence, incident))
+    return find_dissent(incident) if may else None
+
+
+def _is_all_to_all(divergence: Divergence) -> bool:
+    return any(c.op and c.op.startswith("all_to_all") for c in divergence.cohorts)
+
+
+def _says_nothing(divergence: Divergence) -> bool:
+    """Somebody waits, and of all others the dumps do not show where they were: they are older."""
+    others = set(divergence.group.ranks) - set(divergence.sides[0])
+    return divergence.how is PartingKind.ABSENCE and not divergence.odd and others <= set(divergence.unknown)
+
+
+def _by_words(incident: Incident) -> Iterator[Finding]:
+    """Where nothing was recorded, and ranks themselves say what they brought."""
+    mismatch = find_call_mismatch(incident)
+    if mismatch is not None and not mismatch.is_other_path:
+        told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:4])
+        finding = _finding(
+            mismatch.divergence, f"was called with arguments that do not match: {told}", LIKELY, incident
+        )
+        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
+        says = f"was called with sizes that do not match: {places.told}, and every rank that says where it was is at this call"
+        finding = _finding(places.divergence, says, LIKELY, incident)
+        yield replace(finding, evidence=places.evidence)
+
+
+def _finding(divergence: Divergence, says: str, confidence: float, incident: Incident) -> Finding:
+    op = issuing(divergence)[0].op
+    place = next((p for c in divergence.cohorts if (p := user_place(c.stack))), None)
+    return Finding(
+        detector=NAME,
+        cause=Cause.METADATA_MISMATCH,
+        suspects=tuple(sorted(divergence.odd)),
+        confidence=confidence,
+        summary=f"the {op}{_at(divergence)}{f' ({place})' if place else ''} {says}",
+        action=Action.FIX_CODE,
+        evidence=cite_divergence(divergence, incident),
+        divergence=divergence,
+        probes=(Probe("print rank, shape and dtype of the tensor right before this call on every rank"),),
+        fixes=(Fix("make sizes and dtype equal before the call: exchange the sizes and pad, or pass the splits"),),
+    )
+
+
+def _at(divergence: Divergence) -> str:
+    return f" at {describe_slot(divergence)}" if divergence.seq is not None else ""
+
+
+def _misfits(divergence: Divergence, incident: Incident) -> bool:
+    match divergence.how:
+        case PartingKind.METADATA:
+            return (
+                same_op(divergence)
+                and same_call_site(divergence) is True
+                and not may_be_reordered(divergence, incident)
+            )
+        case PartingKind.VOLUME | PartingKind.MESSAGE:
+            return bool(issuing(divergence))
+        case _:
+            return False
+
+
+def _arguments(cohort: Cohort) -> str:
+    dtypes = "/".join(dict.fromkeys(cohort.dtypes))
+    return f"{[list(s) for s in cohort.sizes[:4]]} {dtypes}" if cohort.sizes else f"{dtypes} of unknown size"

@@ -1,0 +1,148 @@
+"""Start-up: ranks missing at rendezvous or communicator creation.
+
+What it looks like
+    No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
+    store cannot be reached, while rank 0, which hosts it, stands elsewhere. Ranks that print this are those that did
+    join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came.
+
+Why it happens
+    A process that did not start, a wrong address or port, a wrong world size, a node that is down, an exception before
+    init_process_group on one rank. new_group called by the members only: names of groups are counted, so that ranks which
+    skip one make the next under its name.
+
+What rules it out
+    Any collective that was done by all: then they had joined. A rank that stands outside new_group while others make a
+    group: it may be held there.
+
+Fix
+    Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs. Call
+    new_group on all ranks, in the same order.
+"""
+
+import re
+from collections.abc import Iterator
+
+from forkpoint.diverge.cohorts import unrecorded_divergence
+from forkpoint.judge.blame import is_connecting
+from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack
+from forkpoint.judge.machines import find_unanswering
+from forkpoint.judge.stacks import is_communicating, is_making_group
+from forkpoint.model.capture import LiveStack
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "never-joined"
+STORE_HOST = 0
+"""torch's own rendezvous has rank 0 host the store."""
+_JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    if any(t.entries or t.cut for t in incident.timeline.traces.values()):
+        yield from _group_not_made(incident)
+        return
+    # A communicator can also be made late, for two ranks: only the rendezvous of all counts them.
+    events = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and _JOINED.search(e.text)]
+    waiting, elsewhere = _by_stack(incident)
+    if events:
+        missing = _missing(events, incident)
+    elif events := _seeking_store(elsewhere, incident):
+        missing = (STORE_HOST,)
+    elif is_connecting(incident) and waiting and elsewhere:
+        missing = tuple(s.rank for s in elsewhere)
+    else:
+        return
+    yield _job_not_joined(missing, events, (*elsewhere[:2], *waiting[:2]), incident)
+
+
+def _job_not_joined(
+    missing: tuple[int, ...], events: list[LogEvent], stacks: tuple[LiveStack, ...], incident: Incident
+) -> Finding:
+    named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
+    unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
+    supported = bool(named) and len(unanswering) == len(named)
+    told = f"{name_ranks(named)} did not join the job" if named else "not all ranks joined the job"
+    return Finding(
+        detector=NAME,
+        cause=Cause.NEVER_JOINED,
+        suspects=named,
+        confidence=STRONG if supported else LIKELY if named else WEAK,
+        summary=f"{told}, and no collective was done",
+        action=Action.INVESTIGATE,
+        evidence=(
+            *(cite_event(e) for e in events[:4]),
+            *(cite_stack(s) for s in stacks),
+            *(cite_remark(remark, rank) for rank, remark in list(unanswering.items())[:2]),
+        ),
+        divergence=_first_slot(named, incident),
+        probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
+        fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
+        next=("the log of each rank that printed nothing",),
+    )
+
+
+def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEvent]:
+    """The words of ranks that cannot reach the store, while the rank that hosts it stands outside any communication.
+
+    Where torchrun's agents speak, they may host it themselves; where that rank seeks the store too, it is not the host.
+    """
+    agents = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in incident.capture.events)
+    words = [e for e in incident.capture.events if e.kind is LogKind.RENDEZVOUS and e.detail("remote_host")]
+    first = list({e.rank: e for e in reversed(words)}.values())[::-1]
+    away = any(s.rank == STORE_HOST for s in elsewhere) and all(e.rank not in (None, STORE_HOST) for e in words)
+    return first if away and not agents else []
+
+
+def _group_not_made(incident: Incident) -> Iterator[Finding]:
+    """Every rank was making a group, and a member's key never came: they do not make the same one, or not in time."""
+    told = [e for e in incident.capture.events if e.kind is LogKind.STORE and is_making_group(e.stack)]
+    heard = {e.rank for e in told}
+    stacks = [s for s in incident.capture.stacks if is_making_group(s.stack)]
+    everyone = incident.timeline.world_known and heard | {s.rank for s in stacks} >= set(incident.timeline.world)
+    if incident.divergence is not None or not told or not everyone:
+        return
+    waited = name_ranks(sorted(rank for rank in heard if rank is not None))
+    yield Finding(
+        detector=NAME,
+        cause=Cause.NEVER_JOINED,
+        suspects=(),
+        confidence=LIKELY,
+        summary=f"a process group could not be created: {waited} waited in vain for a member while every rank was creating a "
+        "group; ranks create different groups, or in different orders, or one came too late",
+        action=Action.INVESTIGATE,
+        evidence=(*(cite_event(e) for e in told[:4]), *(cite_stack(s) for s in stacks if s.rank not in heard)),
+        probes=(Probe("print rank and members right before each new_group, on every rank"),),
+        fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
+    )
+
+
+def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
+    """Nothing was done in the default group, so the fork is at its first slot."""
+    world = incident.timeline.world
+    joined = tuple(r for r in world if r not in missing)
+    cohorts = (Cohort(joined, Role.WAITING), *([Cohort(missing, Role.SILENT, where="did not join")] if missing else []))
+    return unrecorded_divergence(PartingKind.ABSENCE, cohorts, missing, ranks=world, seq=1)
+
+
+def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
+    """Ranks that do not speak of any failure, if their number is just what the logs say is missing."""
+    spoke = {e.rank for e in incident.capture.events if e.is_failure}
+    counts = [m for e in events if (m := _JOINED.search(e.text))]
+    world = range(_size(events, incident)) if counts else incident.timeline.world
+    silent = tuple(r for r in world if r not in spoke)
+    if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
+        return ()  # what it would have said is cut off
+    expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
+    return silent if len(silent) == expected else ()
+
+
+def _size(events: list[LogEvent], incident: Incident) -> int:
+    counts = [int(m[2]) for e in events if (m := _JOINED.search(e.text))]
+    return counts[0] if counts else len(incident.timeline.world)
+
+
+def _by_stack(incident: Incident) -> tuple[list[LiveStack], list[LiveStack]]:
+    stacks = incident.capture.stacks
+    return [s for s in stacks if is_communicating(s.stack)], [s for s in stacks if not is_communicating(s.stack)]

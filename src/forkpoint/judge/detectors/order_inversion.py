@@ -1,0 +1,101 @@
+"""The same operations in another order, within a group or across groups.
+
+What it looks like
+    Within a group: from one slot on, both sides issued the same calls, permuted. Across groups: ranks wait for each
+    other in a ring, each in a group (or channel) that the next has not come to. With gloo: two threads issue calls in one
+    group, and a rank was at the one's call while the others were at the other's.
+
+Why it happens
+    Iterating over a set or dict whose order differs by process, hooks that fire in another order, two groups used in
+    opposite order, send and recv that both sides begin with the same half, two threads that nothing puts in order.
+
+What rules it out
+    One side's calls are the other's some slots off (divergent-path). Only one side's call exists at all: the others
+    came round their loop without it. A rank that an exception led to its call.
+
+Fix
+    Sort what is iterated over; give all ranks one order of groups; use batch_isend_irecv for crossing messages.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forkpoint.judge.calls import is_of_two_threads, is_reordered
+from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
+from forkpoint.judge.refusal import Refused, find_refusal
+from forkpoint.judge.stacks import find_handling
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.timeline import Position
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "order-inversion"
+_SHOWN = 4
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    refusal = find_refusal(incident)
+    if refusal is not None and refusal.how is Refused.THREADS:
+        summary = f"two threads issue calls in {refusal.divergence.group} and nothing orders them: {refusal.told}"
+        finding = _finding(refusal.divergence, incident, summary, refusal.confidence)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+    divergence = incident.divergence
+    if divergence is None:
+        return
+    if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
+        sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
+        summary = f"{sides} issue the same operations in different orders from {describe_slot(divergence)} on"
+        yield _finding(divergence, incident, summary, DECIDED)
+    elif divergence.how is PartingKind.METADATA and is_of_two_threads(divergence, incident):
+        summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} differs"
+        yield _finding(divergence, incident, summary, LIKELY)
+    elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
+        ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
+        more = " -> ..." if len(divergence.cycle) > _SHOWN else ""
+        summary = f"ranks wait for each other in a ring: {ring}{more} -> rank {divergence.cycle[0]}"
+        yield _finding(divergence, incident, summary, LIKELY)
+
+
+def _is_inversion(divergence: Divergence, incident: Incident) -> bool:
+    left = divergence.left_order or find_handling(divergence, incident)
+    return not left and (divergence.is_permuted or _past_is_known(divergence, incident))
+
+
+def _past_is_known(divergence: Divergence, incident: Incident) -> bool:
+    """A skipped op makes a ring too; dumps of active ops only, or without stacks, cannot tell the two apart."""
+    traces = [incident.timeline.traces[r] for r in divergence.cycle]
+    return all(t.has_stacks and (t.from_start or t.recent_records.size) for t in traces)
+
+
+def _first(rank: int, incident: Incident) -> Position:
+    return incident.timeline.positions[rank][0]
+
+
+def _place(position: Position) -> str:
+    if position.channel:
+        return f"{position.op.signatures[0].op} {position.channel[0]}->{position.channel[1]}"
+    return f"{position.group} seq {position.op.seq}"
+
+
+def _finding(divergence: Divergence, incident: Incident, summary: str, confidence: float) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.ORDER_INVERSION,
+        suspects=tuple(sorted(divergence.odd)),
+        confidence=confidence,
+        summary=summary,
+        action=Action.FIX_CODE,
+        evidence=(*cite_divergence(divergence, incident), *_cite_ring(divergence, incident)),
+        divergence=divergence,
+        probes=(Probe("log group and seq before each collective on the ranks named, and compare the order"),),
+        fixes=(Fix("use one order on all ranks: sort the keys or parameters, and the groups, before communicating"),),
+    )
+
+
+def _cite_ring(divergence: Divergence, incident: Incident) -> tuple[Evidence, ...]:
+    cited: list[Evidence] = []
+    for rank in divergence.cycle[:_SHOWN]:
+        stands = _first(rank, incident)
+        file = incident.timeline.traces[rank].file
+        cited.append(Evidence(file, rank, f"entry {stands.op.record_id}", f"rank {rank} waits in {_place(stands)}"))
+    return tuple(cited)

@@ -1,0 +1,38 @@
+"""Values were out of line before reduction, and nothing says that a rank is to blame."""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.cite import inconclusive
+from forkpoint.judge.symptom import only_values_tell
+from forkpoint.judge.values import FirstOutOfLine, cite_out_of_line, describe_out_of_line, find_first_out_of_line
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Finding
+from forkpoint.model.world import name_ranks
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    values = incident.capture.values
+    first = find_first_out_of_line(values) if only_values_tell(incident) else None
+    if first is not None:
+        told = f"{describe_out_of_line(first)}; {_reading(first)}"
+        yield inconclusive(told, cite_out_of_line(first, values), _wanted(first))
+
+
+def _reading(first: FirstOutOfLine) -> str:
+    if first.alike:
+        return "most ranks at once, so the data or the optimisation is the cause and not a rank"
+    if first.absent:
+        return f"{name_ranks(first.absent)} left no record of that step, so it may have begun there"
+    if len(first.out) == 1:
+        return "the others were in line: either its GPU or its batch is the cause, and nothing says which"
+    return "the others were in line: look at what these ranks share, a model-parallel group, a node or data"
+
+
+def _wanted(first: FirstOutOfLine) -> tuple[str, ...]:
+    if first.absent:
+        return (f"the forensics files of {name_ranks(first.absent)}: forkpoint diagnose DIR",)
+    if first.alike:
+        return (f"look at the batches of step {first.step} and the learning rate there",)
+    data = first.out[0].values.data
+    batch = f" (samples {', '.join(map(str, data[:8]))}{', ...' if len(data) > 8 else ''})" if data else ""
+    return (f"run the batch of that step{batch} on another rank: replicas.recheck()",)

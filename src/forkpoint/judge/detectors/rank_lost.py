@@ -1,0 +1,173 @@
+"""A process died, was killed, or never wrote again.
+
+What it looks like
+    A rank's log ends in a signal, a crash or "out of memory" before anyone complains of a peer; or its launcher saw it
+    end by a signal first, and stopped the others because of it; or others say that a peer closed its connection, and this
+    rank alone does not mention the failure; or the file for its stack is empty, while those who wait wrote theirs. The
+    kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the rank's own log
+    shows that it failed there.
+
+Why it happens
+    The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process.
+
+What rules it out
+    What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
+    launcher's SIGTERM to the siblings of a process that failed. An exception of its own code, or a size that its library
+    refused, before the abort. No log of it at all, or one that ends in the middle of a line: then it is only not known.
+    Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
+    only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
+
+Fix
+    Find who killed it (dmesg, scheduler, cgroup memory). A retry is advised only where something outside the program
+    killed it, and a node is given back only where an Xid of hardware and the rank's own failure at that GPU agree.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.calls import find_last_slot
+from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
+from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
+from forkpoint.judge.machines import find_unanswering
+from forkpoint.model.incident import Incident, PartingKind
+from forkpoint.model.log import LogKind
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "rank-lost"
+_SHOWN = 3
+_SILENT = "its log ends without mentioning the failure"
+_KILLS = frozenset({"SIGKILL", "SIGTERM"})
+"""Sent by somebody else: a process does not end itself so."""
+_LOST = (Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is not None and divergence.how not in (PartingKind.ABSENCE, PartingKind.STUCK):
+        return
+    if any(e.kind is LogKind.RENDEZVOUS for e in incident.capture.events):
+        return  # it may never have been there
+    missing = missing_from(divergence, incident)
+    lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
+    if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _share_an_agent(lost)):
+        return
+    ranks = tuple(d.rank for d in lost)
+    divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
+    others = "others wait" if incident.divergence else "the others were last"
+    where = f"; {others} at {describe_slot(divergence)}" if divergence else ""
+    yield Finding(
+        detector=NAME,
+        cause=Cause.RANK_LOST,
+        suspects=ranks,
+        confidence=min(_confidence(d, incident) for d in lost),
+        summary=f"{_tell(lost)}{where}",
+        action=_action(lost),
+        evidence=(
+            *(e for d in lost[:4] for e in _cite(d, incident)),
+            *(cite_divergence(divergence, incident) if divergence else ()),
+        ),
+        divergence=divergence,
+        probes=(Probe("dmesg -T | grep -i -E 'killed process|xid' on its node; the scheduler's record of its exit"),),
+        fixes=(Fix(_fix(lost[0])),),
+        next=_wanted(lost[0]),
+    )
+
+
+def _share_an_agent(lost: list[Departed]) -> bool:
+    """All were ended with the agent of their node."""
+    return len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
+
+
+def _tell(lost: list[Departed]) -> str:
+    """Ranks that ended in the same way together."""
+    ended: dict[str, list[int]] = {}
+    for one in lost:
+        ended.setdefault(_how(one), []).append(one.rank)
+    told = [f"{name_ranks(ranks)} {how.format(was=verb(ranks, 'was', 'were'))}" for how, ranks in ended.items()]
+    more = [f"{len(told) - _SHOWN} more ranks were lost otherwise"] if len(told) > _SHOWN else []
+    return "; ".join((*told[:_SHOWN], *more))
+
+
+def _how(lost: Departed) -> str:
+    """With `{was}` where the verb goes."""
+    if lost.fault:
+        how = f"{lost.fault.told}, and {_own_end(lost)}"
+    elif lost.kill:
+        return f"{{was}} killed by the out-of-memory killer of {_literal(lost.kill.host)}"
+    elif lost.asked:
+        return "left no dump and, unlike the others, did not answer when asked for a stack: gone or stopped"
+    elif lost.exit and lost.event and lost.event is lost.exit.event:
+        if lost.event.pattern == "agent-stopped":
+            return f"{{was}} taken away: the agent of the node was told to stop ({lost.exit.signal})"
+        return f"{{was}} ended by {lost.exit.signal}, the first failure that the launcher saw"
+    elif lost.event:
+        how = lost.event.text
+    else:
+        return "left no dump, and the log ends without mentioning the failure"
+    return f"{{was}} lost: {_literal(how)}"
+
+
+def _literal(text: str | None) -> str:
+    """So that `format` leaves braces of the evidence alone."""
+    return (text or "its host").replace("{", "{{").replace("}", "}}")
+
+
+def _own_end(lost: Departed) -> str:
+    if lost.exit and lost.event is lost.exit.event:
+        return f"its launcher saw it end by {lost.exit.signal}"
+    return f"its log says: {lost.event.text}" if lost.event else _SILENT if lost.silent else "it left no dump"
+
+
+def _confidence(lost: Departed, incident: Incident) -> float:
+    """Two independent kinds of evidence decide: the machine's word and the rank's own."""
+    own = lost.event is not None or lost.silent
+    if (lost.fault is not None and lost.fault.timely) or lost.kill is not None:
+        return DECIDED if own else STRONG
+    return STRONG if lost.event or lost.rank in find_unanswering(incident, len(incident.timeline.world)) else LIKELY
+
+
+def _action(lost: list[Departed]) -> Action:
+    wanted = {_action_of(d) for d in lost}
+    return wanted.pop() if len(wanted) == 1 else Action.INVESTIGATE
+
+
+def _action_of(lost: Departed) -> Action:
+    if lost.fault:
+        return lost.fault.action(failed=lost.event is not None or lost.silent)
+    if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY and lost.event.exception:
+        return Action.FIX_CODE  # the program asked for more than the GPU has
+    from_outside = (lost.exit and lost.exit.signal in _KILLS) or (lost.event and lost.event.detail("signal") in _KILLS)
+    return Action.REPLACE_OR_RETRY if from_outside and not lost.kill else Action.INVESTIGATE
+
+
+def _fix(lost: Departed) -> str:
+    if lost.fault:
+        return f"forkpoint explain xid{lost.fault.remark.xid}: what this error means and who acts on it"
+    if lost.kill:
+        return "give the process more host memory, or find what grew: loaders, pinned buffers, a checkpoint in memory"
+    if lost.asked:
+        return "look at the process on its node: continue it if it is stopped (`ps` shows T), else leave out the node"
+    if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY:
+        return "make the rank need less memory: a smaller batch, or one whose size does not depend on its data"
+    return "find out who ended the process before it is started again"
+
+
+def _wanted(lost: Departed) -> tuple[str, ...]:
+    if lost.fault or lost.kill:
+        return ()  # the node has spoken
+    if lost.asked:
+        return (f"ps -o pid,stat,wchan:30 -p <pid of rank {lost.rank}> on its node, and dmesg there",)
+    return (f"the last 50 lines of the log of rank {lost.rank}, and dmesg of its node",)
+
+
+def _cite(lost: Departed, incident: Incident) -> Iterator[Evidence]:
+    unanswering = find_unanswering(incident, len(incident.timeline.world))
+    remarks = (lost.fault.remark if lost.fault else None, lost.kill, unanswering.get(lost.rank))
+    yield from (cite_remark(remark, lost.rank) for remark in remarks if remark)
+    if lost.event:
+        yield cite_event(lost.event)
+    elif lost.asked:
+        yield Evidence(lost.asked, lost.rank, "end", "empty: it was asked for its stack, and the others answered")
+    elif lost.silent:
+        file = next((f for f, r in incident.capture.logs if r == lost.rank), "")
+        yield Evidence(file, lost.rank, "end", "does not mention the failure that other ranks report")

@@ -1,0 +1,185 @@
+"""Values that must be equal across replicas are not, with the schedule intact.
+
+What it looks like
+    A check of replicas (`forkpoint.replicas`) found a parameter, gradient or optimizer state that differs between ranks
+    that must hold the same bits. With three or more replicas the vote names the odd one. Or, before reduction, the
+    gradients of one rank alone were NaN or far out of line at some step, with a batch that did nothing elsewhere.
+
+Why it happens
+    Hardware: arithmetic or memory of one device is wrong and nothing reports it. Software: a rank left out an update, is
+    a step behind, holds its parameters in another order, or loaded another checkpoint. Both have this cause: what is
+    wrong is the values. Which of them it is decides the action. Step counters, stale values or another set of tensors
+    show software (fix-code); otherwise hardware is suspected (investigate).
+
+What rules it out
+    All ranks out of line alike: the data or the optimisation, and no rank. One rank out of line with a batch that nobody
+    else had: its GPU or its batch, and nothing says which. Two replicas that differ: nobody is named. Values that may
+    differ (BatchNorm statistics, an average that one rank keeps) are no replicas. A rank that only stands still in a
+    collective: a hang has its own cause, which goes first.
+
+Fix
+    Go back to a checkpoint from before the first wrong step, or send the state of a rank of the majority to all. A node is
+    replaced only on two independent signals: the vote or the gradients against a rank, and beside it an Xid of its GPU, a
+    recheck that fails again on its device, or gradients out of line while the replicas were still equal. A flipped
+    parameter also spoils the gradients that follow from it: seen after it, they are no second signal.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_remark
+from forkpoint.judge.machines import Origin, find_gpu_faults
+from forkpoint.judge.printed_values import find_odd_hash
+from forkpoint.judge.values import (
+    FirstOutOfLine,
+    Vote,
+    cite_out_of_line,
+    cite_vote,
+    describe_out_of_line,
+    find_first_out_of_line,
+    find_vote,
+)
+from forkpoint.model.incident import Incident
+from forkpoint.model.values import DesyncKind
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "silent-corruption"
+_SHOWN = 3
+_PERSISTENT = "persistent"
+"""Of a recheck: a device repeats a result that a peer does not have."""
+
+Signal = tuple[str, tuple[Evidence, ...]]
+"""In words, and what shows it."""
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    values = incident.capture.values
+    if not values:
+        yield from _of_printed(incident)
+        return
+    vote, first = find_vote(values), find_first_out_of_line(values)
+    if vote is not None:
+        yield _of_vote(vote, first, incident)
+    elif first is not None and first.named is not None:
+        yield _of_gradients(first, first.named, incident)
+
+
+def _of_printed(incident: Incident) -> Iterator[Finding]:
+    """What training code itself printed. It does not say whether software or hardware made the difference."""
+    odd = find_odd_hash(incident)
+    if odd is not None and incident.divergence is None:
+        told = f"{odd.name} of rank {odd.rank} differs from that of all others, which agree, from step {odd.step} on"
+        remedy = _hardware(f"from before step {odd.step}", (odd.rank,), decided=False)
+        unclear = "software or hardware: the printed checksums do not tell"
+        yield _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
+
+
+def _of_vote(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> Finding:
+    cited = cite_vote(vote, incident.capture.values)
+    if vote.kind is DesyncKind.SOFTWARE:
+        return _finding(f"{_describe(vote)}; {_why(vote)}", vote.odd, STRONG, Action.FIX_CODE, cited, _software(vote))
+    second: list[Signal] = []
+    if vote.kind is DesyncKind.HARDWARE and len(vote.odd) == 1:
+        second = [*_signals_of_device(vote.odd[0], incident), *_signal_before(vote, first, incident)]
+    sure = STRONG if vote.kind is DesyncKind.HARDWARE and not vote.disputed else LIKELY
+    good = f"from step {vote.equal_until[1]} or earlier" if vote.equal_until else f"from before step {vote.step}"
+    told = _describe(vote) if second else f"{_describe(vote)}; {_why(vote)}"
+    return _of_device(told, (good, vote.odd), sure, cited, second)
+
+
+def _of_gradients(first: FirstOutOfLine, rank: int, incident: Incident) -> Finding:
+    told = f"{describe_out_of_line(first)}; {first.data_is_innocent}, so it is not the data"
+    cited = cite_out_of_line(first, incident.capture.values)
+    return _of_device(
+        told, (f"from before step {first.step}", (rank,)), LIKELY, cited, _signals_of_device(rank, incident)
+    )
+
+
+def _of_device(
+    told: str, where: tuple[str, tuple[int, ...]], sure: float, cited: tuple[Evidence, ...], second: list[Signal]
+) -> Finding:
+    """A device is suspected, with or without a second signal. `where`: which checkpoints are good, and the ranks."""
+    summary = "; ".join([told, *(says for says, _ in second)])
+    evidence = (*cited, *(e for _, shown in second for e in shown))
+    action, confidence = (Action.REPLACE_NODE, DECIDED) if second else (Action.INVESTIGATE, sure)
+    return _finding(summary, where[1], confidence, action, evidence, _hardware(*where, decided=bool(second)))
+
+
+def _signals_of_device(rank: int, incident: Incident) -> list[Signal]:
+    """What else speaks against the GPU of this rank."""
+    found: list[Signal] = []
+    fault = find_gpu_faults(incident).get(rank)
+    if fault is not None and fault.origin is Origin.HARDWARE and fault.timely:
+        found.append((fault.told, (cite_remark(fault.remark, rank),)))
+    told = [r for log in incident.capture.values.replicas for r in log.rechecks if r.result == _PERSISTENT]
+    if told and {r.deviates for r in told} == {rank}:
+        recheck = told[0]
+        says = f"a recheck fails again on its device: {recheck.why}"
+        found.append((says, (Evidence(recheck.file, recheck.rank, f"line {recheck.line}", says),)))
+    return found
+
+
+def _signal_before(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> list[Signal]:
+    """The rank was out of line before its values differed, and so not because they did."""
+    equal = vote.equal_until[1] if vote.equal_until else None
+    if first is None or equal is None or first.named not in vote.odd or first.step > equal:
+        return []
+    says = f"{describe_out_of_line(first)}, and replicas were still equal at step {equal}"
+    return [(says, cite_out_of_line(first, incident.capture.values))]
+
+
+def _describe(vote: Vote) -> str:
+    tensors = ", ".join(m.what for m in vote.mismatches[:_SHOWN])
+    more = f" and {len(vote.mismatches) - _SHOWN} more" if len(vote.mismatches) > _SHOWN else ""
+    since = f"; everything was equal at step {vote.equal_until[1]}" if vote.equal_until else ""
+    if vote.odd:
+        return f"{name_ranks(vote.odd)} held other values than the other replicas at step {vote.step} ({tensors}{more}){since}"
+    ranks = name_ranks(sorted({r for m in vote.mismatches for r in m.ranks}))
+    unnamed = "the files do not agree on it" if vote.disputed else "no majority says which is right"
+    return f"replicas on {ranks} differ at step {vote.step} ({tensors}{more}), and {unnamed}{since}"
+
+
+def _why(vote: Vote) -> str:
+    return next((m.why for m in vote.mismatches if m.kind is vote.kind and m.why), "nothing says why")
+
+
+Remedy = tuple[tuple[Probe, ...], tuple[Fix, ...], tuple[str, ...]]
+
+
+def _software(vote: Vote) -> Remedy:
+    probes = (Probe("print rank, step and whether the update ran, before and after optimizer.step() on every rank"),)
+    fix = f"let every rank make the same updates up to step {vote.step}: agree on a skipped step before it (consensus.any_rank)"
+    return probes, (Fix(fix), Fix("then send the state of a rank of the majority to all, or load one checkpoint")), ()
+
+
+def _hardware(good: str, ranks: tuple[int, ...], *, decided: bool) -> Remedy:
+    who = name_ranks(ranks) if ranks else "the ranks that differ"
+    probe = Probe(f"replicas.recheck() on {who} and a peer: transient, on this device alone, or everywhere")
+    back = Fix(f"go back to a checkpoint {good}; save none from {who}")
+    out = Fix(f"take the node of {who} out")
+    later = Fix(f"if a recheck fails again on the device of {who}, take its node out")
+    fixes = (out, back) if decided else (back, later)
+    return (probe,), fixes, (f"dcgmi diag -r 3 on the node of {who} (passing does not clear it)",)
+
+
+def _finding(
+    summary: str,
+    suspects: tuple[int, ...],
+    confidence: float,
+    action: Action,
+    evidence: tuple[Evidence, ...],
+    remedy: Remedy,
+) -> Finding:
+    probes, fixes, wanted = remedy
+    return Finding(
+        detector=NAME,
+        cause=Cause.SILENT_CORRUPTION,
+        suspects=suspects,
+        confidence=confidence,
+        summary=summary,
+        action=action,
+        evidence=tuple(dict.fromkeys(evidence)),
+        probes=probes,
+        fixes=fixes,
+        next=wanted,
+    )

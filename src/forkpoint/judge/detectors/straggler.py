@@ -1,0 +1,94 @@
+"""Same order, only late: the timeout is shorter than the work.
+
+What it looks like
+    All members issued the same op, one of them later than the others by more than the group's timeout.
+
+Why it happens
+    A long step on one rank: evaluation, compilation, a checkpoint, a slow node; or a timeout set too short for it.
+
+What rules it out
+    It never came (host-stall). It came within the timeout (gpu-stall, transport). It issued another op.
+
+Fix
+    Raise the group's timeout above the longest honest wait, or take the slow work out of the step.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.calls import late_ranks
+from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
+from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on
+from forkpoint.judge.stragglers import find_arrivals
+from forkpoint.model.incident import Incident, PartingKind
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
+from forkpoint.model.world import name_ranks
+
+NAME = "straggler"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if divergence is None:
+        yield from _by_words(incident)
+    if divergence is None or divergence.how is not PartingKind.STUCK:
+        return
+    late = late_ranks(divergence, incident)
+    if not late:
+        return
+    ranks = tuple(sorted(late))
+    yield Finding(
+        detector=NAME,
+        cause=Cause.STRAGGLER,
+        suspects=ranks,
+        confidence=STRONG,
+        summary=f"{name_ranks(ranks)} reached {describe_slot(divergence)} {_up_to(late)} s after the others, later than the timeout",
+        action=Action.RAISE_TIMEOUT,
+        evidence=(*cite_divergence(divergence, incident), *_cite_habit(ranks, incident)),
+        divergence=divergence,
+        probes=(Probe("time the work before this op on the late rank"),),
+        fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
+    )
+
+
+def _up_to(late: dict[int, float]) -> str:
+    return f"{'up to ' if len(late) > 1 else ''}{max(late.values()):.1f}"
+
+
+def _by_words(incident: Incident) -> Iterator[Finding]:
+    """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
+    if (worked := find_worked_on(incident)) and not worked.retries:
+        told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
+        yield _told((worked.rank,), f"{told} and gave up after {worked.timeout_ms / 1000:g} s", worked.evidence)
+        return
+    ranks, told_by = find_missed(incident)
+    came = came_later(ranks, incident)
+    if ranks and came and 2 * len(ranks) < len(incident.timeline.world):
+        told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
+        yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])))
+
+
+def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.STRAGGLER,
+        suspects=ranks,
+        confidence=LIKELY,
+        summary=summary,
+        action=Action.RAISE_TIMEOUT,
+        evidence=evidence,
+        probes=(Probe("time the work before this call on the late rank"),),
+        fixes=(
+            Fix("spread the work over all ranks or shorten it; else raise the timeout above the longest honest wait"),
+        ),
+    )
+
+
+def _cite_habit(ranks: tuple[int, ...], incident: Incident) -> Iterator[Evidence]:
+    """That a late rank was last before too, most of the time."""
+    for arrivals in find_arrivals(incident):
+        late = arrivals.straggler
+        if late is not None and late.rank in ranks:
+            said = f"rank {late.rank} came last {late.times} of the last {arrivals.met} times that {arrivals.group} met"
+            where = f" at {arrivals.site}" if arrivals.site else ""
+            says = f"{said}{where}, {late.usual_ns / 1e6:.0f} ms after the others"
+            yield Evidence(incident.timeline.traces[late.rank].file, late.rank, "last entries", says)

@@ -1,0 +1,86 @@
+"""All entered, and the network, NVLink or NIC does not deliver.
+
+What it looks like
+    All members issued the same op and it does not finish, and a log has a network error *before* the timeout; or start
+    events show it running on every member. Or every rank of the job says of this one call that a peer closed its
+    connection, and nothing else went wrong: a process that ends does not live to say so of its peers, so the first
+    connection was lost while all of them lived.
+
+Why it happens
+    A link, switch or NIC that drops, a firewall, a wrong interface, an InfiniBand port that went down.
+
+What rules it out
+    A member that is gone (rank-lost): its connections close too. Network errors only after the timeout: taking ranks
+    down closes connections. A rank that says anything else, or of which nothing is known: it may have ended first. A
+    member that has not started (gpu-stall). Roots or splits that may differ: they are not recorded.
+
+Fix
+    Retry on other nodes; test the pair with nccl-tests; look at the port's counters.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.blame import cut_off, find_closings, network_events
+from forkpoint.judge.calls import find_last_slot, may_differ_unseen
+from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, group_of
+from forkpoint.judge.departures import missing_from
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.model.frames import user_place
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.log import FAILURES, LogEvent
+from forkpoint.model.op import OpState
+from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+
+NAME = "transport"
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    divergence = incident.divergence
+    if cut := _cut_while_alive(incident):
+        divergence = divergence or find_last_slot(PartingKind.STUCK, (), incident)
+    if divergence is None or divergence.how is not PartingKind.STUCK or missing_from(divergence, incident):
+        return
+    if cut and set(divergence.sides[0]) == set(incident.timeline.world):
+        seen = "every rank reports that a peer closed its connection there, and none ended before that"
+        yield _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
+        return
+    events = network_events(incident)
+    if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
+        return
+    alike = f"all members issued {describe_slot(divergence)} and it does not finish"
+    seen = "the logs have a network error before the timeout" if events else "it was running on every member"
+    yield _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
+
+
+def _finding(
+    divergence: Divergence, summary: str, confidence: float, events: tuple[LogEvent, ...], incident: Incident
+) -> Finding:
+    return Finding(
+        detector=NAME,
+        cause=Cause.TRANSPORT,
+        suspects=(),
+        confidence=confidence,
+        summary=summary,
+        action=Action.REPLACE_OR_RETRY,
+        evidence=(*(cite_event(e) for e in events[:4]), *cite_divergence(divergence, incident)),
+        divergence=divergence,
+        probes=(Probe("all_reduce_perf of nccl-tests over the same nodes, then over halves of them"),),
+        fixes=(Fix("leave out the node whose port reports errors; retry"),),
+        next=("ibstat; perfquery on each node", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET"),
+    )
+
+
+def _cut_while_alive(incident: Incident) -> tuple[LogEvent, ...]:
+    """The words of all ranks, if each says of one and the same call that a peer closed its connection, and no more."""
+    closed = find_closings(incident)
+    told = {user_place(e.stack) for e in closed}
+    everyone = incident.timeline.unseen == 0 and cut_off(incident) == set(incident.timeline.world)
+    alone = all(e in closed for e in incident.capture.events if e.kind in FAILURES)
+    return closed if everyone and alone and len(told) == 1 and None not in told else ()
+
+
+def _runs_everywhere(divergence: Divergence, incident: Incident) -> bool:
+    group = group_of(divergence, incident) if divergence.channel is None else None
+    tracks = [group.track(r) for r in divergence.sides[0]] if group else []
+    started = all(t and t.first_active and t.first_active.state is OpState.STARTED for t in tracks)
+    return bool(tracks) and started and not may_differ_unseen(divergence, incident)

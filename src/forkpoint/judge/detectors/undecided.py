@@ -1,0 +1,112 @@
+"""What can be said where no cause is found: who waits where, who differs, and which evidence would decide. It always speaks."""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
+from forkpoint.judge.refusal import find_refusal, refused_sizes
+from forkpoint.judge.stacks import find_parted_stacks
+from forkpoint.judge.symptom import dumps_are_empty, has_ops, recorder_was_off, without_dumps
+from forkpoint.knowledge.recorder_settings import how_to_record
+from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
+from forkpoint.model.verdict import Action, Finding
+from forkpoint.model.world import name_ranks
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    yield (
+        _recorder_off(incident)
+        or _refused_size(incident)
+        or _parted_stacks(incident)
+        or _parted_ops(incident)
+        or inconclusive(_state_nothing(incident), (), what_would_decide(incident))
+    )
+
+
+def _recorder_off(incident: Incident) -> Finding | None:
+    if not dumps_are_empty(incident) or incident.capture.stacks:
+        return None
+    off = "the flight recorder was off"
+    why = off if recorder_was_off(incident) else f"nothing had been called yet, or {off}"
+    summary = f"the dumps hold no entries: {why}, so they say nothing about this failure"
+    return inconclusive(summary, (), how_to_record(incident))
+
+
+def _refused_size(incident: Incident) -> Finding | None:
+    """The library that refuses data is no more at fault than the peer that sent, unless all others brought what the peer did."""
+    events, divergence = refused_sizes(incident), incident.divergence
+    if not events or (divergence is not None and {e.rank for e in events}.isdisjoint(divergence.unknown)):
+        return None
+    who = name_ranks(tuple(sorted({e.rank for e in events if e.rank is not None}))) or "a rank"
+    refusal = find_refusal(incident)
+    odd = refusal.divergence.odd if refusal else ()
+    which = "all others brought the same size" if odd else "nothing shows which of them is at fault"
+    summary = (
+        f"{who} got data of another size than it expected, and its library refused it: two ranks brought different sizes "
+        f"to one operation, on different paths or with different tensors, and {which}"
+    )
+    stood = {s.rank for s in incident.capture.stacks}
+    wanted = what_would_decide(incident)
+    if any(e.rank not in stood for e in events):  # a rank that is aborted can still print where it was
+        wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
+    cited = tuple(cite_event(event) for event in events[:4])
+    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE)
+
+
+def _parted_stacks(incident: Incident) -> Finding | None:
+    """Stacks show who left the path of the others, but not whether by another branch or by another size."""
+    parted = find_parted_stacks(incident) if incident.divergence is None and not has_ops(incident) else None
+    if parted is None:
+        return None
+    summary = (
+        f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: either "
+        "another branch was taken, or another size was brought to a call that the others have finished"
+    )
+    fork, wanted = parted.divergence, what_would_decide(incident)
+    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *fork.sides[0][:2]))
+    return inconclusive(summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork)
+
+
+def _parted_ops(incident: Incident) -> Finding | None:
+    fork, wanted = incident.divergence, what_would_decide(incident)
+    if fork is None:
+        return None
+    cited = cite_divergence(fork, incident)
+    if fork.how is PartingKind.METADATA:  # who differs is plain, and that it is the code, but not how
+        odd = tuple(sorted(fork.odd))
+        return inconclusive(_state_calls(fork), cited, wanted, suspects=odd, action=Action.FIX_CODE, divergence=fork)
+    return inconclusive(_state_wait(fork, incident), cited, wanted, divergence=fork)
+
+
+def _state_nothing(incident: Incident) -> str:
+    if not incident.timeline.traces:
+        return "no dump was given, and the rest does not decide"
+    absent = without_dumps(incident)
+    missing = f", and there is none of {name_ranks(absent)}" if absent else ""
+    return f"the dumps that are there agree{missing}; that does not decide"
+
+
+def _state_calls(divergence: Divergence) -> str:
+    calls = [
+        f"{name_ranks(c.ranks)} called {c.op}{f' {[list(s) for s in c.sizes[:2]]}' if c.sizes else ''}"
+        for c in divergence.cohorts
+        if c.op
+    ]
+    return (
+        f"ranks issued different calls: at {describe_slot(divergence)} {', but '.join(calls[:3])}; without stacks nothing "
+        "shows whether they took different paths or passed different arguments"
+    )
+
+
+def _state_wait(divergence: Divergence, incident: Incident) -> str:
+    issuing = [c for c in divergence.cohorts if c.op]
+    first = next((c for c in issuing if c.role is Role.WAITING), issuing[0] if issuing else None)
+    slot = describe_slot(divergence)
+    who = f"ranks part at {slot}"
+    if first is not None:
+        did = verb(first.ranks, "waits in", "wait in") if first.role is Role.WAITING else "issued"
+        place = slot if divergence.channel else f"{divergence.group}, seq {divergence.seq}"
+        who = f"{name_ranks(first.ranks)} {did} {first.op} ({place})"
+    silent = tuple(r for r in divergence.unknown if r in without_dumps(incident))
+    if silent:
+        return f"{who}; no dump of {name_ranks(silent)} was given, and nothing says why"
+    return f"{who}; the evidence does not show why"

@@ -1,0 +1,292 @@
+"""What ranks' own lines say when they are compared: who was waited for, who left something out, who made other calls or groups."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from forkpoint.diverge.cohorts import unrecorded_divergence
+from forkpoint.evidence.text import read_stamp
+from forkpoint.judge.blame import find_exits
+from forkpoint.judge.cite import cite_event, events_of
+from forkpoint.judge.printed_values import own_logs
+from forkpoint.model.frames import user_frames
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import Stack
+from forkpoint.model.verdict import Evidence
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines with which a program itself says that it left something out: a batch, a step, the rest of an epoch.
+
+
+_LEAST = 2
+"""Other ranks that must be heard, for the silence of all of them to mean something."""
+
+
+def find_lone_notice(incident: Incident) -> LogEvent | None:
+    """The last such line of the only rank that printed one, where others have logs too."""
+    notices = [e for e in incident.capture.events if e.kind is LogKind.NOTICE and e.rank is not None]
+    ranks = {e.rank for e in notices}
+    others = incident.heard - ranks
+    if len(ranks) != 1 or len(others) < max(_LEAST, len(incident.timeline.world) // 2):
+        return None
+    return max(notices, key=lambda event: event.line)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks for which all others waited, by what logs say alone: who kept working meanwhile, and who did not come to a
+# barrier.
+
+
+_NUMBER = re.compile(r"\d{1,7}")
+_REPEATS = 3
+"""Lines in a row that speak of another try: one alone may be followed by success."""
+_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
+_CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
+"""A time without a date."""
+_RETRIES = re.compile(
+    r"\bretry|\bretries\b|\battempt\b|\b(?:still )?waiting (?:for|on)\b|\btry(?:ing)? again\b", re.IGNORECASE
+)
+_NEAR = 1_800_000_000.0
+"""Some second, to find a year that is not printed: all times here are of one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedOn:
+    """A rank whose program went on printing while all others waited, until they gave up."""
+
+    rank: int
+    seconds: int
+    """How much later than those of all others its last line is."""
+    timeout_ms: int
+    evidence: tuple[Evidence, ...]
+    retries: bool = False
+    """Its last lines say that it tries the same thing again and again, or waits for something."""
+
+
+def find_worked_on(incident: Incident) -> WorkedOn | None:
+    """Nothing of it speaks of a failure, and every other rank ran into a timeout."""
+    world, capture = set(incident.timeline.world), incident.capture
+    gave_up = {e.rank: e for e in capture.events if e.kind in _TIMEOUTS and e.rank is not None}
+    rest = world - gave_up.keys()
+    failed = {e.rank for e in capture.events if e.is_failure}
+    if len(rest) != 1 or len(gave_up) < 2 or rest & failed or incident.timeline.unseen > 1:
+        return None
+    (rank,) = rest
+    own, others = _last_second(rank, incident), [_last_second(r, incident) for r in gave_up]
+    timeout_ms = max((_timeout_ms(event) for event in gave_up.values()), default=0)
+    if own is None or not timeout_ms or any(other is None or other.dated != own.dated for other in others):
+        return None
+    later = own.second - max(other.second for other in others if other is not None)
+    if later * 2000 < timeout_ms:
+        return None
+    file = own_logs(incident)[rank]
+    lines = capture.log_ends[file].lines
+    cited = (Evidence(file, rank, "end", lines[-1]), *(cite_event(e) for e in list(gave_up.values())[:3]))
+    retries = len(lines) >= _REPEATS and all(_RETRIES.search(line) for line in lines[-_REPEATS:])
+    return WorkedOn(rank, later, timeout_ms, cited, retries)
+
+
+@fact
+def find_missed(incident: Incident) -> tuple[tuple[int, ...], tuple[LogEvent, ...]]:
+    """Ranks that did not come to a monitored barrier, as rank 0 names them, and its words."""
+    told = tuple(e for e in incident.capture.events if e.kind is LogKind.BARRIER_MISSED and e.rank == 0)
+    return tuple(sorted({int(n) for e in told for n in _NUMBER.findall(e.detail("missing") or "")})), told
+
+
+def came_later(ranks: tuple[int, ...], incident: Incident) -> tuple[LogEvent, ...]:
+    """Their own words that they came to a barrier after all; empty unless all of them say so."""
+    came = [e for r in ranks for e in events_of(r, incident, LogKind.PEER_TIMEOUT) if e.pattern.startswith("barrier-")]
+    return tuple(came) if {e.rank for e in came} == set(ranks) else ()
+
+
+def were_alive(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
+    """Their launcher's word that it had to stop them, and none of their own of a failure; empty unless so for all."""
+    exits = find_exits(incident)
+    failed = {e.rank for e in incident.capture.events if e.is_failure and e.kind is not LogKind.BARRIER_MISSED}
+    stopped = [exits[r] for r in ranks if r in exits and exits[r].is_stopped and r not in failed]
+    return tuple(cite_event(end.event) for end in stopped) if len(stopped) == len(ranks) else ()
+
+
+def _timeout_ms(event: LogEvent) -> int:
+    return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    second: int
+    dated: bool
+    """Seconds since 1970; otherwise since midnight."""
+
+
+def _last_second(rank: int, incident: Incident) -> _Said | None:
+    """Of the last line that the program itself printed with a time, in a log of its own."""
+    file = own_logs(incident).get(rank)
+    ending = incident.capture.log_ends[file] if file else None
+    stamp = read_stamp(ending.own_time) if ending and ending.own_time else None
+    second = stamp.seconds(_NEAR) if stamp else None
+    if second is not None:
+        return _Said(second, dated=True)
+    clock = next((found for line in reversed(ending.lines) if (found := _CLOCK.match(line))), None) if ending else None
+    return _Said(int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3]), dated=False) if clock else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls that ranks compared before they made them (TORCH_DISTRIBUTED_DEBUG=DETAIL): who called what, by their own
+# words.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    op: str
+    shape: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.op} [{self.shape}] {self.dtype}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class CallMismatch:
+    calls: dict[int, Call]
+    odd: tuple[int, ...]
+    """Those that differ from most of the job; empty where no call is that of most."""
+    events: tuple[LogEvent, ...]
+
+    @property
+    def is_other_path(self) -> bool:
+        """Another operation, or the same from another line."""
+        ops = {call.op for call in self.calls.values()}
+        places = {_place(event.stack) for event in self.events if event.stack}
+        return len(ops) > 1 or len(places) > 1
+
+    @property
+    def divergence(self) -> Divergence:
+        world = tuple(sorted(self.calls))
+        sides = tuple(tuple(r for r in world if self.calls[r] == call) for call in dict.fromkeys(self.calls.values()))
+        stacks = {event.rank: event.stack for event in self.events if event.stack}
+        cohorts = tuple(
+            Cohort(side, Role.WAITING, self.calls[side[0]].op.lower(), stack=stacks.get(side[0])) for side in sides
+        )
+        return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
+
+
+@fact
+def find_call_mismatch(incident: Incident) -> CallMismatch | None:
+    """None also where the numbers in the words are not those of the job: then they are ranks within another group."""
+    events = [e for e in incident.capture.events if e.kind is LogKind.CALLS_DIFFER and e.rank is not None]
+    if not events or any(e.detail("own") != str(e.rank) for e in events):
+        return None
+    peers = {int(e.detail("peer") or -1): _call(e, "peer") for e in events}
+    calls = {**peers, **{e.rank: _call(e, "own") for e in events if e.rank is not None}}
+    usual, times = Counter(calls.values()).most_common(1)[0]
+    outvoted = 2 * times > len(incident.timeline.world) + incident.timeline.unseen
+    odd = tuple(sorted(rank for rank, call in calls.items() if call != usual)) if outvoted else ()
+    return CallMismatch(calls, odd, tuple(events))
+
+
+def _call(event: LogEvent, whose: str) -> Call:
+    return Call(*(event.detail(f"{whose}_{part}") or "" for part in ("op", "shape", "dtype")))
+
+
+def _place(stack: Stack) -> tuple[tuple[str, int], ...]:
+    return tuple((frame.filename, frame.line) for frame in user_frames(stack))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Groups that ranks did not make alike. Names of groups are counted, so who makes one more, or one less, gives the next
+# one the name of another: ranks then wait for each other in groups that are not the same.
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMismatch:
+    name: str
+    sizes: dict[int, int]
+    """By rank: how many members the group has there."""
+    odd: tuple[int, ...]
+    events: tuple[LogEvent, ...]
+
+    @property
+    def told(self) -> str:
+        sides: dict[int, list[int]] = {}
+        for rank, size in sorted(self.sizes.items()):
+            sides.setdefault(size, []).append(rank)
+        members = ", ".join(f"{size} members on {name_ranks(ranks)}" for size, ranks in sides.items())
+        return f"group {self.name} has {members}: ranks did not make the same new_group calls"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        first = {
+            size: next(e for e in self.events if self.sizes.get(e.rank or 0) == size)
+            for size in set(self.sizes.values())
+        }
+        return tuple(cite_event(event) for event in first.values())
+
+
+def find_group_mismatch(incident: Incident) -> GroupMismatch | None:
+    """Of the first group, by number, that ranks say to have made with different sizes (at INFO level)."""
+    made: dict[str, dict[int, LogEvent]] = {}
+    for event in incident.capture.events:
+        name = event.detail("group_name") if event.kind is LogKind.SETTINGS else None
+        if name and event.rank is not None and event.detail("size"):
+            made.setdefault(name, {})[event.rank] = event
+    for name in sorted((n for n in made if n.isdigit()), key=int):
+        sizes = {rank: int(event.detail("size") or 0) for rank, event in made[name].items()}
+        if len(set(sizes.values())) > 1:
+            usual, times = Counter(sizes.values()).most_common(1)[0]
+            odd = tuple(sorted(r for r, size in sizes.items() if size != usual))
+            named = odd if 2 * times > len(incident.timeline.world) else ()
+            return GroupMismatch(name, sizes, named, tuple(made[name].values()))
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that had issued other numbers of calls at the end of the same training step: what `guard.step` tells.
+
+
+@dataclass(frozen=True, slots=True)
+class StepParting:
+    group: str
+    step: int
+    odd: tuple[int, ...]
+    """Empty where no number is that of most ranks."""
+    by: int
+    """Calls that the odd ranks have more, or fewer (negative), than the others; 0 where nobody is odd."""
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def told(self) -> str:
+        where = f"in group {self.group} by the end of step {self.step}"
+        if not self.odd:
+            return f"ranks had issued different numbers of calls {where}"
+        more = f"{abs(self.by)} {'more' if self.by > 0 else 'fewer'} call{'s' if abs(self.by) > 1 else ''}"
+        return f"{name_ranks(self.odd)} had issued {more} than the others {where}"
+
+
+def find_step_parting(incident: Incident) -> StepParting | None:
+    """The earliest step at whose end ranks differ; of those that all ranks told, if there is one."""
+    counts: dict[tuple[int, str], dict[int, int]] = {}
+    for count in incident.capture.steps:
+        counts.setdefault((count.step, count.group), {})[count.rank] = count.calls
+    parted = [(key, calls) for key, calls in sorted(counts.items()) if len(set(calls.values())) > 1]
+    whole = [(key, calls) for key, calls in parted if len(calls) == len(incident.timeline.world)]
+    for (step, group), calls in (whole or parted)[:1]:
+        return _parting(group, step, calls, incident)
+    return None
+
+
+def _parting(group: str, step: int, calls: dict[int, int], incident: Incident) -> StepParting:
+    usual, times = Counter(calls.values()).most_common(1)[0]
+    decided = 2 * times > len(incident.timeline.world)
+    odd = tuple(sorted(rank for rank, n in calls.items() if n != usual)) if decided else ()
+    by = {calls[rank] - usual for rank in odd}
+    file = next(c.file for c in incident.capture.steps)
+    shown = [*odd[:2], *(rank for rank in sorted(calls) if rank not in odd)][:4]
+    return StepParting(
+        group,
+        step,
+        odd,
+        by.pop() if len(by) == 1 else 0,
+        tuple(Evidence(file, r, f"step {step}", f"{calls[r]} calls in group {group}") for r in shown),
+    )

@@ -1,0 +1,216 @@
+"""Numbers and checksums that ranks print step by step: equal on all ranks, until one of them differs from all others."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.verdict import Evidence
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines that all ranks print alike, and that one rank prints with another number: what it took for equal was not.
+#
+#     generation 4: weights taken from member 0      three ranks
+#     generation 4: weights taken from member 2      one rank
+#
+# Numbers that differ on every rank (a loss, the rank itself) say nothing. Only whole numbers are compared.
+
+
+_STAMP = re.compile(
+    r"^[\[(]?\d{0,4}[-/]?\d\d[-/ ]?\d\d[T _]?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[\])]?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+)
+_FLOAT = re.compile(
+    r"-?\d+\.\d+(?:e[+-]?\d+)?|\d+(?:\.\d+)?(?:ms|s|it/s|%|MB|GB|MiB|GiB)\b|0x[0-9a-f]+|\bnan\b|\binf\b", re.IGNORECASE
+)
+_INTEGER = re.compile(r"\d{1,18}")
+_LEAST = 3
+"""Ranks with logs: one of two that differ is not odd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dissent:
+    rank: int
+    line: str
+    usual: str
+    """What the others printed."""
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    numbers: tuple[int, ...]
+    text: str
+
+
+_Told = dict[int, list[_Said]]
+"""By rank, in order: lines that differ in numbers alone."""
+
+
+@fact
+def find_dissent(incident: Incident) -> Dissent | None:
+    """Of the newest lines in which exactly one rank differs from all others. None where two ranks do so."""
+    files = own_logs(incident)
+    if len(files) < _LEAST or set(files) != set(incident.timeline.world) or incident.timeline.unseen > 1:
+        return None
+    forms: dict[str, _Told] = defaultdict(dict)
+    for rank, file in files.items():
+        for form, said in _lines(incident.capture.log_ends[file].lines).items():
+            forms[form][rank] = said
+    found = [odd for told in forms.values() if len(told) == len(files) and (odd := _last_odd(told))]
+    ranks = {rank for rank, _, _ in found}
+    if len(ranks) != 1:
+        return None
+    rank, own, usual = found[0]
+    other = next(r for r in sorted(files) if r != rank)
+    cited = (Evidence(files[rank], rank, "end", own), Evidence(files[other], other, "end", usual))
+    return Dissent(rank, own, usual, cited)
+
+
+@fact
+def own_logs(incident: Incident) -> dict[int, str]:
+    """The log of each rank that has one of its own; of several the last."""
+    owners: dict[str, set[int | None]] = defaultdict(set)
+    for file, rank in incident.capture.logs:
+        owners[file].add(rank)
+    alone = {file: ranks for file, ranks in owners.items() if len(ranks) == 1 and file in incident.capture.log_ends}
+    return {rank: file for file, ranks in sorted(alone.items()) for rank in ranks if rank is not None}
+
+
+def _lines(lines: tuple[str, ...]) -> dict[str, list[_Said]]:
+    found: dict[str, list[_Said]] = defaultdict(list)
+    for line in lines:
+        text = _FLOAT.sub("~", _STAMP.sub("", line))
+        numbers = tuple(int(n) for n in _INTEGER.findall(text))
+        if numbers:
+            found[_INTEGER.sub("#", text)].append(_Said(numbers, line))
+    return found
+
+
+def _last_odd(told: _Told) -> tuple[int, str, str] | None:
+    """The newest moment that all ranks tell of, if one of them differs there: that rank, its line, and the others'."""
+    columns = range(len(next(iter(told.values()))[0].numbers))
+    own = {c for c in columns if _is_of_the_rank(c, told)}
+    step = next((c for c in columns if c not in own and _rises(c, told)), None)
+    if step is None:
+        return None
+    at = {rank: {one.numbers[step]: one for one in said} for rank, said in told.items()}
+    for moment in sorted(set.intersection(*(set(lines) for lines in at.values())), reverse=True):
+        lines = {rank: at[rank][moment] for rank in told}
+        odd = _odd_rank({rank: [n for c, n in enumerate(one.numbers) if c not in own] for rank, one in lines.items()})
+        if odd is not None:
+            return odd, lines[odd].text, next(one.text for rank, one in sorted(lines.items()) if rank != odd)
+    return None
+
+
+def _is_of_the_rank(column: int, told: _Told) -> bool:
+    """One number on each rank, and another on every one: the rank itself, its port, its process."""
+    values = [{one.numbers[column] for one in said} for said in told.values()]
+    return all(len(v) == 1 for v in values) and len({next(iter(v)) for v in values}) == len(values)
+
+
+def _rises(column: int, told: _Told) -> bool:
+    """A count of steps: line after line, on every rank."""
+    return all(all(a.numbers[column] < b.numbers[column] for a, b in pairwise(said)) for said in told.values())
+
+
+def _odd_rank(numbers: dict[int, list[int]]) -> int | None:
+    """The one that differs in a number on which all others agree; None unless it is one and the same in all such numbers."""
+    odd: set[int] = set()
+    ranks = sorted(numbers)
+    for column in zip(*(numbers[rank] for rank in ranks), strict=True):
+        counts = Counter(column)
+        if len(counts) == 2 and min(counts.values()) == 1:
+            rare = min(counts, key=counts.__getitem__)
+            odd.add(ranks[column.index(rare)])
+    return odd.pop() if len(odd) == 1 else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checksums of the model that ranks print step by step: equal on all replicas, until one of them differs from all
+# others.
+#
+#     [rank 1] step 40 loss 0.00144 param_sha1 ee9c7b2b9f7c
+#     [rank 2] step 40 loss 0.00196 param_sha1 fc6084ddad5d
+#
+# Checksums that differ on every rank (of shards, of batches) say nothing, and so do those of two halves.
+
+
+_SPEAKER = re.compile(r"\[rank ?(\d{1,6})\]|\brank[ :=]{1,2}(\d{1,6})\b", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)
+_HASH = re.compile(
+    r"\b(\w{0,20}(?:param|weight|model|state|grad|optim)\w{0,20})[ :=]{1,3}(?:0x)?([0-9a-f]{8,64})\b", re.IGNORECASE
+)
+_LEAST_RANKS = 3
+"""Of two that differ neither is odd."""
+_LEAST_STEPS = 2
+"""At which the same rank differs: a wrong replica stays wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddHash:
+    rank: int
+    step: int
+    """The first at which it differs, of those that are still to be read."""
+    name: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    file: str
+    value: str
+    text: str
+
+
+_Steps = dict[int, dict[int, _Printed]]
+"""By step, then by rank."""
+
+
+def find_odd_hash(incident: Incident) -> OddHash | None:
+    """The one rank that differs from all others, which agree, at every step from its first difference on."""
+    for name, steps in _read_hashes(incident).items():
+        ranks = {rank for said in steps.values() for rank in said} | set(incident.timeline.world)
+        rank = _odd_hash(steps[max(steps)], ranks)
+        parted = [step for step, said in sorted(steps.items()) if len({p.value for p in said.values()}) > 1]
+        if rank is None or len(parted) < _LEAST_STEPS or not all(_has_odd_hash(rank, steps[step]) for step in parted):
+            continue
+        said = steps[parted[0]]
+        other = next(r for r in sorted(said) if r != rank)
+        cited = tuple(Evidence(said[r].file, r, f"step {parted[0]}", said[r].text) for r in (rank, other))
+        return OddHash(rank, parted[0], name, cited)
+    return None
+
+
+def _odd_hash(said: dict[int, _Printed], ranks: set[int]) -> int | None:
+    """Of a step at which all of them printed it."""
+    if len(ranks) < _LEAST_RANKS or said.keys() != ranks:
+        return None
+    return next((rank for rank in sorted(said) if _has_odd_hash(rank, said)), None)
+
+
+def _has_odd_hash(rank: int, said: dict[int, _Printed]) -> bool:
+    """It differs from the others that are heard at this step, and those agree."""
+    others = {printed.value for other, printed in said.items() if other != rank}
+    return rank in said and len(others) == 1 and said[rank].value not in others
+
+
+def _read_hashes(incident: Incident) -> dict[str, _Steps]:
+    found: dict[str, _Steps] = defaultdict(lambda: defaultdict(dict))
+    for file, ending in incident.capture.log_ends.items():
+        owners = {rank for name, rank in incident.capture.logs if name == file}
+        owner = next(iter(owners)) if len(owners) == 1 else None
+        for rank, step, name, printed in _hash_lines(file, ending.lines, owner):
+            found[name][step].setdefault(rank, printed)
+    return found
+
+
+def _hash_lines(file: str, lines: tuple[str, ...], owner: int | None) -> Iterator[tuple[int, int, str, _Printed]]:
+    for line in lines:
+        if len(_SPEAKER.findall(line)) > 1:
+            continue  # two ranks wrote at once
+        step, value, speaker = _STEP.search(line), _HASH.search(line), _SPEAKER.search(line)
+        rank = int(speaker[1] or speaker[2]) if speaker else owner
+        if step and value and rank is not None and re.search("[a-f]", value[2], re.IGNORECASE):
+            yield rank, int(step[1]), value[1].lower(), _Printed(file, value[2].lower(), line)

@@ -1,0 +1,374 @@
+"""A message that gloo refused: how gloo cuts calls into messages, and which call the rank that refused was in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import takewhile
+from math import prod
+
+import numpy as np
+
+from forkpoint.diverge.cohorts import build_divergence, unrecorded_divergence
+from forkpoint.diverge.habits import odd_ranks
+from forkpoint.diverge.slots import sequence
+from forkpoint.evidence.stacks.shapes import find_last_call
+from forkpoint.judge.cite import LIKELY, STRONG, cite_event, cite_stack
+from forkpoint.judge.stacks import Standing, find_standings, is_waiting_for_ranks
+from forkpoint.model.capture import LiveStack
+from forkpoint.model.frames import bare_name, in_side_thread, place_of, user_frames, user_place
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import SIZES_FREE, Signature, Stack, numel
+from forkpoint.model.timeline import GroupTimeline
+from forkpoint.model.verdict import Evidence
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How gloo cuts a collective into messages: their lengths tell which call a message can belong to.
+#
+# Read in gloo's source (`allreduce.cc`, `allgather.cc`, `allgatherv.cc`, `broadcast.cc`). A call of another kind, or
+# of a type whose size is not known here, has no lengths: nothing is then said of it.
+
+
+_LARGEST_SEGMENT = 1 << 20
+_ELEMENT_BYTES = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4,
+    "Long": 8, "Double": 8,
+}  # fmt: skip
+_LARGEST_ELEMENT = 16
+
+
+def message_lengths(signature: Signature, members: int) -> frozenset[int]:
+    """Bytes of each message that a member sends or waits for."""
+    element = _ELEMENT_BYTES.get(signature.input_dtypes[0]) if len(signature.input_dtypes) == 1 else None
+    if element is None or members < 2 or signature.lib != "gloo":
+        return frozenset()
+    sent = element * numel(signature.input_sizes)
+    match signature.op:
+        case "all_reduce":
+            return _ring(sent, element, members)
+        case "all_gather" | "_all_gather_base":
+            return _gathered(signature, sent, element)
+        case "broadcast":
+            return frozenset({sent})
+        case _:
+            return frozenset()
+
+
+def may_send(signature: Signature, length: int) -> bool:
+    """Whether a message of this length may be of the call, however many members its group has."""
+    element = max((_ELEMENT_BYTES.get(t, _LARGEST_ELEMENT) for t in signature.input_dtypes), default=_LARGEST_ELEMENT)
+    most = element * max(numel(signature.input_sizes), numel(signature.output_sizes))
+    return signature.op in SIZES_FREE or length <= most
+
+
+def _ring(total: int, element: int, members: int) -> frozenset[int]:
+    """Two segments or more for each member, whole elements in each; the last is what is left."""
+    largest = element * max(1, _LARGEST_SEGMENT // element)
+    segments = _up(max(-(-total // largest), 2 * members), members)
+    segment = _up(-(-total // segments), element)
+    return frozenset({min(segment, total), total % segment if segment else 0}) - {0}
+
+
+def _gathered(signature: Signature, sent: int, element: int) -> frozenset[int]:
+    """In two halves; whole where members give different amounts."""
+    given = {prod(size) * element for size in signature.output_sizes} if len(signature.output_sizes) > 1 else {sent}
+    return frozenset(given if len(given) > 1 else {sent // 2, sent - sent // 2}) - {0}
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A message that gloo refused: in one slot a rank waited for fewer bytes than a peer sent it there, and gloo ended it.
+#
+# gloo pairs messages by the kind of the call and the group's sequence number. So the rank that refused and the peer
+# were in the same slot with the same kind of call, and their sizes do not fit. The rank that refused leaves no dump,
+# and may be the victim. It is the odd one only where all other ranks left dumps that agree up to the call in which all
+# of them stand, and the message fits that call: then the peer is one of many that did the same. Where the rank itself
+# stood comes from faulthandler, which prints all stacks when a process is aborted.
+
+
+_BY_GLOO = "gloo-sizes-differ"
+_COLLECTIVES = frozenset({
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
+    *("all_to_all_single", "broadcast", "gather", "scatter", "reduce", "all_gather_object", "broadcast_object_list"),
+})  # fmt: skip
+_ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single"})
+_MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+_LEAST_STANDINGS = 3
+"""Ranks that must say where they were: two may be the only ones of many that were there."""
+_C10D = "/torch/distributed/distributed_c10d.py"
+_KINDS = {"all_reduce": "reduce", "all_gather": "gather", "_all_gather_base": "gather", "broadcast": "broadcast"}
+"""What the names of the functions that issue them contain."""
+_AGREED = (PartingKind.ABSENCE, PartingKind.STUCK)
+
+Lines = tuple[tuple[str, int], ...]
+
+
+class Refused(StrEnum):
+    """In what the rank that refused differs from the others."""
+
+    PATH = "path"
+    """It stands in a call that the others did not make there."""
+    ARGUMENTS = "arguments"
+    """It stands in the same call, with a size that this call never had."""
+    SPLITS = "splits"
+    """It stands in the same all_to_all, whose sizes differ by pair: either end may be wrong."""
+    THREADS = "threads"
+    """Two threads use the group, and it is at the other thread's call."""
+    UNKNOWN = "unknown"
+    """Another size is all that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    event: LogEvent
+    stack: LiveStack
+    how: Refused
+    confidence: float
+    divergence: Divergence
+
+    @property
+    def told(self) -> str:
+        sizes = f"a message of {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
+        return f"rank {self.stack.rank} got {sizes}, and gloo ended it"
+
+    @property
+    def told_places(self) -> str:
+        """Where both sides stood."""
+        usual = next((c for c in self.divergence.cohorts if c.sizes), None)
+        own = f"rank {self.stack.rank} was at {user_place(self.stack.stack)}"
+        if usual is None:
+            return own
+        place = user_place(usual.stack)
+        called = f"{usual.op} {[list(s) for s in usual.sizes[:3]]}{f' from {place}' if place else ''}"
+        return f"{own}, the others in {called}"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return (cite_event(self.event), cite_stack(self.stack))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that the others made in the group."""
+
+    signature: Signature
+    stack: Stack | None
+    lengths: frozenset[int]
+    """Of the messages that gloo cuts it into."""
+
+    @property
+    def lines(self) -> Lines:
+        return _lines(self.stack)
+
+    @property
+    def from_thread(self) -> bool:
+        return in_side_thread(self.stack or ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    how: Refused
+    confidence: float
+
+
+@fact
+def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
+    """Words of libraries that got data of another size than they waited for: it is the code, and no machine."""
+    return tuple(e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER)
+
+
+@fact
+def find_refusal(incident: Incident) -> Refusal | None:
+    """None also where more than one rank refused, where another dump is missing, or where the others do not agree."""
+    found = _refused_and_stood(incident)
+    if found is None or not _others_agree(found[1].rank, incident) or _names(found[1].stack) & _MESSAGES:
+        return None  # send and recv are not recorded
+    event, stack = found
+    calls = {g.group: _calls(g, incident) for g in incident.timeline.groups}
+    own = [g for g in incident.timeline.groups if stack.rank in g.group.ranks]
+    if any(name.startswith("all_to_all") for name in _names(stack.stack)):
+        own = [g for g in own if any(_is_same_free(c, stack) for c in calls[g.group])]
+        return _in_all_to_all(event, stack, own[0], incident) if len(own) == 1 else None
+    sent = _bytes(event, "sent")
+    own = [g for g in own if any(sent in c.lengths for c in calls[g.group])]
+    elsewhere = (c for group, held in calls.items() if group not in {g.group for g in own} for c in held)
+    if len(own) != 1 or any(may_send(c.signature, sent) for c in elsewhere):
+        return None  # nothing says in which group it was
+    return _in_collective(event, stack, own[0], calls[own[0].group], incident)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAtPlace:
+    """A size that a library refused, while all ranks that say where they were are at one call."""
+
+    event: LogEvent
+    standings: tuple[Standing, ...]
+
+    @property
+    def told(self) -> str:
+        return f"rank {self.event.rank} got {self.event.detail('sent')} bytes where it expected {self.event.detail('expected')}"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return (cite_event(self.event), *(one.evidence for one in self.standings[:4]))
+
+    @property
+    def divergence(self) -> Divergence:
+        ranks = tuple(one.rank for one in self.standings)
+        op = next(bare_name(f) for f in find_last_call(self.standings[0].stack) if place_of(f).endswith(_C10D))
+        cohort = Cohort(ranks, Role.WAITING, op, stack=self.standings[0].stack)
+        return unrecorded_divergence(PartingKind.METADATA, (cohort,))
+
+
+def find_refusal_at_one_place(incident: Incident) -> RefusedAtPlace | None:
+    """Where no dump shows it. Most ranks must say where they were; a launcher stops the others before they can."""
+    refused = [e for e in refused_sizes(incident) if e.rank is not None and e.detail("sent")]
+    standings = find_standings(incident)
+    if not refused:
+        return None
+    places = {one.place for one in standings.values()}
+    most = len(standings) >= _LEAST_STANDINGS and 2 * len(standings) > len(incident.timeline.world)
+    calls = all(_names(one.stack) & _COLLECTIVES for one in standings.values())
+    if len(places) != 1 or () in places or not most or not calls:
+        return None
+    # gloo pairs calls of one kind only, and of these only an all_to_all has sizes of its own for every pair.
+    known = refused[0].rank in standings or all(_names(one.stack) & _ALL_TO_ALL for one in standings.values())
+    if not known:
+        return None
+    return RefusedAtPlace(refused[0], tuple(standings[rank] for rank in sorted(standings)))
+
+
+def _refused_and_stood(incident: Incident) -> tuple[LogEvent, LiveStack] | None:
+    """The only rank that refused, and where it stood when it was aborted: its stacks come after the line that says so."""
+    events = [e for e in incident.capture.events if e.kind is LogKind.SIZES_DIFFER and e.pattern == _BY_GLOO]
+    if len({e.rank for e in events}) != 1 or not events[0].detail("sent"):
+        return None
+    event = events[0]
+    own = [s for s in incident.capture.stacks if (s.rank, s.file) == (event.rank, event.file)]
+    stack = next((s for s in own if s.line > event.line), None)
+    return (event, stack) if stack else None
+
+
+def _others_agree(rank: int, incident: Incident) -> bool:
+    timeline = incident.timeline
+    whole = set(timeline.world) - {rank} == set(timeline.traces)
+    return whole and timeline.world_known and all(d.how in _AGREED for d in incident.divergences)
+
+
+def _in_all_to_all(event: LogEvent, stack: LiveStack, group: GroupTimeline, incident: Incident) -> Refusal | None:
+    seq = next((seq for seq, call in _held(group, incident) if _is_same_free(call, stack)), None)
+    return None if seq is None else _refusal(event, stack, _Reading(Refused.SPLITS, LIKELY), group, seq, incident)
+
+
+def _in_collective(
+    event: LogEvent, stack: LiveStack, group: GroupTimeline, calls: tuple[_Call, ...], incident: Incident
+) -> Refusal | None:
+    tracks = [t for r in group.traces if (t := group.track(r))]
+    if group.blind_after or len({t.last_seq for t in tracks}) != 1:
+        return None  # the others do not stand in one slot, or a dump ends before it
+    if any(c.stack is None for c in calls):
+        return None  # nothing tells one thread's calls from another's, and those of two threads have no order
+    sent, expected = _bytes(event, "sent"), _bytes(event, "expected")
+    held = list(_held(group, incident))
+    if len({c.from_thread for c in calls}) > 1:
+        reading = _read_threads(sent, expected, calls)
+    else:
+        reading = _read_places(stack.stack, sent, expected, calls)
+        held = list(takewhile(lambda slot: slot[1].lines == held[0][1].lines, held))  # in which they stand
+    seq = next((seq for seq, call in held if sent in call.lengths), None)
+    if reading is None or seq is None or _has_free(seq, group, incident):
+        return None
+    return _refusal(event, stack, reading, group, seq, incident)
+
+
+def _read_threads(sent: int, expected: int, calls: tuple[_Call, ...]) -> _Reading | None:
+    """Nothing orders the calls of two threads, on any rank: nobody is odd."""
+    here = {c.from_thread for c in calls if sent in c.lengths}
+    there = {c.from_thread for c in calls if expected in c.lengths}
+    swapped = len(here) == len(there) == 1 and here != there
+    return _Reading(Refused.THREADS, LIKELY) if swapped else None
+
+
+def _read_places(stack: Stack, sent: int, expected: int, calls: tuple[_Call, ...]) -> _Reading | None:
+    if not is_waiting_for_ranks(stack) or not _lines(stack):
+        return None  # in no blocking call: the message may be of a recv that was begun before
+    fitting = [c for c in calls if sent in c.lengths]
+    if any(not c.lines for c in fitting) or not _is_of_kind(stack, fitting):
+        return _Reading(Refused.UNKNOWN, 0)
+    same_place = [c for c in calls if c.lines == _lines(stack)]
+    usual_size = any(expected in c.lengths for c in same_place)
+    if any(sent in c.lengths for c in same_place):  # it may be some calls off where the place has had this size
+        return _Reading(Refused.UNKNOWN, 0) if usual_size else _Reading(Refused.ARGUMENTS, STRONG)
+    if same_place:
+        return _Reading(Refused.PATH, STRONG) if usual_size else _Reading(Refused.UNKNOWN, 0)
+    return _Reading(Refused.PATH, LIKELY)
+
+
+def _refusal(
+    event: LogEvent, stack: LiveStack, reading: _Reading, group: GroupTimeline, seq: int, incident: Incident
+) -> Refusal:
+    rank, timeline = stack.rank, incident.timeline
+    others = tuple(r for r in group.group.ranks if r != rank)
+    threads = reading.how is Refused.THREADS
+    sides = (others, (rank,))
+    odd = () if threads or reading.how is Refused.SPLITS else odd_ranks(sides, timeline.unseen)
+    found = build_divergence(PartingKind.METADATA, group, seq, timeline, sides=sides, hang=seq, odd=odd)
+    op = next((c.op for c in found.cohorts if c.op), None)
+    # Which of its threads was in the slot is not known where there are two.
+    own = Cohort((rank,), Role.WAITING, op, stack=None if threads else stack.stack)
+    cohorts = tuple(own if c.ranks == (rank,) else c for c in found.cohorts)
+    return Refusal(event, stack, reading.how, reading.confidence, replace(found, cohorts=cohorts))
+
+
+def _calls(group: GroupTimeline, incident: Incident) -> tuple[_Call, ...]:
+    """All that the dumps still hold. Ranks that did the same share blocks: each is looked through once."""
+    blocks = incident.timeline.tables.blocks
+    keys = {key for r in group.traces if (t := group.track(r)) for key in t.blocks}
+    pairs = {p for k in keys for p in zip(blocks[k].match.tolist(), blocks[k].stack.tolist(), strict=True)}
+    return tuple(_call(match, stack, group, incident) for match, stack in sorted(pairs))
+
+
+def _held(group: GroupTimeline, incident: Incident) -> Iterator[tuple[int, _Call]]:
+    """The slots that all others have issued, newest first, as one of them holds them."""
+    tracks = [t for r in group.traces if (t := group.track(r))]
+    held = sequence(min(tracks, key=lambda t: t.last_seq), incident.timeline.tables)
+    for at in np.flatnonzero(held.match)[::-1].tolist():
+        yield held.first + at, _call(int(held.match[at]), int(held.stack[at]), group, incident)
+
+
+def _call(match: int, stack: int, group: GroupTimeline, incident: Incident) -> _Call:
+    tables = incident.timeline.tables
+    signature = tables.signatures[match][0]
+    return _Call(signature, tables.stacks.get(stack), message_lengths(signature, len(group.group.ranks)))
+
+
+def _has_free(seq: int, group: GroupTimeline, incident: Incident) -> bool:
+    """An operation whose sizes differ by pair. gloo runs two calls of a group at once: the one before counts too."""
+    slots = takewhile(lambda slot: slot[0] >= seq - 1, _held(group, incident))
+    return any(call.signature.op in SIZES_FREE for _, call in slots)
+
+
+def _is_same_free(call: _Call, stack: LiveStack) -> bool:
+    return call.signature.op in SIZES_FREE and bool(call.lines) and call.lines == _lines(stack.stack)
+
+
+def _is_of_kind(stack: Stack, calls: list[_Call]) -> bool:
+    """The call in which it stands, where its name is seen, is of the kind of these: gloo pairs no others."""
+    inside = (bare_name(f) for f in find_last_call(stack) if place_of(f).endswith(_C10D))
+    name = next((name for name in inside if name != "wrapper"), None)
+    return name is None or any(_KINDS[c.signature.op] in name for c in calls)
+
+
+def _names(stack: Stack) -> set[str]:
+    return {bare_name(frame) for frame in find_last_call(stack)}
+
+
+def _lines(stack: Stack | None) -> Lines:
+    return tuple((f.filename, f.line) for f in user_frames(stack))
+
+
+def _bytes(event: LogEvent, name: str) -> int:
+    return int(event.detail(name) or 0)

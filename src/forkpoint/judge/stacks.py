@@ -1,0 +1,249 @@
+"""What stacks say: what holds a rank, where ranks stood, where their call paths part, and which exception led there."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+from forkpoint.diverge.cohorts import unrecorded_divergence
+from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
+from forkpoint.evidence.stacks.threads import ends_in_program
+from forkpoint.judge.blame import blames_peers, is_victim_text
+from forkpoint.judge.cite import cite_event, cite_stack
+from forkpoint.model.frames import (
+    bare_name,
+    in_side_thread,
+    is_python,
+    is_standard,
+    short_name,
+    user_frames,
+    user_place,
+)
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import Frame, Stack
+from forkpoint.model.verdict import Evidence
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a rank that does not come is doing, from its live stack.
+
+
+_STALL_SHAPES = (
+    Shape.FILE_IO,
+    Shape.NETWORK_IO,
+    Shape.LOCK,
+    Shape.LOADER,
+    Shape.COMPILE,
+    Shape.SUBPROCESS,
+    Shape.SLEEP,
+)
+_STORAGE_SHAPES = (Shape.FILE_IO, Shape.NETWORK_IO)
+# A wait is often wrapped: what the user's functions are called then says more than the lock at the end.
+_STORAGE_NAMES = re.compile(r"upload|download|save|write|read|open|flush|fsync|checkpoint|fetch|mount", re.IGNORECASE)
+
+
+def is_communicating(stack: Stack) -> bool:
+    """It waits for others, it does not stall by itself."""
+    return find_shape(stack) in (Shape.COLLECTIVE, Shape.COMM_INIT, Shape.DESTROY)
+
+
+def is_waiting_for_ranks(stack: Stack) -> bool:
+    """In a communication call, or in a backward pass, from which C++ makes them."""
+    return is_communicating(stack) or next((bare_name(f) for f in stack if is_python(f)), "") == "_engine_run_backward"
+
+
+def is_making_group(stack: Stack) -> bool:
+    return find_shape(stack) is Shape.COMM_INIT
+
+
+def waits_for_gpu(stack: Stack) -> bool:
+    return find_shape(stack) is Shape.CUDA_SYNC
+
+
+def is_stalling(stack: Stack) -> bool:
+    """It waits for something that is no rank and no GPU. Plain Python code may be either, so it does not count."""
+    return find_shape(stack) in _STALL_SHAPES
+
+
+def is_at_work(stack: Stack) -> bool:
+    """It is inside a call that waits for no rank and no GPU: a known stall, or one of Python's own library. A line of the
+    user's own may call anything, `work.wait()` too.
+    """
+    return is_stalling(stack) or (find_shape(stack) is Shape.PYTHON and is_standard(stack[0]))
+
+
+def is_in_storage(stack: Stack) -> bool:
+    return find_shape(stack) in _STORAGE_SHAPES or any(_STORAGE_NAMES.search(frame.name) for frame in stack)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where ranks stood, without their dumps: live stacks, and the tracebacks with which calls ended.
+
+
+UserLines = tuple[tuple[str, int], ...]
+"""File and line of the user's frames, innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    rank: int
+    stack: Stack
+    evidence: Evidence
+    code: str = ""
+    """The line of the user's innermost frame, where a traceback printed it."""
+
+    @property
+    def place(self) -> UserLines:
+        return tuple((frame.filename, frame.line) for frame in user_frames(self.stack))
+
+
+@fact
+def find_standings(incident: Incident) -> dict[int, Standing]:
+    """By rank: its live stack (of several the last file's), else the traceback of the call that its peers made fail."""
+    found: dict[int, Standing] = {}
+    for event in incident.capture.events:
+        if event.rank is not None and event.rank not in found and _tells_place(event):
+            found[event.rank] = Standing(event.rank, event.stack, cite_event(event), event.detail("code") or "")
+    for live in sorted(incident.capture.stacks, key=lambda one: (one.file, one.line)):
+        found[live.rank] = Standing(live.rank, live.stack, cite_stack(live))
+    return found
+
+
+def _tells_place(event: LogEvent) -> bool:
+    """A traceback whose exception peers caused, or a person who interrupted it: where the main thread was."""
+    interrupted = event.exception == "KeyboardInterrupt"
+    ended = event.exception is not None and (blames_peers(event) or event.kind is LogKind.SIZES_DIFFER or interrupted)
+    return ended and bool(event.stack) and not in_side_thread(event.stack)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that all wait in a communication call, at different places of one program: where their call paths part, and who
+# is odd.
+#
+# Paths are compared from the outermost frame inwards: where they first differ, one side took another turn. That holds
+# for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) stands
+# where its peers left it, so nobody is named where the stacks show such groups.
+
+
+_BARRIERS = frozenset({"barrier", "monitored_barrier"})
+_MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+_OF_A_PART = re.compile(
+    r"tensor_parallel|pipeline|pipelining|parallel_state|megatron|mesh|expert|moe|schedules?\b|_group\b|sub_?group"
+    r"|\b(?:tp|pp|dp|ep|cp)_", re.IGNORECASE
+)  # fmt: skip
+_LEAST = 3
+"""Ranks that can outvote another."""
+_Turn = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartedStacks:
+    standings: dict[int, Standing]
+    odd: tuple[int, ...]
+    frame: Frame
+    """Of the first odd rank, where its path leaves that of the others."""
+
+    @property
+    def cannot_misfit(self) -> bool:
+        """All wait in barriers, which carry no data. A call that carries some may be finished on ranks that brought less, and
+        these are then at a later one: that looks like another path.
+        """
+        return all(_called(one) in _BARRIERS for one in self.standings.values())
+
+    @property
+    def place(self) -> str:
+        return f"{short_name(self.frame.filename)}:{self.frame.line} {self.frame.name}"
+
+    @property
+    def divergence(self) -> Divergence:
+        world = tuple(sorted(self.standings))
+        usual = tuple(rank for rank in world if rank not in self.odd)
+        cohorts = tuple(
+            Cohort(side, Role.WAITING, _called(self.standings[side[0]]), stack=self.standings[side[0]].stack)
+            for side in (usual, self.odd)
+        )
+        return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
+
+
+@fact
+def find_parted_stacks(incident: Incident) -> PartedStacks | None:
+    """None unless every rank of the job is seen, all wait for others, and most of them took the same turn."""
+    standings = find_standings(incident)
+    world = incident.timeline.world
+    everyone = len(world) >= _LEAST and incident.timeline.unseen <= 1 and standings.keys() >= set(world)
+    if not everyone or not all(_is_comparable(one) for one in standings.values()):
+        return None
+    paths = {rank: _path(standings[rank]) for rank in world}
+    depth = next((d for d in range(min(map(len, paths.values()))) if len({p[d] for p in paths.values()}) > 1), None)
+    if depth is None:
+        return None
+    turns = {rank: path[depth] for rank, path in paths.items()}
+    usual, times = Counter(turns.values()).most_common(1)[0]
+    odd = tuple(rank for rank in world if turns[rank] != usual)
+    if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
+        return None
+    frames = [f for f in reversed(standings[odd[0]].stack) if is_python(f)]
+    return PartedStacks({rank: standings[rank] for rank in world}, odd, frames[depth])
+
+
+def _is_comparable(standing: Standing) -> bool:
+    """It waits for the whole job, and its stack is whole."""
+    return is_waiting_for_ranks(standing.stack) and ends_in_program(standing.stack) and not _is_of_a_part(standing)
+
+
+def _path(standing: Standing) -> list[_Turn]:
+    """Outermost first."""
+    return [(short_name(f.filename), bare_name(f), f.line) for f in reversed(standing.stack) if is_python(f)]
+
+
+def _is_of_a_part(standing: Standing) -> bool:
+    named = any(_OF_A_PART.search(f"{short_name(f.filename)} {f.name}") for f in standing.stack)
+    inside = {bare_name(frame) for frame in find_last_call(standing.stack)}
+    return named or bool(inside & _MESSAGES) or "group" in standing.code
+
+
+def _called(standing: Standing) -> str:
+    """The function of torch.distributed that it is in."""
+    inside = [f for f in find_last_call(standing.stack) if f.filename.endswith("distributed_c10d.py")]
+    return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that came to the call in which they stand while they handled an exception of their own code.
+
+
+_WHILE_HANDLED = "while another was handled"
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    rank: int
+    raised: LogEvent
+    """What its own code raised."""
+    ended: LogEvent
+    """How the call ended that it made in the `except` or `finally`."""
+
+
+def find_handling(divergence: Divergence, incident: Incident) -> tuple[Handling, ...]:
+    """Of the ranks that part here, where nothing else says who left: those that an exception led aside.
+
+    An exception that a log only mentions may have been handled long ago. Python prints what was raised while another
+    was handled with that other one before it; and if it was raised by the very call in which the rank is recorded to
+    stand, then the first led it there.
+    """
+    if divergence.how not in (PartingKind.CYCLE, PartingKind.METADATA):
+        return ()
+    ranks = set(divergence.cycle) or {r for side in divergence.sides for r in side}
+    found = [h for r in sorted(ranks) if (h := _handling(r, incident))]
+    return () if divergence.odd or len(found) == len(ranks) else tuple(found)
+
+
+def _handling(rank: int, incident: Incident) -> Handling | None:
+    stands = incident.timeline.positions.get(rank, ())
+    told = [e for e in incident.said.get(rank, ()) if e.exception]
+    for raised, ended in pairwise(told):
+        chained = ended.detail("chain") == _WHILE_HANDLED and raised.kind is LogKind.EXCEPTION
+        place = user_place(ended.stack) if chained and not is_victim_text(raised.text) else None
+        if place is not None and stands and user_place(stands[0].op.stack) == place:
+            return Handling(rank, raised, ended)
+    return None

@@ -1,1 +1,0 @@
-"""Knowledge as data: what causes, Xids, NCCL errors, variables and log lines mean, each with its source."""

@@ -1,0 +1,42 @@
+"""Which variables switch the flight recorder on, by the torch that wrote a dump: what `launch_env` knows, as lines to export."""
+
+from itertools import groupby
+
+from forkpoint.knowledge.recorder import Release, recorder_settings
+from forkpoint.model.incident import Incident
+
+# Schema of the dump -> the oldest torch that writes it, and all that do.
+_RELEASES = {
+    "": (Release(2, 2), "2.2"),
+    "1.4": (Release(2, 3), "2.3"),
+    "2.1": (Release(2, 4), "2.4"),
+    "2.4": (Release(2, 5), "2.5 to 2.7"),
+    "2.9": (Release(2, 8), "2.8"),
+}
+_NEWEST = Release(2, 9), "2.9 or later"
+_FOLDER = "/shared/dumps/$JOB"
+
+
+def how_to_record(incident: Incident) -> tuple[str, ...]:
+    """The lines to export before the next run. The dump's schema tells the release only roughly, so they are those for the
+    oldest that it can be.
+    """
+    schema = max({t.schema for t in incident.timeline.traces.values()}, key=_version)
+    release, named = _RELEASES.get(schema, _NEWEST)
+    alike = groupby(recorder_settings(release), key=lambda setting: (setting.value, setting.in_folder))
+    lines = [
+        _line(tuple(setting.name for setting in (first, *older)), first.value, first.why, in_folder=in_folder)
+        for (_, in_folder), (first, *older) in alike
+    ]
+    return (f"{lines[0]} (torch {named})", *lines[1:])
+
+
+def _line(names: tuple[str, ...], value: str, why: str, *, in_folder: bool) -> str:
+    """One thing, under all its names."""
+    told = f"{_FOLDER}/{value}" if in_folder else value
+    return f"export {' '.join(f'{name}={told}' for name in names)}   # {why}"
+
+
+def _version(schema: str) -> tuple[int, ...]:
+    """Pairs of numbers, never floats: 2.10 comes after 2.9."""
+    return tuple(int(part) for part in schema.split(".") if part.isdigit())

@@ -1,0 +1,229 @@
+"""Environment variables: which ones anything reads, which values are valid, what a job script sets, and which may be shown."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from forkpoint.knowledge.base import Entry, EntryKind, entries
+from forkpoint.knowledge.recorder import Release, parse_bool, parse_number
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Variables that nothing reads: names that never existed, are misspelt, or are newer than this torch.
+
+
+_NCCL_NAMES = Path(__file__).parent / "nccl_names.txt"
+
+_OF_TORCH = frozenset(
+    {
+        # Read by torch and without an entry in the knowledge base: they do not bear on hangs.
+        "TORCHELASTIC_ETCD_BINARY_PATH",
+        "TORCHELASTIC_TIMER_FILE",
+        "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+        "TORCH_DISTRIBUTED_COMPILE_ON_ONE_RANK",
+        "TORCH_NCCL_ABORT_IN_DESTROY_PG",
+        "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING",
+    }
+)
+_CLOSED_FAMILIES = ("TORCH_NCCL_", "TORCH_FR_")
+"""Only torch reads names that begin like this, and all of them are known: nothing reads any other."""
+_OPEN_FAMILIES = ("NCCL_", "TORCHELASTIC_", "TORCH_DISTRIBUTED_", "P2P_LEVEL")
+"""Plug-ins and clusters add names of their own here: only one spelled almost like a known name is a mistake."""
+FAMILIES = (*_CLOSED_FAMILIES, *_OPEN_FAMILIES)
+_ALMOST = 0.88
+_NEAR = 0.75
+SINCE = {
+    "TORCH_FR_BUFFER_SIZE": (Release(2, 8), "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+    "TORCH_FR_DUMP_TEMP_FILE": (Release(2, 8), "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    "TORCH_FR_CPP_STACK": (Release(2, 8), "TORCH_NCCL_TRACE_CPP_STACK"),
+    "TORCH_FR_DUMP_ON_TIMEOUT": (Release(2, 14), "TORCH_NCCL_DUMP_ON_TIMEOUT"),
+    "TORCH_FR_DUMP_DYNAMIC_FILE_NAME": (Release(2, 10), None),
+}
+"""Names of the recorder that older releases do not read, with the name that these do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    name: str
+    why: str
+    instead: str
+    """What to set or do; ends a sentence."""
+
+
+def unread(name: str, environ: Mapping[str, str], release: Release | None) -> Unread | None:
+    """Why this variable does nothing; None where it is read, or belongs to something we do not know."""
+    entry = _entries().get(name)
+    if entry is not None and dict(entry.facts).get("read by", "").startswith("nothing"):
+        return Unread(name, f"{entry.title}: nothing reads it", entry.do[0] if entry.do else "unset it")
+    if name in known_names():
+        return _too_new(name, environ, release)
+    if not name.startswith(FAMILIES):
+        return None
+    return _misspelt(name)
+
+
+def _too_new(name: str, environ: Mapping[str, str], release: Release | None) -> Unread | None:
+    since, older = SINCE.get(name, (None, None))
+    if since is None or release is None or release >= since or (older is not None and older in environ):
+        return None
+    return Unread(name, f"read from torch {since} on; this is {release}", f"set {older}" if older else "unset it")
+
+
+def _misspelt(name: str) -> Unread | None:
+    from difflib import get_close_matches  # noqa: PLC0415 - only an unknown name pays for it
+
+    closed = name.startswith(_CLOSED_FAMILIES)
+    near = get_close_matches(name, known_names(), n=1, cutoff=_NEAR if closed else _ALMOST)
+    if near:
+        return Unread(name, f"no such variable; did you mean {near[0]}?", f"set {near[0]} instead")
+    if closed:
+        return Unread(name, "no release of torch up to 2.14 reads it", "unset it")
+    return None
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """What NCCL, torch and torchrun read, in any release."""
+    nccl = (line for line in _NCCL_NAMES.read_text(encoding="ascii").splitlines() if not line.startswith("#"))
+    real = (name for name, e in _entries().items() if not dict(e.facts).get("read by", "").startswith("nothing"))
+    return frozenset((*nccl, *real, *_OF_TORCH))
+
+
+@cache
+def _entries() -> dict[str, Entry]:
+    """By every spelling that is a variable's name."""
+    return {
+        name: entry
+        for entry in entries(EntryKind.VARIABLE)
+        for name in (*entry.aliases, entry.code)
+        if name.isupper() and " " not in name
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values at which torch raises, or which NCCL ignores.
+
+
+_WORDS = {
+    "TORCH_DISTRIBUTED_DEBUG": ("OFF", "INFO", "DETAIL"),
+    "NCCL_DEBUG": ("VERSION", "WARN", "INFO", "ABORT", "TRACE"),
+    "TORCH_CPP_LOG_LEVEL": ("INFO", "WARNING", "ERROR", "FATAL", "0", "1", "2", "3"),
+}
+_NUMBERS = ("entries", "milliseconds", "seconds")
+
+
+def has_known_values(name: str) -> bool:
+    return name in _WORDS or _unit(name) in ("bool", *_NUMBERS)
+
+
+def wrong_value(name: str, value: str) -> str | None:
+    """What is wrong with it; ends a sentence that begins with the value. None if it is valid."""
+    if name in _WORDS:
+        return None if value.upper() in _WORDS[name] else f"none of {', '.join(_WORDS[name])}"
+    unit = _unit(name)
+    if unit == "bool" and parse_bool(value) is None:
+        return "neither yes nor no (1, 0, true, false)"
+    if unit in _NUMBERS and parse_number(value) is None:
+        return "not a whole number"
+    return None
+
+
+def _unit(name: str) -> str:
+    return _units().get(name, "")
+
+
+@cache
+def _units() -> dict[str, str]:
+    """Of torch's own switches. NCCL parses its variables otherwise."""
+    facts = {name: dict(e.facts) for e in entries(EntryKind.VARIABLE) for name in (*e.aliases, e.code)}
+    return {name: fact.get("unit", "") for name, fact in facts.items() if fact.get("read by") == "PyTorch"}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Variables that a job script sets, read as text: shell, batch script, YAML, Dockerfile or Python. Nothing is run.
+
+
+_NAME = r"(?P<name>(?:NCCL|TORCH[A-Z]*|PYTORCH|RAY|PYTHON|CUDA)_?[A-Z0-9_]*|P2P_LEVEL|MASTER_ADDR|MASTER_PORT)"
+_VALUE = r"(?P<value>[fr]?\"[^\"]*\"|[fr]?'[^']*'|[^\s,;#\"'\])}&|]*)"
+_FORMS = (
+    # NAME=value, in a shell, in --export=ALL,NAME=value, behind `env`, `-x` or Docker's ENV
+    re.compile(rf"(?<![\w$\{{.-]){_NAME}=(?!=){_VALUE}"),
+    # "NAME": "value"; NAME: value
+    re.compile(rf"(?<![\w$\{{]){_NAME}[\"']?:\s*{_VALUE}"),
+    # setenv NAME value; ENV NAME value
+    re.compile(rf"(?:setenv\s+|^\s*ENV\s+){_NAME}\s+{_VALUE}"),
+)
+_PYTHON = re.compile(rf"(?:\[|setdefault\(|putenv\()[\"']{_NAME}[\"'](?:\]\s*=|,)\s*{_VALUE}")
+"""os.environ["NAME"] = "value", or setdefault: what is not quoted there is an expression."""
+_YAML_NAME = re.compile(rf"^\s*-?\s*name:\s*[\"']?{_NAME}[\"']?\s*(?:#.*)?$")
+_YAML_VALUE = re.compile(rf"^\s*-?\s*value:\s*{_VALUE}")
+_COMMENT = re.compile(r"(?:^|\s)#(?!SBATCH|PBS|BSUB).*$")
+_QUOTES = ('"', "'")
+_UNKNOWN = re.compile(r"[$`{]|%\(")
+"""Marks of a value that is known only when the script runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    name: str
+    value: str
+    line: int
+    is_known: bool
+    """Otherwise the script computes the value."""
+
+
+def assignments(lines: Sequence[str]) -> tuple[Assignment, ...]:
+    """In the order of the script; of one that is set twice, both."""
+    code = [_COMMENT.sub("", line) for line in lines]
+    found = [each for number, line in enumerate(code, 1) for each in _in_line(line, number)]
+    found += _yaml_pairs(code)
+    return tuple(sorted(found, key=lambda each: each.line))
+
+
+def _in_line(line: str, number: int) -> Iterator[Assignment]:
+    for form in _FORMS:
+        for match in form.finditer(line):
+            yield _assignment(match["name"], match["value"], number)
+    for match in _PYTHON.finditer(line):
+        each = _assignment(match["name"], match["value"], number)
+        yield each if match["value"][-1:] in _QUOTES else replace(each, is_known=False)
+
+
+def _yaml_pairs(lines: Sequence[str]) -> Iterator[Assignment]:
+    """`- name: NAME` with `value: ...` below it, as Kubernetes wants it."""
+    for number, (line, below) in enumerate(pairwise(lines), 1):
+        name, value = _YAML_NAME.match(line), _YAML_VALUE.match(below)
+        if name and value:
+            yield _assignment(name["name"], value["value"], number)
+
+
+def _assignment(name: str, value: str, line: int) -> Assignment:
+    quoted = value[-1:] in _QUOTES
+    text = value.lstrip("fr")[1:-1] if quoted else value
+    return Assignment(name, text, line, is_known=not _UNKNOWN.search(text))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which environment variables may be shown. Those not known to be harmless are left out: names of secrets are endless.
+
+
+_SHOWN_PREFIXES = ("NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "CUDA_", "NVIDIA_", "GLOO_", "UCX_", "FI_", "OMP_", "MKL_",
+    "SLURM_", "OMPI_", "PMI_", "RAY_", "FORKPOINT", "PYTHON")  # fmt: skip
+_SHOWN_NAMES = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOSTNAME", "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD",
+    "LANG", "TZ"})  # fmt: skip
+_SECRETS = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "KEY", "COOKIE", "JWT", "AUTH")
+
+
+def may_be_shown(variable: str) -> bool:
+    name = variable.upper()
+    if any(secret in name for secret in _SECRETS):
+        return False
+    return name in _SHOWN_NAMES or name.startswith(_SHOWN_PREFIXES)
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """As they are: the values are still to be redacted."""
+    return {name: environment[name] for name in sorted(environment) if may_be_shown(name)}

@@ -1,1 +1,0 @@
-"""What a job is started with: the variables that decide whether evidence is left, by torch release and launcher."""

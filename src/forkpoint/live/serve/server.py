@@ -1,0 +1,119 @@
+"""The server from its first socket to its end."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Literal
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from forkpoint.errors import UsageError
+from forkpoint.live.serve.pages import TokenGate, make_app
+from forkpoint.live.serve.watch import Diagnoser, FolderWatch
+
+_LOOPBACK = "127.0.0.1"
+_MAX_CONNECTIONS = 200
+_LAST_WORDS_S = 2
+"""For answers that are on their way when the server stops."""
+_JOIN_S = 10.0
+"""For those, and for workers that are being ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSocket:
+    """A listening socket; nothing is answered yet."""
+
+    socket: socket.socket
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{_LOOPBACK}:{self.port}/?token={self.token}"
+
+
+def bind(port: int) -> BoundSocket:
+    """0: any free port. Raises UsageError when the port is taken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_LOOPBACK, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"--port {port}: {error.strerror}; leave it out, and a free one is taken") from error
+    return BoundSocket(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
+
+
+def run(bound: BoundSocket, root: str, source: Sequence[str] = (), *, embed_source: bool = False) -> None:
+    """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended."""
+    asyncio.run(_serve(bound, FolderWatch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
+
+
+@contextlib.contextmanager
+def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Generator[None]:
+    """In a thread of its own, until the block ends."""
+    watch = FolderWatch(str(Path(root).resolve()), Diagnoser(source))
+    begun: Future[_Server] = Future()
+    thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
+    thread.start()
+    server = begun.result()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(_JOIN_S)
+
+
+def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] = "off") -> uvicorn.Config:
+    """Of a server on loopback that prints nothing of its own."""
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan=lifespan,
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,  # nobody stands in front, so nobody may say who asks
+        server_header=False,
+        limit_concurrency=connections,
+        timeout_graceful_shutdown=_LAST_WORDS_S,
+    )
+
+
+async def _serve(bound: BoundSocket, watch: FolderWatch, begun: Callable[["_Server"], None] | None = None) -> None:
+    config = quiet_config(TokenGate(make_app(watch), bound.port, bound.token), _MAX_CONNECTIONS)
+    watching = asyncio.create_task(watch.run())
+    server = _Server(config, watch, watching)
+    if begun:
+        begun(server)
+    await server.serve(sockets=[bound.socket])
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching  # raises what made it end, if that was not us
+
+
+class _Server(uvicorn.Server):
+    """Stops when the watch stops: otherwise it would show outdated pages for ever."""
+
+    def __init__(self, config: uvicorn.Config, watch: FolderWatch, watching: "asyncio.Task[None]") -> None:
+        super().__init__(config)
+        self._watch, self._watching = watch, watching
+        watching.add_done_callback(self._leave)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Streams and workers first: uvicorn waits for the former, and a signal that it passes on may end us here."""
+        self._watching.cancel()
+        await self._watch.stop()
+        await super().shutdown(sockets)
+
+    def _leave(self, _: "asyncio.Task[None]") -> None:
+        self.should_exit = True

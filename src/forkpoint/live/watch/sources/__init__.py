@@ -1,0 +1,117 @@
+"""Where evidence about a running job comes from, one file per source, and the spool folder that it goes to."""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from forkpoint.model.log import LogEvent
+from forkpoint.model.world import name_ranks
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The folder with the evidence: `now/` is the last look, `found/0001/` what an alarm was read from.
+
+
+MAX_FOUND = 100
+"""Incidents kept: each may hold a dump of every rank, and a job that fails so often is looked at by then."""
+
+
+class Spool:
+    def __init__(self, root: str) -> None:
+        self.root = Path(root).resolve()
+        self.found = self.root / "found"
+        self._now = self.root / "now"
+        self._candidate = self.root / ".candidate"  # hidden: the page lists what was found, not what may be
+        for folder in (self.found, self._now):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._count = max((int(f.name) for f in self.found.iterdir() if f.name.isdecimal()), default=0)
+
+    def put(self, name: str, data: bytes) -> str:
+        """Written beside and renamed: who reads it sees a whole file."""
+        path = self._now / name
+        new = path.with_name(f".{name}")
+        new.write_bytes(data)
+        new.replace(path)
+        return str(path)
+
+    def gather(self, copied: Iterable[str], linked: Iterable[str], ranks: str) -> str:
+        """All evidence of one look in one folder, under names that still tell the rank. `copied` may be overwritten by
+        the job at any time, `linked` are logs: they only grow, and are too large to copy. `ranks`
+        is what only someone who looked more than once can know. Raises OSError.
+        """
+        shutil.rmtree(self._candidate, ignore_errors=True)
+        self._candidate.mkdir()
+        for number, path in enumerate(copied):
+            shutil.copyfile(path, self._place(path, number))
+        for number, path in enumerate(linked):
+            self._place(path, number).symlink_to(Path(path).resolve())
+        (self._candidate / "ranks.json").write_text(ranks)
+        return str(self._candidate)
+
+    def keep(self) -> str:
+        """What was gathered last is an incident now."""
+        self._count += 1
+        folder = self.found / f"{self._count:04}"
+        self._candidate.rename(folder)
+        shutil.rmtree(self.found / f"{self._count - MAX_FOUND:04}", ignore_errors=True)
+        return str(folder)
+
+    def _place(self, path: str, number: int) -> Path:
+        """The last folder stays in the name: it may be what tells the rank (`rank_12/stderr.log`)."""
+        source = Path(path)
+        folder = self._candidate
+        if source.parent != self._now:
+            folder = folder / f"{number}" / source.parent.name
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder / source.name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where evidence of a running job comes from: one file each. None of them signals, stops or changes the job.
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    path: str
+    seen: float
+    """When this content was first seen, on this process's own clock (monotonic): an old file shows no new moment."""
+    written: float | None
+    """When it was written, in seconds since 1970, where that may be compared with the times in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What one source got in one look."""
+
+    dumps: tuple[Dump, ...] = ()
+    stacks: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    """Logs and other texts, where they lie."""
+    world_size: int | None = None
+    """Where the source states it."""
+    has_grown: bool = False
+    """Logs were written to since the look before."""
+    said: tuple[LogEvent, ...] = ()
+    """What the logs say in the lines that came since."""
+    notes: tuple[str, ...] = ()
+
+
+class LiveSource(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
+        """`stacks`: also where each rank stands. Asked for only when nothing moves, since it costs the job more."""
+        ...
+
+
+def tell_missing(missing: Iterable[tuple[int, str, str]]) -> tuple[str, ...]:
+    """Ranks, addresses and reasons -> a note per reason: a thousand ranks that are gone are one line."""
+    by_reason: dict[str, list[tuple[int, str]]] = {}
+    for rank, address, why in missing:
+        by_reason.setdefault(why, []).append((rank, address))
+    return tuple(
+        f"{name_ranks(r for r, _ in ranks)}{f' at {ranks[0][1]}' if len(ranks) == 1 else ''}: {why}"
+        for why, ranks in sorted(by_reason.items())
+    )

@@ -1,0 +1,67 @@
+"""Parts of a verdict in words, as several reports say them. Not yet escaped: each report does that itself."""
+
+from collections import Counter
+
+from forkpoint.model.incident import Cohort, Divergence
+from forkpoint.model.verdict import Evidence, Verdict
+
+_MAX_SIZES = 2
+_MAX_RING = 6
+
+
+def describe_slot(divergence: Divergence) -> str:
+    group = divergence.group
+    name = f"{group} (group {group.name}, {len(group.ranks)} ranks)"
+    kind = divergence.kind
+    if divergence.channel is not None:
+        kind = f"{kind} {divergence.channel[0]} -> {divergence.channel[1]}"
+    seq = "seq no longer recorded" if divergence.seq is None else f"seq {divergence.seq}"
+    later = ""
+    if divergence.first_visible_seq not in {None, divergence.seq}:
+        later += f", visible from seq {divergence.first_visible_seq}"
+    if divergence.hang_seq not in {None, divergence.seq}:
+        later += f", waiting in seq {divergence.hang_seq}"
+    if divergence.cycle:
+        ring = [*divergence.cycle[:_MAX_RING], *(["..."] if len(divergence.cycle) > _MAX_RING else [])]
+        later += f", waiting in a ring: {' -> '.join(map(str, [*ring, divergence.cycle[0]]))}"
+    return f"{name}, {kind} {seq}{later}"
+
+
+def describe_cohort(cohort: Cohort) -> str:
+    words = [cohort.op or "nothing here;"]
+    if cohort.sizes:
+        words += [str(list(size)) for size in cohort.sizes[:_MAX_SIZES]]
+        hidden = len(cohort.sizes) - _MAX_SIZES
+        words += [f"+{hidden}"] if hidden > 0 else []
+    words += sorted(set(cohort.dtypes))[:2]
+    if cohort.state is not None:
+        words.append(f"({cohort.state})")
+    if cohort.where is not None:
+        words.append(cohort.where)
+    return " ".join(words)
+
+
+def suspects_first(verdict: Verdict) -> list[Cohort]:
+    """The reader looks for them, and only a few cohorts fit."""
+    suspects = frozenset(verdict.suspects)
+    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
+    return sorted(cohorts, key=lambda cohort: suspects.isdisjoint(cohort.ranks))
+
+
+def short_names(verdict: Verdict) -> dict[str, str]:
+    """Of each file that the verdict cites or sets aside, the end of its path that no other of them has."""
+    files = {item.file for item in verdict.evidence} | {one.file for one in verdict.coverage.set_aside}
+    parts = {file: file.split("/") for file in files}
+    names: dict[str, str] = {}
+    for depth in range(1, max(map(len, parts.values()), default=0) + 1):
+        ends = {file: "/".join(parts[file][-depth:]) for file in files - names.keys()}
+        shared = Counter(ends.values())
+        names.update({file: end for file, end in ends.items() if shared[end] == 1 or depth >= len(parts[file])})
+    return names
+
+
+def cited(verdict: Verdict) -> list[tuple[str, Evidence]]:
+    """Evidence numbered as in the JSON, what concerns a suspect first."""
+    suspects = frozenset(verdict.suspects)
+    numbered = [(f"E{number}", item) for number, item in enumerate(verdict.evidence, start=1)]
+    return sorted(numbered, key=lambda pair: pair[1].rank not in suspects)

@@ -1,0 +1,105 @@
+"""Verdict -> one self-contained HTML file: opens from disk, asks for nothing, runs nothing but its own script."""
+
+import base64
+import re
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.page_data import encode, render_document
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a page has besides when it is served: a script that hears of news. A page on disk has none of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    events: str
+    """The address to listen at, on the same server. Put in as it is."""
+    home: str | None = None
+    """That of the list of incidents, if there is one. Put in as it is."""
+
+
+@cache
+def live_script() -> str:
+    return (files("forkpoint") / "web" / "live.js").read_text("utf-8")
+
+
+def write_live(live: Live) -> str:
+    """The elements that belong to the end of the body."""
+    return f'<script type="text/plain" id="live">{live.events}</script>\n<script>{live_script()}</script>\n'
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The page without data: document, style and script of the front end, put together with a policy that allows no more.
+
+
+_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE)@@")
+_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    html: str
+    """With a mark like `@@STYLE@@` where each part belongs."""
+    style: str
+    script: str
+
+
+def read_page() -> Page:
+    web = files("forkpoint") / "web"
+    names = (web / "js" / "order.txt").read_text("utf-8").split()
+    script = "".join((web / "js" / name).read_text("utf-8") for name in names)
+    return Page((web / "page.html").read_text("utf-8"), (web / "page.css").read_text("utf-8"), script)
+
+
+def assemble(page: Page, title: str, verdict: str, picture: str, live: Live | None = None) -> str:
+    """`title`, `verdict` and `picture` are put in as they are: already escaped. `live`: only where it is served."""
+    parts = {
+        "CSP": write_policy(page.style, page.script, live=live is not None),
+        "TITLE": title,
+        "STYLE": page.style,
+        "SCRIPT": page.script,
+        "VERDICT": verdict,
+        "PICTURE": picture,
+    }
+    # In one pass: a mark inside what is put in stays text.
+    return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
+
+
+def write_policy(style: str, *scripts: str, live: bool) -> str:
+    """Allows this style, these scripts, and a live page the stream of its own server."""
+    allowed = " ".join(f"'{_hash(script)}'" for script in ((*scripts, live_script()) if live else scripts))
+    return _POLICY.format(scripts=allowed or "'none'", style=_hash(style)) + ("; connect-src 'self'" if live else "")
+
+
+def _with_live(html: str, live: Live) -> str:
+    link = f'<a class="quiet" href="{live.home}">All incidents</a>\n' if live.home else ""
+    return html.replace("</header>", f"{link}</header>", 1).replace("</body>", f"{write_live(live)}</body>", 1)
+
+
+def _hash(text: str) -> str:
+    """As a Content-Security-Policy names the one script or style that may act."""
+    return f"sha256-{base64.b64encode(sha256(text.encode()).digest()).decode('ascii')}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Verdict -> one self-contained HTML file: opens from disk, asks for nothing, runs nothing but its own script.
+#
+# The front end (`forkpoint/web`) is put in as it is; the verdict and its picture travel inside as data.
+
+
+__all__ = ["Live", "encode", "render_html"]
+
+
+def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None) -> str:
+    """All that comes from input is ASCII: escaped inside JSON, or compressed in base64. `page`: another front end.
+
+    `live`: for a page that is served, which then loads itself again when there is news.
+    """
+    picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
+    return assemble(page or read_page(), f"forkpoint: {verdict.cause}", render_document(verdict), picture, live)

@@ -1,0 +1,266 @@
+"""What a page holds: the verdict's JSON with bounded strings and rank ranges, and the picture as columns of numbers."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture, Quote
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.escape import valid_text
+from forkpoint.report.json_report import Json, verdict_document
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Strings of input, short enough to carry about and valid as text.
+
+
+MAX_TEXT = 500
+"""Of a name, a path, a line of a log."""
+MAX_LONG_TEXT = 2000
+MAX_PATCH = 20_000
+
+
+def bounded(text: str, limit: int = MAX_TEXT) -> str:
+    r"""Cut with a mark that says how long it was; lone surrogates (undecodable bytes of a name) as text `\udcff`."""
+    short = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    return valid_text(short)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lists of ranks as ranges: `0-6,8,16-128/8`.
+
+
+MAX_RANGES = 200
+"""More would fill the page, and nobody reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    count: int
+    text: str
+    """`a-b/s`: every s-th from a to b. Ends in `,...` where there are more than MAX_RANGES."""
+
+
+def as_ranges(ranks: Iterable[int]) -> Ranges:
+    ordered = sorted(set(ranks))
+    found: list[str] = []
+    for first, last, step in _steps(ordered):
+        if len(found) == MAX_RANGES:
+            found.append("...")
+            break
+        found.append(_write(first, last, step))
+    return Ranges(len(ordered), ",".join(found))
+
+
+def _write(first: int, last: int, step: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first}-{last}" if step == 1 else f"{first}-{last}/{step}"
+
+
+def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal distance. Two ranks that are not neighbours do not make a run."""
+    at = 0
+    while at < len(ordered):
+        end, step = at, 1
+        if at + 1 < len(ordered):
+            step = ordered[at + 1] - ordered[at]
+            end = at + 1
+            while end + 1 < len(ordered) and ordered[end + 1] - ordered[end] == step:
+                end += 1
+            if step > 1 and end - at < 2:
+                end, step = at, 1
+        yield ordered[at], ordered[end], step
+        at = end + 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verdict's JSON as the page holds it: that of `--json`, with rank lists as ranges and every string bounded.
+#
+# A job of 10,000 ranks names most of them in every moment; as lists they would outweigh the whole page.
+
+
+_RANKS = frozenset({"ranks", "suspects"})
+_LIMITS = {"patch": MAX_PATCH, "summary": MAX_LONG_TEXT, "condition": MAX_LONG_TEXT, "why": MAX_LONG_TEXT}
+_MAX_ITEMS = {"evidence": 1000, "cohorts": 64, "sizes": 16, "dtypes": 16}
+_MAX_OTHERS = 200
+"""Of any other list. The timeline is no longer than that."""
+
+
+def render_document(verdict: Verdict) -> str:
+    """ASCII that can stand inside a script element: nothing in it can end that element or act on a terminal."""
+    left_out: dict[str, Json] = {}
+    embeds_source = verdict.picture is not None and verdict.picture.embeds_source
+    whole = verdict_document(verdict if embeds_source else _without_patches(verdict))
+    document = {name: _for_page(item, name, left_out) for name, item in whole.items()}
+    patches = sum(remedy.patch is not None for remedy in (*verdict.probes, *verdict.fixes))
+    if patches and not embeds_source:
+        left_out["patch"] = patches
+    text = json.dumps({**document, "left_out": left_out}, separators=(",", ":"))
+    for character in "<>&\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _without_patches(verdict: Verdict) -> Verdict:
+    """A patch holds lines of the user's source."""
+    return replace(
+        verdict,
+        findings=tuple(
+            replace(
+                finding,
+                probes=tuple(replace(probe, patch=None) for probe in finding.probes),
+                fixes=tuple(replace(fix, patch=None) for fix in finding.fixes),
+            )
+            for finding in verdict.findings
+        ),
+    )
+
+
+def _for_page(value: Json, key: str, left_out: dict[str, Json]) -> Json:
+    """`left_out`: by the name of a list, how many of its items are not there."""
+    if isinstance(value, str):
+        return bounded(value, _LIMITS.get(key, MAX_TEXT))
+    if isinstance(value, list | tuple) and key in _RANKS:
+        return _ranks(value)
+    if isinstance(value, list | tuple):
+        limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
+        if len(value) > limit:
+            left_out[key] = len(value) - limit
+        return [_for_page(item, key, left_out) for item in value[:limit]]
+    if isinstance(value, dict):
+        return {name: _for_page(item, name, left_out) for name, item in value.items()}
+    return value
+
+
+def _ranks(ranks: Sequence[Json]) -> Json:
+    found = as_ranges([rank for rank in ranks if isinstance(rank, int)])
+    return {"count": found.count, "ranges": found.text}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Picture -> bytes, schema `forkpoint.picture/1`: a JSON header and columns of numbers, deflated.
+#
+# u32 length of the header, the header (padded with spaces), then sections; all begin at multiples of eight, counted
+# from the end of the header, and are little-endian. 64-bit numbers travel as doubles, which JavaScript reads at once.
+
+
+PICTURE_SCHEMA = "forkpoint.picture/1"
+_ALIGN = 8
+_LENGTH = struct.Struct("<I")
+_TYPES = {"u8": "<u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
+
+Column = NDArray[np.generic]
+
+
+def encode(picture: Picture) -> bytes:
+    sections: list[Json] = []
+    body = bytearray()
+    for name, kind, column in _columns(picture):
+        sections.append({"name": name, "type": kind, "at": len(body), "count": column.size})
+        body += np.ascontiguousarray(column).astype(_TYPES[kind]).tobytes()
+        body += bytes(-len(body) % _ALIGN)
+    header = json.dumps(_header(picture, sections), separators=(",", ":")).encode("ascii")
+    header += b" " * (-(len(header) + _LENGTH.size) % _ALIGN)
+    packer = zlib.compressobj(9)
+    return packer.compress(_LENGTH.pack(len(header)) + header) + packer.compress(body) + packer.flush()
+
+
+def _header(picture: Picture, sections: list[Json]) -> Json:
+    return {
+        "schema": PICTURE_SCHEMA,
+        "ranks": len(picture.ranks),
+        "hosts": [bounded(host) for host in picture.hosts],
+        "axes": [[bounded(axis.name), axis.size] for axis in picture.axes],
+        "ops": [[bounded(op.name), op.letters] for op in picture.ops],
+        "groups": [_group(group) for group in picture.groups],
+        "groups_left_out": picture.groups_left_out,
+        "lanes": [_lane(lane) for lane in picture.lanes],
+        "sources": [_quote(quote) for quote in picture.quotes],
+        "arrivals": [_arrivals(row) for row in picture.arrivals],
+        "sections": sections,
+    }
+
+
+def _columns(picture: Picture) -> Iterator[tuple[str, str, Column]]:
+    yield "rank", "i32", picture.ranks
+    yield "state", "u8", picture.state
+    yield "suspect", "u8", picture.suspect
+    yield "cohort", "i16", picture.cohort
+    yield "host", "i32", picture.host
+    yield "local", "i16", picture.local
+    yield "position", "i32", picture.position
+    for number, group in enumerate(picture.groups):
+        yield f"g{number}.ranks", "i32", group.ranks
+        yield f"g{number}.completed", "f64", group.completed
+        yield f"g{number}.issued", "f64", group.issued
+        yield f"g{number}.row_of", "i32", group.heat.row_of
+        yield f"g{number}.row_start", "i32", group.heat.row_start
+        yield f"g{number}.run_length", "u32", group.heat.run_length
+        yield f"g{number}.run_code", "u8", group.heat.run_code
+        yield f"g{number}.op", "u8", group.heat.op
+
+
+def _group(group: GroupPicture) -> Json:
+    return {
+        "name": bounded(group.name),
+        "desc": bounded(group.desc),
+        "kind": "p2p" if group.is_channel else "collective",
+        "members": len(group.ranks),
+        "first_seq": group.first_seq,
+        "last_seq": group.last_seq,
+        "divergence": group.is_divergence,
+    }
+
+
+def _lane(lane: Lane) -> Json:
+    ranks = as_ranges(lane.ranks)
+    return {
+        "cohort": lane.cohort,
+        "role": lane.role,
+        "ranks": {"count": ranks.count, "ranges": ranks.text},
+        "suspect": lane.suspect,
+        "rank": lane.rank,
+        "cells": [_cell(cell) for cell in lane.cells],
+    }
+
+
+def _cell(cell: LaneCell) -> Json:
+    return {
+        "seq": cell.seq,
+        "op": None if cell.op is None else bounded(cell.op),
+        "code": cell.letters,
+        "sizes": bounded(cell.sizes),
+        "state": int(cell.state),
+        "odd": cell.odd,
+        "note": bounded(cell.note),
+    }
+
+
+def _quote(quote: Quote) -> Json:
+    return {
+        "file": bounded(quote.file),
+        "first": quote.first,
+        "lines": [bounded(line, MAX_TEXT) for line in quote.lines],
+        "marked": quote.marked,
+        "condition": quote.condition,
+        "frame": None if quote.frame is None else bounded(quote.frame),
+        "site": quote.site,
+    }
+
+
+def _arrivals(row: LastArrivals) -> Json:
+    return {
+        "group": bounded(row.group),
+        "desc": bounded(row.desc),
+        "host": None if row.host is None else bounded(row.host),
+        "compared": row.compared,
+        "site": None if row.site is None else bounded(row.site),
+        "met": row.met,
+        "last": [[rank, times, round(late_ms, 1)] for rank, times, late_ms in row.last],
+        "odd": row.odd,
+    }

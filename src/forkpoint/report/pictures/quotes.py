@@ -1,0 +1,75 @@
+"""Lines of the user's source for a page, where the reader asked for them. Read from the folders given, nothing else."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from forkpoint.model.frames import user_frames
+from forkpoint.model.op import Frame
+from forkpoint.model.picture import Quote
+from forkpoint.model.verdict import Verdict
+from forkpoint.report.pictures.lanes import MAX_LANES
+from forkpoint.source.code import Module
+from forkpoint.source.program import Program
+
+MAX_QUOTES = 64
+_AROUND = 6
+"""Lines before and after the marked one: a branch and what it guards mostly fit."""
+
+
+def quote_source(verdict: Verdict, program: Program, source: Sequence[str]) -> tuple[Quote, ...]:
+    """Sites first, then the user's frames of each cohort's stack. `source`: where the program was read from."""
+    roots = [Path(root).resolve() for root in source]
+    quotes = [*_sites(verdict, program, roots), *_frames(verdict, program, roots)][:MAX_QUOTES]
+    return tuple(_with_condition(quote, quotes) for quote in quotes)
+
+
+def _sites(verdict: Verdict, program: Program, roots: Sequence[Path]) -> Iterator[Quote]:
+    for index, site in enumerate(verdict.sites):
+        module = _module(site.file, program, roots)
+        if module is not None and site.line <= len(module.lines):
+            yield _quote(module, site.file, site.line, site=index, condition=site.line if site.condition else None)
+
+
+def _frames(verdict: Verdict, program: Program, roots: Sequence[Path]) -> Iterator[Quote]:
+    cohorts = verdict.divergence.cohorts[:MAX_LANES] if verdict.divergence else ()
+    for frame in dict.fromkeys(f for cohort in cohorts for f in user_frames(cohort.stack)):
+        module = _module(frame.filename, program, roots)
+        if module is not None and 0 < frame.line <= len(module.lines):
+            yield replace(_quote(module, frame.filename, frame.line), frame=_named(frame))
+
+
+def _named(frame: Frame) -> str:
+    """As the verdict's stacks begin."""
+    return f"{frame.filename}:{frame.line}"
+
+
+def _module(file: str, program: Program, roots: Sequence[Path]) -> Module | None:
+    """A link that leads out of the folders is not followed."""
+    module = program.module_at(file)
+    if module is None:
+        return None
+    real = Path(os.path.realpath(module.path))
+    return module if any(real.is_relative_to(root) for root in roots) else None
+
+
+def _quote(module: Module, file: str, line: int, *, site: int | None = None, condition: int | None = None) -> Quote:
+    first = max(1, line - _AROUND)
+    lines = tuple(raw.decode("utf-8", "replace") for raw in module.lines[first - 1 : line + _AROUND])
+    return Quote(file, first, lines, marked=line, condition=condition, frame=None, site=site)
+
+
+def _with_condition(quote: Quote, quotes: Sequence[Quote]) -> Quote:
+    """A frame's lines may show the branch that a site names in the same file."""
+    if quote.condition is not None:
+        return quote
+    shown = range(quote.first, quote.first + len(quote.lines))
+    same = [q for q in quotes if q.condition in shown and q.lines and _overlap(q, quote)]
+    return replace(quote, condition=same[0].condition) if same else quote
+
+
+def _overlap(one: Quote, other: Quote) -> bool:
+    """The condition's own line is the same text in both: they are of one file."""
+    assert one.condition is not None  # the caller has looked
+    return one.lines[one.condition - one.first] == other.lines[one.condition - other.first]

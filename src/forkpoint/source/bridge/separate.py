@@ -1,0 +1,273 @@
+"""Which decisions separate the two sides: after them, one side reaches its next call and the other does not."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from forkpoint.model.op import Stack
+from forkpoint.model.world import name_ranks
+from forkpoint.source.analysis import Analysis
+from forkpoint.source.branches import CommStep, name_step
+from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.search import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
+from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, outermost
+from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
+from forkpoint.source.code import Function
+from forkpoint.source.flow import Turn, exit_of
+from forkpoint.source.value import Reasons
+
+_FULL = PASSED
+"""One extra communication call is enough to rule a path out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """A decision after which one side reaches its call and the other does not."""
+
+    function: Function
+    usual: Turn | None
+    odd: Turn | None
+    """How each side decided; None if it went on without an exception."""
+    separates: float
+    """0 to 1: how much more it costs each side to reach its call if it decides as the other."""
+    slack: int
+    """Cost of the cheapest paths through it, above the cheapest paths overall."""
+    slip: bool = False
+    """It separates nobody at this point, but lets a rank skip a call in an earlier round, which shows only later."""
+
+    @property
+    def turn(self) -> Turn:
+        found = self.odd if self.odd is not None and self.odd.test is None else self.usual or self.odd
+        assert found is not None
+        return found
+
+
+def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
+    places = flow.places
+    usual, odd = places.chain(sides.usual.stack), _odd_chain(sides.odd, places)
+    root = outermost(c for c in (usual, odd, places.chain(sides.usual.live)) if c)
+    if root is None:
+        return []
+    whole: State = (None, places.flow(root).entry, 0)
+    starts = _starts(sides.before, whole, flow)
+    region = explore(flow, starts)
+    to_usual = _targets(sides.usual, usual, region, whole)
+    to_odd = _targets(sides.odd, odd, region, whole)
+    if not to_usual or not to_odd:
+        return []
+    unseen = not sides.odd.recorded
+    found = {p.turn.node: p for p in _slipping(region, [*starts, *to_usual], to_odd)}
+    found.update({p.turn.node: p for p in _separating(region, to_usual, to_odd, unseen=unseen)})
+    return list(found.values())
+
+
+def _odd_chain(odd: ForkSide, places: StackMap) -> Chain:
+    chain = places.chain(odd.stack) if odd.op is not None or odd.stack else ()
+    if chain or (odd.op is not None and odd.stack is not None):
+        return chain
+    return places.chain(odd.raised.stack) if odd.raised else places.chain(odd.live)
+
+
+def is_from_backward(stack: Stack | None, chain: Chain) -> bool:
+    return stack is not None and not chain
+
+
+def _starts(before: Iterable[Stack | None], whole: State, flow: ProgramFlow) -> list[State]:
+    """The states right after the last call that both sides made."""
+    for stack in before:
+        chain = flow.places.chain(stack)
+        if chain:
+            state = flow.state_of(chain)
+            return [state] if state else [whole]
+        if stack is None:
+            break
+        found = find_states(explore(flow, [whole]), _is_backward)
+        return found or [whole]
+    return [whole]
+
+
+def _is_backward(called: Called) -> bool:
+    return called.op == "backward"
+
+
+def _targets(side: ForkSide, chain: Chain, region: Region, whole: State) -> list[State]:
+    if chain:
+        state = region.flow.state_of(chain)
+        return [state] if state in region.back or state in region.ways else []
+    if side.op is not None and side.stack is not None:
+        found = find_states(region, _is_backward)
+        live = region.flow.state_of(region.flow.places.chain(side.live)) if side.live and not found else None
+        return found or [s for s in (live,) if s in region.back]
+    if not side.recorded and side.raised is None:
+        # No dump and no exception: its program ended somewhere.
+        _, entry, _ = whole
+        end = (None, region.flow.places.flow(entry.function).exit, 0)
+        return [s for s in region.ways if s == end or s[1].ends_process]
+    return []
+
+
+def _separating(region: Region, usual: list[State], odd: list[State], *, unseen: bool) -> Iterator[Separation]:
+    """Decisions with one outcome that is nearer to the usual call, and one that is nearer to the odd one."""
+    to_usual, to_odd = region.distances(usual), region.distances(odd, unseen=unseen)
+    best = _best(region, to_usual) + _best(region, to_odd)
+    found: dict[ast.AST, Separation] = {}
+    for state, ways in _decisions(region):
+        one = min(ways, key=lambda w: (to_usual.get(w[1], FAR), -to_odd.get(w[1], FAR)))
+        other = min(ways, key=lambda w: (to_odd.get(w[1], FAR), -to_usual.get(w[1], FAR)))
+        extra = (_extra_cost(to_usual, other[1], one[1]), _extra_cost(to_odd, one[1], other[1]))
+        both = one[1] in to_usual and other[1] in to_odd
+        if both and min(extra) >= 0 and max(extra) > 0 and (one[0] or other[0]):
+            slack = 2 * region.reached[state] + to_usual[one[1]] + to_odd[other[1]] - best
+            separates = sum(min(d, _FULL) for d in extra) / (2 * _FULL)
+            _keep(found, Separation(_owner(state, one, other), one[0], other[0], separates, slack))
+    yield from found.values()
+
+
+def _slipping(region: Region, calls: list[State], odd: list[State]) -> Iterator[Separation]:
+    """Decisions that let a rank skip a call in a loop where the sides still agreed."""
+    to_call, to_odd = region.distances(calls), region.distances(odd)
+    best = _best(region, to_call)
+    found: dict[ast.AST, Separation] = {}
+    for state, ways in _decisions(region):
+        one = min(ways, key=lambda w: to_call.get(w[1], FAR))
+        for other in ways:
+            extra = _extra_cost(to_call, other[1], one[1])
+            goes_on = min(to_call.get(other[1], FAR), to_odd.get(other[1], FAR)) < FAR
+            if extra > 0 and goes_on and (one[0] or other[0]):
+                slack = region.reached[state] + to_call[one[1]] - best
+                _keep(found, Separation(_owner(state, one, other), one[0], other[0], 1.0, slack, slip=True))
+    yield from found.values()
+
+
+def _owner(state: State, *ways: tuple[Turn | None, State]) -> Function:
+    """A handler may be in a caller of the function that raised."""
+    caught = (after for turn, after in reversed(ways) if turn is not None and turn.test is None)
+    return next(caught, state)[1].function
+
+
+def _decisions(region: Region) -> Iterator[tuple[State, list[tuple[Turn | None, State]]]]:
+    return ((s, ways) for s, ways in region.ways.items() if len(ways) > 1)
+
+
+def _best(region: Region, distances: dict[State, int]) -> int:
+    return min((distances.get(s, FAR) for start in region.starts for _, s in region.ways.get(start, ())), default=FAR)
+
+
+def _keep(found: dict[ast.AST, Separation], separation: Separation) -> None:
+    """Of one decision in several contexts, keep the most likely."""
+    node = separation.turn.node
+    before = found.get(node)
+    if before is None or (separation.slack, -separation.separates) < (before.slack, -before.separates):
+        found[node] = separation
+
+
+def _extra_cost(distances: dict[State, int], way: State, than: State) -> int:
+    return distances.get(way, FAR) - distances.get(than, FAR)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How well a separating decision explains the divergence, and the sentence that describes it.
+
+
+_SLIP = 0.6
+"""It can only have happened in an earlier round, where it left no trace."""
+_UNSEEN = 0.8
+"""The same, for a rank whose calls are not recorded."""
+_FIXED = 0.1
+"""It went the other way in the rounds before, and nothing in the condition can change."""
+LEAST = 0.1
+"""Forks below this are not shown: a wrong place costs more than none."""
+_PER_COST = 0.9
+"""Per unit of cost that a path through the decision has above the cheapest path."""
+
+
+def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
+    turn, function = separation.turn, separation.function
+    reasons, differs = _why(turn, function, analysis)
+    weight = differs * (0.4 + 0.6 * separation.separates) * _PER_COST**separation.slack
+    if separation.slip:
+        weight *= _SLIP if sides.odd.recorded else _UNSEEN
+    if separation.slip or sides.same_rank:
+        weight *= 1.0 if turn.test is None or can_change(turn.test, function, analysis) else _FIXED
+    kind = _kind(separation)
+    step = _step(separation, analysis)
+    fork = Fork(
+        kind=kind,
+        function=function,
+        node=turn.node,
+        test=turn.test,
+        reasons=reasons,
+        step=step,
+        cohort=sides.odd.cohort,
+        confidence=0.0,
+        sentence=_describe(kind, separation, step, sides) + because(reasons),
+    )
+    return Weighed(fork, weight)
+
+
+def _why(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:
+    if turn.test is not None:
+        return how_different(turn.node, turn.test, function, analysis)
+    assert isinstance(turn.node, ast.ExceptHandler)
+    return how_caught(turn.node, function, analysis)
+
+
+def _kind(separation: Separation) -> ForkKind:
+    turn = separation.turn
+    if isinstance(turn.node, ast.ExceptHandler):
+        return ForkKind.CAUGHT
+    if isinstance(turn.node, ast.For | ast.AsyncFor | ast.While):
+        return ForkKind.LOOP
+    if separation.odd is not None and exit_of(separation.odd.block) in {"return", "continue", "break"}:
+        return ForkKind.LEFT
+    return ForkKind.SKIPPED
+
+
+def _step(separation: Separation, analysis: Analysis) -> CommStep | None:
+    """The first communication in what one of the two sides ran."""
+    for turn in (separation.usual, separation.odd):
+        steps = analysis.branches.steps(turn.block, separation.function) if turn is not None else ()
+        if steps:
+            return steps[0]
+    return None
+
+
+def _describe(kind: ForkKind, separation: Separation, step: CommStep | None, sides: Sides) -> str:
+    odd, usual = name_ranks(sides.odd.ranks, 2), name_ranks(sides.usual.ranks, 2)
+    call = name_step(step) if step is not None else sides.usual.op or "the call that the others wait in"
+    turn = separation.turn
+    condition = tell_condition(turn.test, separation.function)
+    match kind:
+        case ForkKind.CAUGHT:
+            caught = tell_condition(getattr(turn.node, "type", None), separation.function)
+            happened = f"{odd} caught {caught} here and went on without {call}"
+            if turn is not separation.odd:
+                happened = f"{usual} caught {caught} here and {odd} did not"
+        case ForkKind.LOOP:
+            than = "" if sides.same_rank else f" than on {usual}"
+            happened = f"the loop over {condition} ran a different number of rounds on {odd}{than}"
+        case ForkKind.LEFT:
+            block = separation.odd.block if separation.odd else ()
+            happened = (
+                f"{_outcome(separation, condition)} {odd}, which took the `{exit_of(block)}`; {usual} went on to {call}"
+            )
+        case _:
+            happened = f"{_outcome(separation, condition)} {odd}, {_taken(separation.odd, usual)}"
+    return f"in an earlier round, {happened}" if separation.slip else happened
+
+
+def _outcome(separation: Separation, condition: str) -> str:
+    """How the condition went, to be followed by the ranks."""
+    odd = separation.odd
+    if odd is None or not isinstance(odd.node, ast.If):
+        return f"{condition} went differently on"
+    return f"{condition} was {'true' if odd.block is odd.node.body else 'false'} on"
+
+
+def _taken(odd: Turn | None, usual: str) -> str:
+    if odd is None or not isinstance(odd.node, ast.If):
+        return f"compared with {usual}"
+    if not odd.block:
+        return f"which skipped this branch; {usual} took it"
+    taken = "this branch" if odd.block is odd.node.body else "the `else`"
+    return f"which took {taken}; {usual} did not"

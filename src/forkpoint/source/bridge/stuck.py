@@ -1,0 +1,145 @@
+"""Where one rank is stuck, or where it raised an exception and left."""
+
+from collections.abc import Iterator
+
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.source.bridge.fork import ForkKind, Weighed
+from forkpoint.source.bridge.search import ProgramFlow
+from forkpoint.source.bridge.sides import Chain, CodeLine, live_of, raised_by
+from forkpoint.source.bridge.why import NOT_SHOWN, decision_fork, place_fork, tell_condition, tell_decision
+from forkpoint.source.code import Function
+from forkpoint.source.resolve import callees_below
+from forkpoint.source.syntax import branches_and_loops, enclosing, test_of
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where one rank is stuck: its live stack, or the code between its last call and the one that the others wait in.
+
+
+_ABOVE = 0.8
+"""The branch that led the rank there explains it; the frame itself is more certain."""
+_DEEPER = 0.9
+"""Per level of calls: what is nearer to the line is more likely the cause."""
+_DEPTH = 3
+_THE_CALL = 0.4
+"""The call that does not finish, if nothing shows why."""
+
+
+def find_held(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """From a live stack: the frame, and the decisions above it that can differ by rank."""
+    cohort = _cohort_of(verdict)
+    chain = flow.places.chain(live_of(verdict.suspects, incident))
+    if not chain:
+        return
+    who = name_ranks(verdict.suspects, 2)
+    above = list(_above(chain, who, cohort, flow))
+    under = f", under {tell_condition(above[0].fork.test, above[0].fork.function)}" if above else ""
+    frame = place_fork(
+        ForkKind.HELD,
+        chain[-1],
+        flow.places,
+        f"{who} {'is' if len(verdict.suspects) == 1 else 'are'} stuck here{under}",
+        cohort,
+    )
+    if frame is not None:
+        yield Weighed(frame, 1.0)
+    yield from above
+
+
+def _above(chain: Chain, who: str, cohort: int | None, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Decisions around the frames that can differ by rank, innermost first."""
+    for depth, place in enumerate(reversed(chain)):
+        for node in enclosing(place.line, place.function):
+            told = f"{tell_decision(node, place.line, who, place.function)}, unlike on other ranks"
+            fork, differs = decision_fork(node, place.function, flow.analysis, told, cohort)
+            if differs > NOT_SHOWN:
+                yield Weighed(fork, differs * _ABOVE * _DEEPER**depth)
+
+
+def find_between(before: Chain, now: Chain, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """Decisions that can differ, in code that runs between the last call and this one; and the call itself."""
+    if not now:
+        return
+    cohort, who = _cohort_of(verdict), name_ranks(verdict.suspects, 2) if verdict.suspects else "a rank"
+    place = now[-1]
+    call = place_fork(ForkKind.HELD, place, flow.places, "this call does not finish", cohort)
+    if call is not None:
+        yield Weighed(call, _THE_CALL)
+    for near, function, level in _between(before, place, flow):
+        for node in branches_and_loops(function):
+            if level == 0 and not near.start <= node.lineno < near.stop:
+                continue
+            condition = tell_condition(test_of(node), function)
+            sentence = f"depending on {condition}, {who} can do something else before the call"
+            fork, differs = decision_fork(node, function, flow.analysis, sentence, cohort)
+            if differs > NOT_SHOWN:
+                yield Weighed(fork, differs * _DEEPER**level)
+
+
+def find_standing(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """For an undecided verdict: where the ranks wait, or what all of them raised."""
+    for number, cohort in enumerate(verdict.divergence.cohorts if verdict.divergence else ()):
+        chain = flow.places.chain(cohort.stack)
+        told = f"{name_ranks(cohort.ranks, 2)} {'waits' if len(cohort.ranks) == 1 else 'wait'} here"
+        fork = place_fork(ForkKind.HELD, chain[-1], flow.places, told, number) if chain else None
+        if fork is not None:
+            yield Weighed(fork, _THE_CALL)
+    raised = [e for r in incident.timeline.world if (e := raised_by((r,), incident))]
+    chains = {flow.places.chain(e.stack) for e in raised}
+    if verdict.divergence is None and len(raised) > 1 and len(chains) == 1 and (chain := chains.pop()):
+        who = name_ranks((e.rank for e in raised if e.rank is not None), 2)
+        fork = place_fork(ForkKind.RAISED, chain[-1], flow.places, f"{who} raised an exception here", None)
+        if fork is not None:
+            yield Weighed(fork, _THE_CALL)
+
+
+def _between(before: Chain, place: CodeLine, flow: ProgramFlow) -> Iterator[tuple[range, Function, int]]:
+    """The lines from the function's last call (or the loop around) to this one, and the functions they run."""
+    function = place.function
+    last = [p.line for p in before if p.function is function and p.line < place.line]
+    outermost = [n.lineno for n in enclosing(place.line, place.function)][-1:]
+    start = max([*last, *outermost], default=function.line)
+    lines = range(start, place.line + 1)
+    yield lines, function, 0
+    for callee, level in callees_below(lines, function, flow.analysis.resolver, _DEPTH):
+        yield lines, callee, level
+
+
+def _cohort_of(verdict: Verdict) -> int | None:
+    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
+    return next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a rank raised an exception and left: the frames of the traceback in its log.
+
+
+_RAISED = 0.5
+"""An exception is the last thing that happened, and may be a consequence of the cause."""
+_UP = 0.8
+_FRAMES = 2
+"""Of the traceback: the function that raised, and its caller."""
+
+
+def find_raised(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    event = raised_by(verdict.suspects, incident)
+    chain = flow.places.chain(event.stack) if event else ()
+    if event is None or not chain:
+        return
+    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
+    cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
+    who, what = name_ranks(verdict.suspects, 2), (event.exception or event.text).partition(":")[0]
+    weight = _RAISED
+    for place in chain[: -_FRAMES - 1 : -1]:
+        fork = place_fork(
+            ForkKind.RAISED, place, flow.places, f"{who} raised {what} here and left the other ranks", cohort
+        )
+        if fork is not None:
+            yield Weighed(fork, weight)
+        for node in enclosing(place.line, place.function):
+            told = tell_decision(node, place.line, who, place.function)
+            branch, differs = decision_fork(node, place.function, flow.analysis, told, cohort)
+            if differs > NOT_SHOWN:
+                yield Weighed(branch, differs * weight)
+        weight *= _UP

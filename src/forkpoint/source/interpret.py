@@ -1,0 +1,275 @@
+"""Abstract interpretation of one function: which conditions, arguments and results can differ by rank."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from forkpoint.source.apis import Origin, Strength
+from forkpoint.source.code import Class, Function, spelled
+from forkpoint.source.communicates import Communication
+from forkpoint.source.expressions import Expressions
+from forkpoint.source.flow import exit_of
+from forkpoint.source.resolve import Resolver
+from forkpoint.source.syntax import argument_for, is_property, is_raised_on_all_ranks
+from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Reason, Value, decided_by, join, settle
+
+
+class ProgramFacts(Protocol):
+    """What is known about the rest of the program."""
+
+    resolver: Resolver
+    communication: Communication
+
+    def facts(self, function: Function) -> Facts: ...
+    def returned(self, function: Function) -> Value: ...
+    def attribute(self, cls: Class, name: str) -> Value | None: ...
+    def foreign(self, name: str) -> Value: ...
+
+
+class Interpreter:
+    """Interprets the statements of one function in order."""
+
+    def __init__(self, function: Function, facts: Facts, differences: ProgramFacts) -> None:
+        self.function = function
+        self.env: dict[str, Value] = {p: Value(params=frozenset({p})) for p in function.params}
+        self.context: Value = UNKNOWN
+        self._facts = facts
+        self._all = differences
+        self._values = Expressions(self, differences.resolver, differences.communication)
+
+    def run(self) -> None:
+        self._block(self.function.body)
+        for name in self.function.params:
+            if self.env[name].made:
+                self._facts.made_equal.add(name)
+
+    # what expressions ask
+
+    def name(self, name: str) -> Value:
+        if name in self.env:
+            return self.env[name]
+        outer = self.function.outer
+        if outer is not None:
+            return self._around(name, outer)
+        return UNKNOWN
+
+    def _around(self, name: str, outer: Function) -> Value:
+        """A variable of the enclosing function: any value that is assigned to it there."""
+        values = self._all.resolver.assigned(outer).get(name, ())
+        found = [self._all.facts(outer).arguments.get(v) for v in values[:4]]
+        return join(*(v for v in found if v is not None)) if any(found) else UNKNOWN
+
+    def attribute(self, expr: ast.Attribute) -> Value | None:
+        known = self.env.get(spelled(expr) or "")
+        if known is not None:
+            return known
+        cls = self._all.resolver.class_of(expr.value, self.function)
+        if isinstance(cls, Class):
+            method = self._all.resolver.method(cls, expr.attr)
+            if method is not None:
+                return self._all.returned(method) if is_property(method) else UNKNOWN
+            known = self._all.attribute(cls, expr.attr)
+            foreign = self._all.foreign(expr.attr)
+            return join(known, foreign) if known is not None and foreign.content else (known or foreign or None)
+        return None
+
+    def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None:
+        callees = self._all.resolver.callees(call, self.function)
+        if not callees.exact or len(callees.functions) != 1:
+            return None
+        callee = callees.functions[0]
+        if callee is self.function or callee.short == "__init__":
+            return None
+        passed = {
+            p: arguments.get(argument, UNKNOWN)
+            for p in callee.params
+            if (argument := argument_for(p, call, callee)) is not None
+        }
+        result = settle(self._all.returned(callee), {**dict.fromkeys(callee.params, EQUAL), **passed})
+        for name in self._all.facts(callee).made_equal:
+            argument = argument_for(name, call, callee)
+            if argument is not None:
+                self._values.make_equal(argument)
+        return result
+
+    def yielded(self, value: Value) -> None:
+        self._facts.yielded.append(value)
+
+    def passed(self, arguments: dict[ast.expr, Value]) -> None:
+        self._facts.arguments.update(arguments)
+
+    def test(self, node: ast.expr, value: Value) -> None:
+        before = self._facts.tests.get(node)
+        self._facts.tests[node] = value if before is None else join(before, value)
+
+    # statements
+
+    def _block(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign():
+                value = self._evaluated(node.value)
+                for target in node.targets:
+                    self._assign(target, value, node.value)
+            case ast.AnnAssign():
+                if node.value is not None:
+                    self._assign(node.target, self._evaluated(node.value), node.value)
+            case ast.AugAssign():
+                self._assign(
+                    node.target, join(self._evaluated(node.value), self._values.value(node.target)), node.value
+                )
+            case ast.Expr():
+                self._values.value(node.value)
+            case ast.Return():
+                value = self._values.value(node.value)
+                self._facts.returned.append(decided_by(value, join(self.context, self._facts.exits)))
+            case ast.If():
+                self._if(node)
+            case ast.While():
+                self._while(node)
+            case ast.For() | ast.AsyncFor():
+                self._for(node)
+            case ast.Try() | ast.TryStar():
+                self._try(node)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    value = self._values.value(item.context_expr)
+                    if item.optional_vars is not None:
+                        self._assign(item.optional_vars, value, item.context_expr)
+                self._block(node.body)
+            case ast.Match():
+                self._match(node)
+            case ast.Assert():
+                self.test(node.test, self._values.value(node.test))
+            case ast.Raise():
+                self._values.value(node.exc)
+            case ast.Delete():
+                pass
+            case _:
+                pass
+
+    def _evaluated(self, expr: ast.expr) -> Value:
+        value = self._values.value(expr)
+        self._facts.arguments[expr] = value
+        return value
+
+    def _assign(self, target: ast.expr, value: Value, source: ast.expr) -> None:
+        match target:
+            case ast.Name():
+                # A copy, so that an assigned value can be distinguished from the previous one by identity.
+                self.env[target.id] = replace(value)
+            case ast.Tuple() | ast.List():
+                own = len(value.parts) == len(target.elts)
+                for place, part in enumerate(target.elts):
+                    self._assign(part, value.parts[place] if own else replace(value, parts=()), source)
+            case ast.Starred():
+                self._assign(target.value, value, source)
+            case ast.Attribute():
+                self.env[spelled(target) or ""] = value
+                written = decided_by(value, self.context)
+                self._facts.writes.append((target, written))
+                before = self._facts.written.get(target.attr)
+                self._facts.written[target.attr] = written if before is None else join(before, written)
+            case ast.Subscript():
+                if isinstance(target.value, ast.Name):
+                    before = self.env.get(target.value.id, UNKNOWN)
+                    key = self._values.value(target.slice)
+                    added = join(before, Value(value.content, equal=value.equal, params=value.params))
+                    under = Value(self.context.reasons | key.content)
+                    self.env[target.value.id] = decided_by(added, under) if under.content else added
+            case _:
+                pass
+
+    def _if(self, node: ast.If) -> None:
+        decision = self._values.value(node.test)
+        self.test(node.test, decision)
+        self._branch(decision, [node.body, node.orelse])
+
+    def _branch(self, decision: Value, arms: list[list[ast.stmt]]) -> None:
+        before, context = dict(self.env), self.context
+        self.context = join(context, decision) if decision.may_differ else context
+        ends: list[dict[str, Value]] = []
+        for arm in arms:
+            self.env = dict(before)
+            self._block(arm)
+            if exit_of(arm) is None:
+                ends.append(self.env)
+        self.context = context
+        if decision.may_differ and any(exit_of(arm) == "return" for arm in arms):
+            self._facts.exits = join(self._facts.exits, decision)
+        # If all other arms leave, every rank that gets here took the same arm.
+        self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
+
+    def _while(self, node: ast.While) -> None:
+        for _ in range(2):
+            decision = self._values.value(node.test)
+            self.test(node.test, decision)
+            self._branch(decision, [node.body, []])
+        self._block(node.orelse)
+
+    def _for(self, node: ast.For | ast.AsyncFor) -> None:
+        iterated = self._values.value(node.iter)
+        self.test(node.iter, iterated)
+        for _ in range(2):
+            self._assign(node.target, self._values.element(node.iter, iterated), node.target)
+            self._branch(Value(iterated.extent), [node.body, []])
+        self._block(node.orelse)
+
+    def _try(self, node: ast.Try | ast.TryStar) -> None:
+        self._block(node.body)
+        self._block(node.orelse)
+        tried = self.env
+        ends = [tried]
+        for handler in node.handlers:
+            # As if the body had run: only what the handler itself sets depends on the exception.
+            self.env = {**tried, **({handler.name: UNKNOWN} if handler.name else {})}
+            self._block(handler.body)
+            if exit_of(handler.body) is None:
+                ends.append(self.env)
+        self.env = _merge(tried, ends, UNKNOWN) if len(ends) > 1 else tried
+        self._flags(node)
+        self._block(node.finalbody)
+
+    def _flags(self, node: ast.Try | ast.TryStar) -> None:
+        """`ok = False` in a handler depends on the exception."""
+        for handler in node.handlers:
+            for statement in () if is_raised_on_all_ranks(handler) else handler.body:
+                if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                    for target in statement.targets:
+                        if isinstance(target, ast.Name):
+                            self.env[target.id] = decided_by(self.env.get(target.id, EQUAL), self._caught(handler))
+
+    def _caught(self, handler: ast.ExceptHandler) -> Value:
+        name = ast.unparse(handler.type) if handler.type is not None else "exception"
+        text = f"{name} may be raised on this rank only"
+        path = self.function.module.path
+        return Value(
+            frozenset({Reason(Origin.EXCEPTION, Strength.LIKELY, path, handler.lineno, f"except {name}", text)})
+        )
+
+    def _match(self, node: ast.Match) -> None:
+        decision = self._values.value(node.subject)
+        self.test(node.subject, decision)
+        self._branch(decision, [*(case.body for case in node.cases), []])
+
+
+def _merge(before: dict[str, Value], ends: list[dict[str, Value]], decision: Value) -> dict[str, Value]:
+    """After a branch: what was set in an arm depends on the decision. What one arm made equal stays equal if the decision
+    is the same on all ranks: `if distributed: all_reduce(x)`.
+    """
+    merged: dict[str, Value] = {}
+    plain = not decision.may_differ
+    for name in dict.fromkeys(n for end in ends for n in end):
+        values = [end.get(name, before.get(name, UNKNOWN)) for end in ends]
+        unchanged = all(v is values[0] for v in values) and values[0] is before.get(name)
+        if unchanged:
+            merged[name] = values[0]
+        elif plain and any(v.made for v in values):
+            merged[name] = MADE_EQUAL
+        else:
+            merged[name] = join(*values) if plain else decided_by(join(*values), decision)
+    return merged

@@ -1,0 +1,292 @@
+"""Which of the dumps belong to the run that is judged. A file is set aside only on proof, which the report states.
+
+Proofs that two dumps come from different runs:
+
+- they state different worlds, or come from different recorders (NCCL's and gloo's number their calls separately);
+- their folders are named after different attempts (`attempt_0`, `attempt_1`, as torchrun names them);
+- their entries lie further apart in time than the longest timeout of an op: no rank runs on for so long without its peers;
+- sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
+- they were started from different programs and agree in no call;
+- they belong to one rank and hold different calls in the same slot.
+
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from forkpoint.model.capture import SetAside
+from forkpoint.model.entries import Tables
+from forkpoint.model.op import SYNCHRONISING, Ints, Tokens
+from forkpoint.model.records import GUESSED_WORLD
+from forkpoint.model.trace import RankTrace
+from forkpoint.model.traces import Traces
+
+_NS = 1_000_000_000
+_NS_PER_MS = 1_000_000
+_UNKNOWN_TIMEOUT_MS = 1_800_000
+"""For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
+_CLOCKS_APART_NS = 10 * _NS
+"""Clocks of two hosts may differ by this much unnoticed; a time difference proves an order only if it is longer."""
+_ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user asks to read, overriding admission."""
+
+    use: frozenset[str] = frozenset()
+    """Files that are judged in any case."""
+    everything: bool = False
+    """Only second dumps of one rank are set aside."""
+    attempt: int | None = None
+    """The run to judge, in the order of time, from 0."""
+
+
+ADMIT_BY_PROOF = Choice()
+
+
+def attempt_of(path: str) -> tuple[int, ...]:
+    """The attempts in the directory names of a path: torchrun's restarts below `forkpoint run`'s retries."""
+    return tuple(int(number) for number in _ATTEMPT.findall(path))
+
+
+def admit(traces: Traces, tables: Tables, choice: Choice = ADMIT_BY_PROOF) -> tuple[Traces, tuple[SetAside, ...]]:
+    """The traces of the run that is judged, one per rank, and what was set aside and why."""
+    admission = _Admission(_by_rank_and_file(traces), tables, choice)
+    admission.keep_one_recorder()
+    if not choice.everything:
+        admission.keep_one_world()
+        admission.keep_one_run()
+        admission.keep_one_program()
+    admission.keep_one_per_rank()
+    return admission.kept, tuple(admission.set_aside)
+
+
+def _by_rank_and_file(traces: Traces) -> Traces:
+    """Files are compared only where one rank has several: there may be 100,000 names."""
+    kept = traces.take(np.argsort(traces.ranks, kind="stable"))
+    order = np.arange(len(kept))
+    for copies in _copies(kept):
+        named = [(kept[at].file, at) for at in copies.tolist()]
+        order[copies] = [at for _, at in sorted(named)]
+    return kept.take(order)
+
+
+def _copies(traces: Traces) -> list[Ints]:
+    """Indexes of the dumps of each rank that has several."""
+    _, first, counts = np.unique(traces.ranks, return_index=True, return_counts=True)
+    return [np.arange(at, at + count) for at, count in zip(first.tolist(), counts.tolist(), strict=True) if count > 1]
+
+
+class _Admission:
+    def __init__(self, traces: Traces, tables: Tables, choice: Choice) -> None:
+        self.kept = traces
+        self.set_aside: list[SetAside] = []
+        self._tables = tables
+        self._choice = choice
+
+    def _put(self, aside: Iterable[tuple[int, str]]) -> None:
+        """Sets dumps aside, by index, each with its reason."""
+        left = np.ones(len(self.kept), np.bool_)
+        for at, why in aside:
+            trace = self.kept[at]
+            if trace.file not in self._choice.use:
+                left[at] = False
+                self.set_aside.append(SetAside(trace.file, trace.rank, why))
+        self.kept = self.kept if left.all() else self.kept.take(left)
+
+    def keep_one_recorder(self) -> None:
+        column, last = self.kept.heads["comm_lib"], self.kept.heads["last_ns"]
+        unnamed = [key for key in np.unique(column).tolist() if not self.kept.tables.text(key)]
+        named = ~np.isin(column, unnamed)
+        main = _main(column[named], last[named])
+        if main is not None:
+            others = np.flatnonzero(named & (column != main)).tolist()
+            why = f"the others are of {self.kept.tables.text(main)}, and the two recorders number calls apart"
+            self._put([(at, f"a dump of {self.kept[at].comm_lib}: {why}") for at in others])
+
+    def keep_one_world(self) -> None:
+        column = self.kept.heads["world"]
+        stated = (column != 0) & ((self.kept.heads["flags"] & GUESSED_WORLD) == 0)
+        if not stated.any():
+            return
+        main = _most_common(column[stated], self.kept.heads["last_ns"][stated])
+        members = self.kept.tables.members(main)
+        belongs = (~stated | (column == main)) & np.isin(self.kept.ranks, members)
+        self._put([(at, _other_world(self.kept[at], len(members))) for at in np.flatnonzero(~belongs).tolist()])
+
+    def keep_one_run(self) -> None:
+        runs = _find_runs(self.kept)
+        if len(runs) < 2:
+            return
+        main = _choose_run(runs, self.kept, self._choice.attempt)
+        others = [run for run in runs if run is not main]
+        self._put([(at, _other_run(at, main, self.kept)) for run in others for at in run.tolist()])
+
+    def keep_one_program(self) -> None:
+        column = self.kept.heads["script"]
+        known = column != 0
+        main = _main(column[known], self.kept.heads["last_ns"][known])
+        if main is None:
+            return
+        peers = self.kept.take(column == main)
+        why = f"the others from {self.kept.tables.text(main)}, and they agree in no call: of another program"
+        others = [at for at in np.flatnonzero(known & (column != main)).tolist() if self._agrees_with_none(at, peers)]
+        self._put([(at, f"started from {self.kept[at].script}, {why}") for at in others])
+
+    def _agrees_with_none(self, at: int, peers: Traces) -> bool:
+        compared = [_compare(self.kept[at], peer, self._tables) for peer in peers if peer.rank != self.kept[at].rank]
+        return any(c.differ for c in compared) and not any(c.equal for c in compared)
+
+    def keep_one_per_rank(self) -> None:
+        found = [(at, why) for copies in _copies(self.kept) for at, why in self._choose(copies.tolist())]
+        self._put(found)
+
+    def _choose(self, copies: list[int]) -> list[tuple[int, str]]:
+        """Which of the dumps of one rank are set aside."""
+        dumps = {at: self.kept[at] for at in copies}
+        wanted = [at for at, t in dumps.items() if t.file in self._choice.use]
+        newest = (wanted or [max(copies, key=lambda at: (dumps[at].last_ns, dumps[at].entries, dumps[at].file))])[0]
+        rest = [at for at in copies if at != newest]
+        agree = not any(_compare(dumps[newest], dumps[at], self._tables).differ for at in rest)
+        rank, used = dumps[newest].rank, dumps[newest].file
+        if agree or wanted or self._choice.everything:
+            return [(at, f"a second, older or equal dump of rank {rank}; {used} is used") for at in rest]
+        names = ", ".join(t.file for t in dumps.values())
+        return [
+            (at, f"{names} all claim rank {rank} and hold different calls; say which with --use FILE") for at in copies
+        ]
+
+
+def _other_world(trace: RankTrace, size: int) -> str:
+    other = f"{len(trace.world)} ranks" if trace.world else f"rank {trace.rank}"
+    return f"of another job ({other}; this one has {size} ranks)"
+
+
+def _find_runs(traces: Traces) -> list[Ints]:
+    """Runs in the order of time: dumps that nothing proves to come from different runs. Dumps without entries have no times,
+    and are in none.
+    """
+    first, last = traces.heads["first_ns"], traces.heads["last_ns"]
+    timed = np.flatnonzero(first)
+    order = timed[np.lexsort((last[timed], first[timed]))]
+    if not order.size:
+        return []
+    labels = [attempt_of(trace.file) for trace in traces.take(order)] if _are_labelled(traces) else []
+    if first[order[-1]] <= last[order].min() and len(set(labels)) < 2:
+        return [order]  # all overlap, as in nearly every job
+    by_label = [order[[label == one for label in labels]] for one in sorted(set(labels))] or [order]
+    longest = _longest_timeout(traces) * _NS_PER_MS
+    apart = [part for run in by_label for part in _split_by_time(run, first, last, longest)]
+    return [part for run in apart for part in _split_by_restart(run, traces)]
+
+
+def _are_labelled(traces: Traces) -> bool:
+    return any(_ATTEMPT.search(traces[at].file) for at in (0, len(traces) - 1))
+
+
+def _split_by_time(run: Ints, first: Ints, last: Ints, longest: int) -> list[Ints]:
+    apart = first[run][1:] - np.maximum.accumulate(last[run])[:-1] > longest
+    return np.split(run, np.flatnonzero(apart) + 1)
+
+
+def _longest_timeout(traces: Traces) -> int:
+    """Milliseconds."""
+    told = (_timeouts(trace) for trace in traces)
+    return max((ms for one in told for ms in one), default=0) or _UNKNOWN_TIMEOUT_MS
+
+
+def _timeouts(trace: RankTrace) -> Iterator[int]:
+    tracks = (*(g.collectives for g in trace.groups), *(c.messages for c in trace.channels))
+    return (track.last.timeout_ms for track in tracks if track)
+
+
+def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
+    """When one member has finished an op with all, every member has issued it. A rank that issues it later began again."""
+    parts: list[list[int]] = []
+    finished: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for at in run.tolist():
+        trace = traces[at]
+        if not parts or _begins_anew(trace, finished):
+            parts.append([])
+            finished = {}
+        parts[-1].append(at)
+        for group in trace.groups:
+            done = group.collectives.last_done if group.collectives and group.members else None
+            if done and done.completed_ns and all(s.op in SYNCHRONISING for s in done.signatures):
+                finished.setdefault(group.key, []).append((done.seq, done.completed_ns))
+    return [np.array(part) for part in parts]
+
+
+def _begins_anew(trace: RankTrace, finished: dict[tuple[int, int], list[tuple[int, int]]]) -> bool:
+    began = trace.first_ns - _CLOCKS_APART_NS
+    firsts = {group.key: group.collectives.first_seq for group in trace.groups if group.collectives}
+    return any(seq >= first and ns < began for key, first in firsts.items() for seq, ns in finished.get(key, ()))
+
+
+def _choose_run(runs: list[Ints], traces: Traces, attempt: int | None) -> Ints:
+    """The first run that left dumps of many ranks: later failures came after it. A stray file is not an attempt."""
+    if attempt is not None:
+        return runs[min(attempt, len(runs) - 1)]
+    sizes = [len(np.unique(traces.ranks[run])) for run in runs]
+    return next(run for run, size in zip(runs, sizes, strict=True) if 2 * size > max(sizes))
+
+
+def _other_run(at: int, main: Ints, traces: Traces) -> str:
+    own, judged = attempt_of(traces[at].file), attempt_of(traces[int(main[0])].file)
+    if own and own != judged:
+        return f"of attempt {own[-1]}, and another is judged (--attempt)"
+    first, last = traces.heads["first_ns"], traces.heads["last_ns"]
+    before = int(first[main].min()) - int(last[at])
+    after = int(first[at]) - int(last[main].max())
+    if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
+        return "of another run: its sequence numbers begin again after others had finished them"
+    which = "end {} before" if before > 0 else "begin {} after"
+    return f"of another run: its entries {which.format(_seconds(max(before, after)))} those that are judged"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / _NS:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Slots that two dumps both hold."""
+
+    equal: int
+    differ: int
+
+
+def _compare(one: RankTrace, other: RankTrace, tables: Tables) -> _Compared:
+    """In what was called."""
+    groups = {(g.name, g.desc, g.members): g.collectives for g in other.groups if g.collectives}
+    equal = differ = 0
+    for group in one.groups:
+        theirs, ours = groups.get((group.name, group.desc, group.members)), group.collectives
+        if ours is None or theirs is None:
+            continue
+        tokens = _tokens(ours.blocks, tables)
+        both = [tokens[seq] == token for seq, token in _tokens(theirs.blocks, tables).items() if seq in tokens]
+        equal += sum(both)
+        differ += len(both) - sum(both)
+    return _Compared(equal, differ)
+
+
+def _tokens(blocks: Iterable[int], tables: Tables) -> dict[int, int]:
+    held = [tables.blocks[key] for key in blocks]
+    return {int(s): int(m) for block in held for s, m in zip(block.seqs, block.match, strict=True)}
+
+
+def _main(keys: Tokens, last_ns: Ints) -> int | None:
+    """None: they are all the same."""
+    return _most_common(keys, last_ns) if len(np.unique(keys)) > 1 else None
+
+
+def _most_common(keys: Tokens, last_ns: Ints) -> int:
+    """The most frequent; among equals the one seen last in time, so that file order never decides."""
+    found, counts = np.unique(keys, return_counts=True)
+    often = found[counts == counts.max()].tolist()
+    return max(often, key=lambda key: int(last_ns[keys == key].max()))

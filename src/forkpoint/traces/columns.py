@@ -1,0 +1,216 @@
+"""One dump as columns: a row of numbers per entry, and a table for each kind of value that repeats."""
+
+from array import array
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forkpoint.errors import HostileInput
+from forkpoint.model.op import Frame, Signature, Stack
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One dump, decoded: what every decoder (ours, or a compiled one) hands to the next step.
+
+
+Ints = NDArray[np.int64]
+NO_FRAMES = -1
+"""In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A group as the dump's `pg_config` declares it."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...] | None
+    """None where the dump does not say (gloo writes an empty list)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group's counters in `pg_status`. -1 = none; collectives and P2P share them."""
+
+    last_enqueued: int
+    last_started: int
+    last_completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpHeader:
+    schema: str
+    """`version` as written ("2.10"); "" for torch 2.2's bare list."""
+    comm_lib_version: str | None
+    groups: tuple[GroupConfig, ...]
+    status: dict[int, GroupStatus]
+    """By pg_id: another number than the group's name."""
+    rank: int | None
+    """Only re-written dumps say their rank."""
+    cut: str | None
+    """Why the entries end early (the file was cut); None for a whole file."""
+    unnamed: tuple[int, ...] | None = None
+    """Members of the group that was made last, where groups have no names (gloo registers them before they have one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpColumns:
+    """A row per entry, oldest first. Tables hold each distinct value once; rows hold indexes into them."""
+
+    header: DumpHeader
+    groups: tuple[tuple[str, str], ...]
+    """Distinct (name, desc) of the entries."""
+    signatures: tuple[Signature, ...]
+    stacks: tuple[Stack, ...]
+    threads: tuple[str, ...]
+
+    group: Ints
+    signature: Ints
+    stack: Ints
+    """Index into stacks, or NO_FRAMES."""
+    thread: Ints
+    pg_id: Ints
+    record_id: Ints
+    collective_seq: Ints
+    p2p_seq: Ints
+    op_id: Ints
+    is_p2p: NDArray[np.bool_]
+    state: NDArray[np.uint8]
+    """0 scheduled, 1 started, 2 completed."""
+    retired: NDArray[np.bool_]
+    created_ns: Ints
+    started_ns: Ints
+    """0 = not known, as for completed_ns and timeout_ms."""
+    completed_ns: Ints
+    timeout_ms: Ints
+
+    def members(self, group: int) -> tuple[int, ...] | None:
+        """Global ranks of a group in group-rank order; None where the dump does not say."""
+        name, desc = self.groups[group]
+        same = [g for g in self.header.groups if g.name == name]
+        exact = [g for g in same if g.desc == desc] or same
+        return exact[0].ranks if exact else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The growing columns of one dump: a row of numbers per entry, and a table for each kind of value that repeats.
+
+
+ROW: Final = (
+    "record_id", "collective_seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns",
+    "stack", "group", "signature", "thread", "pg_id", "timeout_ms", "is_p2p", "state", "retired",
+)  # fmt: skip
+"""Order of the numbers in a row."""
+Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int]
+_CHUNK: Final = 1024
+
+# Visiting a value may cost at most so much more than its file has bytes: lists can be shared, so that a small
+# file describes a huge dump (or an endless one).
+_VISITS_PER_BYTE: Final = 16
+_SPARE_VISITS: Final = 1_000_000
+
+T = TypeVar("T")
+
+
+class Table:
+    """Values are found again by text or bytes, never by numbers alone: a file could choose those to collide."""
+
+    def __init__(self, file_size: int) -> None:
+        self.visits_left = _VISITS_PER_BYTE * file_size + _SPARE_VISITS
+        self._chunks: list[Ints] = []
+        self._rows: list[Row] = []
+        self._groups: dict[tuple[str, str], int] = {}
+        self._threads: dict[str, int] = {}
+        self._signatures: list[Signature] = []
+        self._frames: dict[tuple[str, str, int], int] = {}
+        self._frame_list: list[Frame] = []
+        self._stacks: dict[bytes, int] = {}
+        self._stack_list: list[Stack] = []
+
+    def spend(self, visits: int) -> None:
+        """Every list that is gone through is paid for here first."""
+        self.visits_left -= visits
+        if self.visits_left < 0:
+            raise HostileInput("unfolds to far more data than its size allows; no recorder writes that, leave it out")
+
+    def group(self, name: str, desc: str) -> int:
+        return self._groups.setdefault((name, desc), len(self._groups))
+
+    def thread(self, name: str) -> int:
+        return self._threads.setdefault(name, len(self._threads))
+
+    def add_signature(self, signature: Signature) -> int:
+        """The caller knows by other means that it is new."""
+        self._signatures.append(signature)
+        return len(self._signatures) - 1
+
+    def frame(self, name: str, filename: str, line: int) -> int:
+        index = self._frames.setdefault((name, filename, line), len(self._frame_list))
+        if index == len(self._frame_list):
+            self._frame_list.append(Frame(name, filename, line))
+        return index
+
+    def stack(self, frames: list[int]) -> int:
+        """The stack made of these frames, by their indexes."""
+        index = self._stacks.setdefault(array("q", frames).tobytes(), len(self._stack_list))
+        if index == len(self._stack_list):
+            self._stack_list.append(tuple(self._frame_list[i] for i in frames))
+        return index
+
+    def add_row(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _CHUNK:
+            self._pack_rows()
+
+    def add_rows(self, rows: Ints) -> None:
+        """Many rows at once, as an array of shape (n, len(ROW))."""
+        self._pack_rows()
+        self._chunks.append(rows)
+
+    def _pack_rows(self) -> None:
+        if self._rows:
+            self._chunks.append(np.array(self._rows, dtype=np.int64))
+            self._rows = []
+
+    def columns(self, header: DumpHeader) -> DumpColumns:
+        self._pack_rows()
+        rows = np.concatenate([np.empty((0, len(ROW)), dtype=np.int64), *self._chunks])
+        column = {name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(ROW)}
+        group, groups = only_used(column["group"], tuple(self._groups))
+        signature, signatures = only_used(column["signature"], tuple(self._signatures))
+        stack, stacks = only_used(column["stack"], tuple(self._stack_list))
+        thread, threads = only_used(column["thread"], tuple(self._threads))
+        return DumpColumns(
+            header=header,
+            groups=groups,
+            signatures=signatures,
+            stacks=stacks,
+            threads=threads,
+            group=group,
+            signature=signature,
+            stack=stack,
+            thread=thread,
+            pg_id=column["pg_id"],
+            record_id=column["record_id"],
+            collective_seq=column["collective_seq"],
+            p2p_seq=column["p2p_seq"],
+            op_id=column["op_id"],
+            is_p2p=column["is_p2p"].astype(np.bool_),
+            state=column["state"].astype(np.uint8),
+            retired=column["retired"].astype(np.bool_),
+            created_ns=column["created_ns"],
+            started_ns=column["started_ns"],
+            completed_ns=column["completed_ns"],
+            timeout_ms=column["timeout_ms"],
+        )
+
+
+def only_used(column: Ints, values: tuple[T, ...]) -> tuple[Ints, tuple[T, ...]]:
+    """An entry may be left out after some of its values went into the tables; no row refers to those."""
+    used = np.unique(column[column != NO_FRAMES])
+    if used.size == len(values):
+        return column, values
+    new_index = np.full(len(values) + 1, NO_FRAMES, dtype=np.int64)  # NO_FRAMES picks the last place: itself
+    new_index[used] = np.arange(used.size)
+    return new_index[column], tuple(values[i] for i in used)

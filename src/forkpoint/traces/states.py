@@ -1,0 +1,131 @@
+"""Which rows of a dump are messages, and how far each op really came."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forkpoint.model.op import OpState
+from forkpoint.traces.columns import DumpColumns, Ints
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which rows of a dump are messages, and on which channel.
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRows:
+    of_p2p: NDArray[np.bool_]
+    """Rows that belong to P2P traffic: sends, receives and the markers that close a batch of them."""
+    is_message: NDArray[np.bool_]
+    """Rows that are a send or a receive with a known peer."""
+
+    def by_channel(self, columns: DumpColumns, rank: int) -> dict[tuple[int, int, int], Ints]:
+        """(group index, source, destination) as global ranks -> rows in the order of issue."""
+        channels: dict[tuple[int, int, int], list[int]] = {}
+        members = [columns.members(i) for i in range(len(columns.groups))]
+        for row in np.flatnonzero(self.is_message):
+            group = int(columns.group[row])
+            signature = columns.signatures[int(columns.signature[row])]
+            ranks = members[group]
+            assert signature.peers is not None  # is_message says so
+            source, destination = signature.peers
+            if ranks is not None and max(source, destination) < len(ranks):
+                source, destination = ranks[source], ranks[destination]
+            if rank in (source, destination):
+                channels.setdefault((group, source, destination), []).append(int(row))
+        return {key: np.array(rows, dtype=np.int64) for key, rows in channels.items()}
+
+    def from_start(self, columns: DumpColumns, group: int) -> bool:
+        """The ring buffer still holds this group's first message, so that messages can be counted from one."""
+        rows = np.flatnonzero(self.is_message & (columns.group == group))
+        first = int(rows[0])
+        if columns.record_id[0] == 0:
+            return True
+        # The first P2P number alone is not enough: earlier members of the same batch may have been evicted.
+        return bool(columns.p2p_seq[first] == 1 and first > 0)
+
+
+def message_rows(columns: DumpColumns) -> MessageRows:
+    has_peer = np.array([s.peers is not None for s in columns.signatures], dtype=np.bool_)
+    is_marker = np.array([s.is_marker for s in columns.signatures], dtype=np.bool_)
+    of_p2p = columns.is_p2p.copy()
+    if not columns.signatures:
+        return MessageRows(of_p2p, of_p2p)
+    is_message = has_peer[columns.signature]
+    of_p2p |= is_message
+    _add_batch_markers(columns, of_p2p, is_marker[columns.signature])
+    return MessageRows(of_p2p, is_message)
+
+
+def batch_markers(columns: DumpColumns, rows: MessageRows) -> dict[int, int]:
+    """Row of a message in a batch -> row of the marker that carries the batch's state."""
+    markers: dict[int, int] = {}
+    for index in range(len(columns.groups)):
+        batch: list[int] = []
+        for row in np.flatnonzero(rows.of_p2p & (columns.group == index)):
+            if rows.is_message[row]:
+                batch = [b for b in batch if columns.p2p_seq[b] == columns.p2p_seq[row]] + [int(row)]
+            else:
+                markers.update({b: int(row) for b in batch if columns.p2p_seq[b] == columns.p2p_seq[row]})
+                batch = []
+    return markers
+
+
+def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marker: NDArray[np.bool_]) -> None:
+    """The marker of a P2P batch says is_p2p False; it is known by the messages of its number right before it."""
+    for index in range(len(columns.groups)):
+        rows = np.flatnonzero(columns.group == index)
+        before, after = rows[:-1], rows[1:]
+        closes = is_marker[after] & of_p2p[before] & (columns.p2p_seq[before] == columns.p2p_seq[after])
+        of_p2p[after[closes]] = True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How far each op really came. Upstream's `state` is right only with these rules (facts: the state machine).
+
+
+_STATES = tuple(OpState)
+SCHEDULED, STARTED, COMPLETED, ENTERING, ABORTED = (_STATES.index(s) for s in OpState)
+NS_PER_MS = 1_000_000
+
+
+def infer_states(columns: DumpColumns, messages: MessageRows) -> Ints:
+    """Per row, an index into tuple(OpState)."""
+    state = columns.state.astype(np.int64)
+    gloo = np.array([s.lib == "gloo" for s in columns.signatures], dtype=np.bool_)
+    if gloo.any():  # gloo has no events: its state never leaves `scheduled`
+        is_gloo = gloo[columns.signature]
+        state[is_gloo] = np.where(columns.retired[is_gloo], COMPLETED, SCHEDULED)
+    _mark_aborted(columns, state)
+    for index in range(len(columns.groups)):
+        _mark_entering(columns, state, np.flatnonzero(columns.group == index))
+    for row, marker in batch_markers(columns, messages).items():
+        state[row] = state[marker]  # messages of a batch have no events of their own
+    return state
+
+
+def _mark_aborted(columns: DumpColumns, state: Ints) -> None:
+    """Tearing a communicator down ends its kernels: they then read `completed`, but past their timeout."""
+    took = columns.completed_ns - columns.created_ns
+    late = (columns.completed_ns > 0) & (columns.timeout_ms > 0) & (took > columns.timeout_ms * NS_PER_MS)
+    state[(state == COMPLETED) & late & ~columns.retired] = ABORTED
+
+
+def _mark_entering(columns: DumpColumns, state: Ints, rows: Ints) -> None:
+    """The newest op of a group reads `completed` while its rank is still blocked inside the enqueue: its event was
+    never recorded, so the query says "done". The group's counter still names the op before it.
+    """
+    status = columns.header.status.get(int(columns.pg_id[rows[-1]]))
+    newest = int(rows[-1])
+    if status is None or columns.retired[newest] or state[newest] not in (COMPLETED, ABORTED):
+        return
+    if columns.signatures[int(columns.signature[newest])].lib == "gloo":
+        return
+    before = _counter(columns, int(rows[-2])) if len(rows) > 1 else max(_counter(columns, newest) - 1, 0)
+    if max(status.last_enqueued, 0) == before != _counter(columns, newest):
+        state[newest] = ENTERING
+
+
+def _counter(columns: DumpColumns, row: int) -> int:
+    """The number by which pg_status would name this row."""
+    return int(columns.p2p_seq[row] if columns.is_p2p[row] else columns.collective_seq[row])

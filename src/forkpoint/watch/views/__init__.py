@@ -1,1 +1,0 @@
-"""A `Sight` for eyes and for programs. Nothing is looked at or judged here."""
