@@ -14,24 +14,7 @@ from forkpoint.gather.redact_names import Hosts, Users, redact_addresses
 from forkpoint.gather.redact_secrets import Names, redact_keyed, redact_private_keys, redact_secrets
 from forkpoint.model.capture import Capture
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Takes out of text what must not leave the machine, so that what is left still tells the story.
-#
-# Secrets are masked: nobody needs them again. Hosts, addresses, users become pseudonyms, the same one each time, so
-# that a reader still sees which ranks share a node. Ranks, seqs, groups, operations, file names and line numbers stay.
-#
-# Redactor.of(capture).redact(text)
-#
-# One family of things per file: `secrets.py`, `keyed.py`, `addresses.py`, `hosts.py`, `users.py`, run in this order by
-# `redactor.py`; `environment.py` says which variables may be shown at all.
-
-
 __all__ = ["Redactor"]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One redactor per capture: it knows the capture's hosts and users, and gives the same names each time.
-
 
 _PIECE = 1 << 15
 """Characters looked at in one go: what is found in one place does not slow down the rest of a long text."""

@@ -101,9 +101,8 @@ def _told(what: str, value: float, usual: Spread) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The file of one rank: JSON lines, schema `forkpoint.forensics/1`.
 #
-#     {"schema": "forkpoint.forensics/1", "rank": 2, "world": 4, "every": 1, "groups": ["embed", "layers.0"]}
-#     {"step": 11, "loss": 0.53, "norm": [0.8, 1.2], "max": [0.1, 0.3], "nonfinite": [0, 0], "data": [64, 65]}
-#     {"trigger": "a gradient is NaN or infinite", "step": 12, "tensor": "layers.0.weight"}
+# The first line names rank, world, interval and groups of tensors; then one line per step (loss, and per group norm, largest
+# element and number of NaN or infinite elements), and one line for what triggered writing. docs/forensics.md shows them.
 #
 # NaN and infinity are the texts `nan`, `inf`, `-inf`: JSON has no numbers for them.
 
