@@ -10,7 +10,7 @@ from pathlib import Path
 from monarch.actor import Actor, attach_to_workers, endpoint
 
 from cluster.machines import PATHS, TOLD, make_slow, plant
-from forkpoint.gather import cluster
+from forkpoint.gather import cluster as gathering
 from forkpoint.gather.cluster import gather
 from forkpoint.gather.engines import ClusterReach, open_engine
 from forkpoint.gather.remote import CallFailed
@@ -65,7 +65,7 @@ def main(root: Path) -> None:
 
 
 def _ask(root: Path, addresses: dict[str, str]) -> dict[str, object]:
-    cluster.FAN_IN = 2  # three summaries are two levels
+    gathering.FAN_IN = 2  # three summaries are two levels
     engine = open_engine("monarch", ClusterReach(tuple(addresses.values()), node_timeout_s=TIMEOUT_S))
     gathered = gather(engine, PATHS)
     dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")

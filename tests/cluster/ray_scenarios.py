@@ -11,6 +11,7 @@ from ray.cluster_utils import Cluster
 
 from cluster.machines import PATHS, TOLD, make_slow, plant
 from forkpoint.errors import UsageError
+from forkpoint.gather import cluster as gathering
 from forkpoint.gather.cluster import gather
 from forkpoint.gather.engines import ClusterReach, open_engine
 from forkpoint.gather.remote import CallFailed
@@ -31,7 +32,7 @@ def main(root: Path) -> None:
         death = (cluster, started["dying"], pipes["dying"])
         killer = threading.Thread(target=_kill_when_read, args=death, daemon=True)
         killer.start()
-        cluster.FAN_IN = 2  # three summaries are two levels
+        gathering.FAN_IN = 2  # three summaries are two levels
         engine = open_engine("ray", ClusterReach(address=cluster.address, node_timeout_s=TIMEOUT_S))
         gathered = gather(engine, PATHS)
         dump = str(root / "node2" / "dumps" / "nccl_trace_rank_2")
