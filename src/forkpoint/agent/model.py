@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 # ---------------------------------------------------------------------------------------------------------------------
 # The one thing that is asked of a model: given what was said and what may be called, say something.
 #
-# Behind it stand providers (`providers/`), a transcript (`replay.py`), or a script in a test. All the rest, which
+# Behind it stand providers (`providers/`), a transcript (`transcript.py`), or a script in a test. All the rest, which
 # tools there are, what is believed, when it ends, is decided on this side.
 
 

@@ -130,7 +130,7 @@ def _done(group: GroupTimeline) -> dict[int, int]:
 # Dumps have UTC by their host's clock. C++ lines have local time without year or zone; kernels have local time, or
 # seconds since boot. A log is joined to a dump where both tell the same moment: an op's issue plus how long the
 # watchdog says that it ran is when the watchdog spoke. Rounded to a quarter of an hour, the difference is the time
-# zone. Hosts are joined where their ranks' collectives bound how far apart their clocks are (`skew.py`).
+# zone. Hosts are joined where their ranks' collectives bound how far apart their clocks are.
 
 
 UTC = "UTC"

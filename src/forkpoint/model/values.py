@@ -11,7 +11,7 @@ import numpy as np
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that training code recorded: what ranks had before reduction, and whether replicas were equal.
 #
-# Written by `forkpoint.replicas` inside training processes, read by `ingest/value_records.py`.
+# Written by `forkpoint.replicas` inside training processes, read by `evidence/values.py`.
 
 
 FORENSICS_SCHEMA: Final = "forkpoint.forensics/1"

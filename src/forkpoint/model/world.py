@@ -75,7 +75,7 @@ def _ranges(ordered: list[int]) -> Iterator[tuple[int, int]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `ranks.json`: what observers of a live job (guard, watch, controller) put beside the dumps. `ingest/rank_states.py`
+# `ranks.json`: what observers of a live job (guard, watch, controller) put beside the dumps. `evidence/rank_states.py`
 # reads it.
 
 
