@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # Sites from stacks alone, where no source was given: the line at which each cohort stands, and nothing more.
 
-
 _MAX_SITES = 3
 _HELD = frozenset({Cause.HOST_STALL, Cause.GPU_STALL, Cause.NEVER_JOINED, Cause.STRAGGLER})
 

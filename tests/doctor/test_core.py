@@ -28,7 +28,7 @@ from forkpoint.errors import UsageError
 from looping import for_each
 
 VALIDATOR = Draft202012Validator(
-    json.loads((files("forkpoint.doctor.text") / "doctor.schema.json").read_text(encoding="utf-8"))
+    json.loads((files("forkpoint.doctor") / "doctor.schema.json").read_text(encoding="utf-8"))
 )
 BY_CHECK = for_each("check", CHECKS, ids=lambda check: check.name)
 

@@ -41,7 +41,6 @@ def name_inside(paths: Sequence[str]) -> Callable[[str], str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # One case: evidence, verdict and source, as tools and claims look at it.
 
-
 Progress = Callable[[int, int, str], None]
 
 

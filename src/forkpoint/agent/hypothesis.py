@@ -72,7 +72,6 @@ class Explanation:
 # ---------------------------------------------------------------------------------------------------------------------
 # A hypothesis -> what the engine says to each of its claims.
 
-
 MAX_CLAIMS = 40
 _CITED = 5
 _MAX_ID = 20

@@ -87,7 +87,6 @@ class Model(Protocol):
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model may use up. When a budget is spent, the explanation ends there; the verdict does not change.
 
-
 _FOR_READING: Final = 0.6
 """Share of tokens and time after which no reading phase is begun, so that even a slow model hands in a hypothesis."""
 

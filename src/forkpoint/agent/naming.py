@@ -16,7 +16,6 @@ from forkpoint.source.code import Function, Module
 # ---------------------------------------------------------------------------------------------------------------------
 # A claim's own fields in words. They are a model's: none can act on a terminal, end a quotation or fill a page.
 
-
 _LONGEST_NAME = 80
 _LARGEST = 10**12
 """No rank, line or seq comes near it."""
@@ -46,7 +45,6 @@ def is_plain(value: int) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How tools answer: facts that are clean, short and not too many.
-
 
 MAX_FACTS = 60
 MAX_CHARACTERS = 300
@@ -103,7 +101,6 @@ def _short(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Process groups as a model names them and as facts name them.
-
 
 _RANGES = 4
 
@@ -162,7 +159,6 @@ def _told_apart(group: ProcessGroup, alike: int) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Files and functions of the source as a model names them and as facts name them. Nothing is opened: what the program's
 # reader read is all there is.
-
 
 _LONGEST_PATH = 1000
 """Of a path: longer ones are compared with nothing."""

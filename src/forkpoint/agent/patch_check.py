@@ -23,7 +23,6 @@ from forkpoint.source.code import FunctionNode, Module, parse_module
 # Everything that a patch can do beside changing lines (making, deleting, renaming files, modes, binary content) is
 # refused, and so is a line that belongs to none of it. Hunks are put in exactly where they say, or not at all.
 
-
 MAX_CHARACTERS = 20_000
 MAX_FILES = 4
 _HUNK = re.compile(r"@@ -([0-9]{1,7})(?:,([0-9]{1,7}))? \+[0-9]{1,7}(?:,([0-9]{1,7}))? @@.*")
@@ -189,7 +188,6 @@ def _signed(lines: _Lines) -> tuple[str, bytes]:
 # parse, and only inside functions that were named; and if it brings in what runs, fetches or unpacks something. What
 # is left is shown as untrusted, as a diff that the engine made of the two versions, with notes on what a reader should
 # look at.
-
 
 MAX_FUNCTIONS: Final = 8
 _LISTED: Final = 12

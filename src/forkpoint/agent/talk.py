@@ -14,7 +14,6 @@ from forkpoint.agent.transcript import Record, Transcript
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model is told, and what it may hand in besides a hypothesis.
 
-
 INSTRUCTIONS = """\
 You help to explain why the ranks of a distributed PyTorch job stopped agreeing. An engine has read the evidence and has
 judged it; its verdict stands whatever you say. You add why it happened, as claims that the engine checks.
@@ -68,7 +67,6 @@ def list_facts(shown: Sequence[Shown]) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The conversation with a model: what is in view, what was spent, what is on record.
-
 
 _MAX_CALLS = 4
 """Answered of one reply; a model that asks more at once is not reading the answers."""

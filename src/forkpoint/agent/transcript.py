@@ -25,7 +25,6 @@ from forkpoint.gather.redact import Redactor
 # afterwards breaks the chain. Whoever makes the whole chain anew is not found out: nothing in it is secret. Written as
 # it happens: a run that is cut off leaves what it had.
 
-
 SCHEMA = "forkpoint.transcript/1"
 MAX_BYTES = 64_000_000
 """A long run writes a few million."""
@@ -149,7 +148,6 @@ def _follow(last: str, text: str) -> str:
 #
 # The engine does all its part anew, on the case, and each thing it would say to the model must be what was said then;
 # the model's replies come from the record. So the result is the same, or the first difference is named.
-
 
 _T = TypeVar("_T")
 _MAX_VERSION = 20

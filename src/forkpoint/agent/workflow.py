@@ -37,7 +37,6 @@ from forkpoint.report.json_report import render_json
 #
 # The order is the engine's, not the model's. Each phase begins with facts that need no question.
 
-
 _SITES = 3
 _AROUND_SITE = 6
 
@@ -128,7 +127,6 @@ def _asked(case: Case, tool: Tool, arguments: object) -> Iterator[Fact]:
 #
 # What a model does wrong is turned away and told in the result; what it, its endpoint or its budget cannot do ends the
 # explanation early. In each case what the engine judged stays as it is.
-
 
 _SUBMIT = "submit_hypothesis"
 _LOOKS = 3

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # `forkpoint diagnose --cluster`: the nodes summarise their own dumps, and what comes back is diagnosed here.
 
-
 ENGINES = ("ray", "monarch", "ssh", "slurm")
 _ONLY_WITH = ("hosts", "hosts_file", "jobid", "address", "node_timeout", "node_python", "keep", "representatives")
 
@@ -158,7 +157,6 @@ def _hosts(args: Namespace) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `forkpoint diagnose`: dumps, logs and stacks in, one verdict out.
-
 
 _DESCRIPTION = """\
 Read flight recorder dumps, logs and stacks of a job that hung or failed, find

@@ -24,7 +24,6 @@ from forkpoint.model.world import name_ranks
 # the same, notice it, and say so, instead of one taking the other's answer for its own. Two, because gloo sends a
 # message per part of a tensor: with more of them an agreement takes twice as long.
 
-
 RANK_BITS = 21
 """Of a count of ranks: two million. Sums of this many numbers stay below 2**63."""
 NUMBER_BITS = 63 - RANK_BITS

@@ -23,7 +23,6 @@ from forkpoint.model.world import name_ranks
 # A rank that has waited for a second leaves its number in the store. The first that gives up reads who has, and stores
 # it for the others: ten thousand ranks must not ask about ten thousand ranks each.
 
-
 ANNOUNCE_AFTER_S = 1.0
 """Far longer than an agreement takes where everybody comes, and short beside any time-out."""
 _SETTLE_S = 2 * ANNOUNCE_AFTER_S

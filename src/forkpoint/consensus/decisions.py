@@ -77,7 +77,6 @@ def all_ranks(
 # ---------------------------------------------------------------------------------------------------------------------
 # A value that must be equal everywhere, checked where it is made.
 
-
 Value = TypeVar("Value")
 
 
@@ -113,7 +112,6 @@ def same_on_all_ranks(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One rank decides, all ranks hear it; if it cannot decide, all ranks hear that.
-
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

@@ -80,7 +80,6 @@ def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Who says what, and who is odd.
 
-
 _MAX_SIDES = 8
 """Sides spelled out in a message."""
 

@@ -57,7 +57,6 @@ def members_of(group: dist.ProcessGroup | None) -> Members:
 # ---------------------------------------------------------------------------------------------------------------------
 # What the ranks of a group are asked, all of them the same.
 
-
 TIMEOUT_S = 300.0
 """Half of NCCL's own 600 s. Longer than a checkpoint or an evaluation on one rank should take, and early enough that
 the error with names comes before the watchdog, which ends the process without them."""

@@ -60,7 +60,6 @@ class EachCollective(TorchDispatchMode):
 # ---------------------------------------------------------------------------------------------------------------------
 # Refuses collectives in code that one rank runs alone, before they are issued.
 
-
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 

@@ -71,7 +71,6 @@ class RankProcesses:
 # ---------------------------------------------------------------------------------------------------------------------
 # The answers of all ranks to one message, or what became of those that do not answer.
 
-
 POLL_S = 0.05
 """How late a death may be seen. An answer is seen at once."""
 SETTLE_S = 1.0

@@ -19,7 +19,6 @@ from forkpoint.report.verdict_line import render_line
 # ---------------------------------------------------------------------------------------------------------------------
 # What ranks show after a failure -> files -> the same reading and the same judgement as of any other job.
 
-
 FACTS = "controller.txt"
 
 
@@ -68,7 +67,6 @@ def _describe(failure: CallFailure) -> str:
 #
 # The engine's answer stands where it has one. What the controller saw itself decides where it has not: that a process
 # ended, and that ranks came back from one call with unequal counters.
-
 
 NAME = "controller"
 _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)

@@ -30,7 +30,6 @@ from forkpoint.model.world import ProcessGroup
 # ---------------------------------------------------------------------------------------------------------------------
 # Collectives, aligned per process group.
 
-
 _NOBODY: Mapping[int, int] = {}
 
 
@@ -151,7 +150,6 @@ def _surely_issued(shape: TrackShape) -> int:
 # Stage 2: Capture -> Timeline. Groups are matched by name *and* members, ops by absolute sequence number.
 #
 # Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
-
 
 MAX_WORLD = 1_000_000
 """Ten times the largest job there is: a log that claims more is not believed."""

@@ -13,7 +13,6 @@ from forkpoint.model.trace import RankTrace, Track
 # ---------------------------------------------------------------------------------------------------------------------
 # What a rank usually does next: programs repeat themselves, so the past says which of two ops is out of place.
 
-
 CONTEXT = 4
 """Ops before a slot that must be alike for the past to count: more context is tried first, down to one."""
 
@@ -101,7 +100,6 @@ def _regular(side: tuple[int, ...], seq: int, group: GroupTimeline, tables: Tabl
 # ---------------------------------------------------------------------------------------------------------------------
 # A rank that skipped an op among equal ones pairs its next op with its peers' current one: nothing looks wrong until
 # the end. Call stacks show since when.
-
 
 MAX_SHIFT = 512
 """How many ops a side may be off: one iteration of a large model."""

@@ -174,7 +174,6 @@ def _is_held_before(rank: int, peer: int, stand: Stand, channel: Channel, track:
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks that wait for each other in a ring.
 
-
 _Way = dict[int, Iterator[int]]
 """Nodes in the order in which they were come to, each with those that follow it. A rank is a node; so is who waits in one
 slot, below zero: however many wait for however many, that is one node between them."""

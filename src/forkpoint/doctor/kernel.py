@@ -11,7 +11,6 @@ from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
 # ---------------------------------------------------------------------------------------------------------------------
 # Kernel counters, read twice. They count since boot, so only the growth between two reads is about now.
 
-
 INTERVAL_S = 1.0
 
 
@@ -45,7 +44,6 @@ def read_number(system: System, path: str) -> int | None:
 # Recent kernel messages, for the checks that judge them. Read with dmesg, else from the journal.
 #
 # An empty log proves nothing, since many systems let only root read it: the checks are then skipped.
-
 
 LOOK_BACK_S = 24 * 3600
 """Last night's job, not last month's: the log goes back to the boot, and a reset that mended a GPU does not clear it."""

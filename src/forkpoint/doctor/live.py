@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # Each question to the machine is asked once, even if several checks ask at the same time.
 
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -62,7 +61,6 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which file system holds a path, from /proc/PID/mountinfo.
-
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -91,7 +89,6 @@ def mount_of(path: str, mountinfo: str) -> Mount:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Installed Python packages, from their metadata: nothing of them is imported or run.
-
 
 _IN_MAPS = re.compile(r"\s(/\S+?)/torch/lib/lib\S+$", re.MULTILINE)
 _METADATA = re.compile(r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[0-9][^-]*)\.dist-info", re.ASCII)
@@ -137,7 +134,6 @@ def _requires(metadata: Path) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # This machine as a System: /proc, /sys, and programs with a time limit. Nothing is changed, no process is touched.
-
 
 READ_LIMIT = 4 << 20
 """No file that a check reads is longer, and a log of the kernel is cut here."""

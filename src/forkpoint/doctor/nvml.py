@@ -14,7 +14,6 @@ from forkpoint.evidence.machine.places import normal_bus
 # ---------------------------------------------------------------------------------------------------------------------
 # What NVML told about the GPUs of this machine, as a value. Read once, for all checks, in a process of its own.
 
-
 READ_LIMIT_S = 10.0
 """Longer than for other programs: a driver without persistence wakes every GPU first, which takes seconds."""
 INSTALL = "pip install 'forkpoint[doctor]'"
@@ -161,7 +160,6 @@ def _flag(value: int | None) -> bool | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # GPUs and network adapters on the PCI bus, from sysfs.
 
-
 DEVICES = "/sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _MELLANOX = "0x15b3:"
@@ -215,7 +213,6 @@ def _device(system: System, address: str) -> PciDevice | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the checks of GPUs have in common: whom to ask, and how one GPU is broken for `--inject`.
-
 
 UNTOLD = "neither the GPUs nor their driver report this"
 

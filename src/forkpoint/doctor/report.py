@@ -106,7 +106,6 @@ class DoctorReport:
 #
 # Schema `forkpoint.doctor/1` (`render/doctor.schema.json`). Like any file, what is read may hold anything.
 
-
 SCHEMA = "forkpoint.doctor/1"
 CHECKS_SCHEMA = "forkpoint.doctor-checks/1"
 _REPORT_LIMIT = 8 << 20
@@ -189,7 +188,6 @@ def read_document(path: str) -> Document:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which node is not like the others, and what has changed on one node since an earlier look.
-
 
 COMPARISON_SCHEMA = "forkpoint.doctor-compare/1"
 COUNTER = "count "

@@ -139,7 +139,6 @@ def _environ(found: Sequence[Assignment], release: Release) -> Mapping[str, str]
 # ---------------------------------------------------------------------------------------------------------------------
 # Problems of a job script -> text or JSON, schema `forkpoint.env-check/1`.
 
-
 SCHEMA = "forkpoint.env-check/1"
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # The machine as checks see it. Every read goes through a System, so that a recorded machine can stand in for this one.
 
-
 COMMAND_LIMIT_S = 2.0
 """How long a program may take. nvidia-smi and anything on a dead file system can block for ever."""
 

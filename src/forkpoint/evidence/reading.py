@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # Dumps, one after another -> packed records: by the compiled reader where it is installed, else in Python.
 
-
 Dump = bytes | io.BufferedIOBase
 """As it was read, or where it is to be read."""
 

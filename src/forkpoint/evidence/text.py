@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 # ---------------------------------------------------------------------------------------------------------------------
 # Text from anyone: made harmless and short before it is kept.
 
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ANSI = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 LIMIT = 300
@@ -30,7 +29,6 @@ def clean(text: str, limit: int = LIMIT) -> str:
 # 1115 01:18:27 C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time E1115 01:18:27
 # torchrun's agent 2026-11-15 01:18:27 Python, NCCL; with `Z` or `+01:00` from journals Nov 15 01:18:27 syslog: no
 # year, local time Sun Nov 15 01:18:27 2026 dmesg -T
-
 
 ISO_TIME = r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d"
 SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"

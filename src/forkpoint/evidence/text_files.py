@@ -93,7 +93,6 @@ def _of_nobody(event: LogEvent, rank: int | None) -> LogEvent:
 # ---------------------------------------------------------------------------------------------------------------------
 # Text files: kernel messages, RAS answers, stacks and logs, told apart by how they begin.
 
-
 _OTHER_THREADS = 32
 """Of a rank that are kept: those that run its own code are few."""
 IN_MEMORY = 1 << 24

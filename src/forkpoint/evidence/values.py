@@ -27,7 +27,6 @@ from forkpoint.model.values import (
 # ---------------------------------------------------------------------------------------------------------------------
 # JSON lines that anyone may have written: bounded, typed, and what does not fit is None.
 
-
 MAX_RANKS: Final = 1 << 20
 _MAX_LINE: Final = 1 << 20
 _MAX_NUMBER: Final = 1 << 53
@@ -101,7 +100,6 @@ def _object(line: str) -> Mapping[str, object]:
 #
 # A process that was started again appends to its file: only its last run is kept, since steps count from its start.
 
-
 _MAX_GROUPS: Final = 1 << 14
 _MAX_INDICES: Final = 1024
 
@@ -160,7 +158,6 @@ def _read_trigger(line: JsonLine) -> Trigger | None:
 #
 # A process that was started again appends to its file: only its last run is kept, since steps count from its start.
 
-
 _MAX_SUM: Final = 64
 _KINDS: Final = {kind.value: kind for kind in DesyncKind}
 
@@ -214,7 +211,6 @@ def _read_recheck(line: JsonLine, name: str, rank: int) -> Recheck | None:
 # A line that cannot be used is left out and said: a file that was cut ends in one. Files of several jobs or of several
 # tries of one are not told apart by what they hold, so a rank that two different files speak for is heard from
 # neither.
-
 
 _HEAD: Final = re.compile(r'\s{0,8}\{\s{0,8}"schema":\s{0,8}"forkpoint\.(?:forensics|replicas)/1"')
 _NOBODY: Final = "does not say which rank wrote it; left out"

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------------
 # What is in a bundle, and what was removed. Schema `forkpoint.bundle/1`.
 
-
 BUNDLE_SCHEMA = "forkpoint.bundle/1"
 MANIFEST = "manifest.json"
 
@@ -104,7 +103,6 @@ def render_contents(bundle: Bundle) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Writes the .tar.gz, and hashes each member on the way.
-
 
 _LEVEL = 1
 """Logs pack four to five to one at twice the speed of the default level, which packs them seven to one."""
@@ -164,7 +162,6 @@ class TarWriter:
 # ---------------------------------------------------------------------------------------------------------------------
 # Redacted evidence is read for the verdict while it is written to the archive: what is judged is what is packed.
 
-
 if TYPE_CHECKING:
     Stream = io.BufferedReader[io.FileIO]
 
@@ -215,7 +212,6 @@ def read_streams(streams: "Iterable[tuple[str, Stream]]") -> Capture:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Makes a bundle, or lists what would be in it.
-
 
 _HOSTS_AND_USERS = ("host", "user")
 
@@ -354,7 +350,6 @@ def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:
 # Checks that an archive holds what its manifest says, byte for byte: tickets get cut, unpacked and packed again.
 #
 # The manifest is in the archive, so this finds damage, not tampering.
-
 
 _READ_PIECE = 1 << 20
 _MANIFEST_AT_MOST = 1 << 28

@@ -24,7 +24,6 @@ from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, PROTO, TEXTS, opc
 # ---------------------------------------------------------------------------------------------------------------------
 # The files behind the paths, archives member by member, as streams that are read once.
 
-
 MAP_SCHEMA = "forkpoint.map/1"
 
 
@@ -93,7 +92,6 @@ def _relative(path: str, roots: Sequence[str]) -> str:
 # A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a
 # name nothing stands around it by which `forkpoint.redact` would know.
 
-
 _PARTS = re.compile(r"\[masked-[a-z-]+\]|[A-Za-z0-9]+")
 _PLAIN = re.compile(r"[A-Za-z]{0,24}[0-9]{0,14}|[0-9]{1,8}[Tt][0-9]{1,6}Z?|[A-Za-z0-9]{1,6}")
 _ODD = re.compile(r"[^\w./=+,@%\[\]-]", re.ASCII)
@@ -144,7 +142,6 @@ class BundleNames:
 #
 # Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and
 # torch's own tools read the result. Only dumps that `decode` accepts are rewritten.
-
 
 _RECORDER_WORDS = frozenset({
     "version", "entries", "pg_config", "pg_status", "nccl_comm_state", "comm_lib_version", "nccl_version", "rank", "name",
@@ -209,7 +206,6 @@ class Redacting:
 # ---------------------------------------------------------------------------------------------------------------------
 # Doctor reports of nodes, redacted for a bundle.
 
-
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 _ENVIRONMENTS = frozenset({"environ", "environment", "env"})
@@ -245,7 +241,6 @@ def _redacted_json(value: Json, key: str, redact: Callable[[str], str]) -> Json:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The same verdict with every text redacted.
-
 
 _T = TypeVar("_T")
 

@@ -50,7 +50,6 @@ def read_here(path: str) -> bytes | CallFailed:
 # ---------------------------------------------------------------------------------------------------------------------
 # Merges summaries on the nodes that hold them, in a tree, so that few of them travel here.
 
-
 FAN_IN = 16
 """Summaries merged at once. 12,500 nodes are four levels."""
 
@@ -175,7 +174,6 @@ def _problems(nodes: Iterable[NodeAnswer]) -> tuple[Problem, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The few full dumps that a verdict rests on, fetched from their nodes for a closer look.
-
 
 AT_MOST = 8
 

@@ -49,7 +49,6 @@ from forkpoint.traces.dump import decode
 #
 # None of it stops, signals or changes a rank. A dump counts when it is whole; a rank that takes longer is noted.
 
-
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _ASKED_LABEL = "asked"
 _LATE = "no dump yet"
@@ -110,7 +109,6 @@ def _keep_answer(path: str, source: str, folder: EvidenceFolder) -> list[Copied 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is wrong with gathered files: cut short, from another run, still being written.
 
-
 _SLACK_S = 120.0
 """Between the clock of a file server and that of a rank."""
 
@@ -168,7 +166,6 @@ def _with_age(file: Copied, begin: float | None) -> Copied:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Visits all places in parallel and copies into one folder with a manifest.
-
 
 _AT_ONCE = 8
 _Got = list[Copied | CollectNote]

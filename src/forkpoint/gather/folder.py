@@ -24,7 +24,6 @@ from forkpoint.traces.dump import looks_like_dump
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files are evidence. A job's folder also holds source, data and checkpoints, which are not copied.
 
-
 _PACKED = re.compile(r"\.(?:log|txt|out|err|json)\.(?:gz|zst|xz)$|\.(?:tar|tar\.gz|tar\.zst|tar\.xz|tgz|zip)$")
 _LOG = re.compile(r"(?i:stdout|stderr|rank[_.-]?\d|\blog)")
 _ERROR_FILE = "error.json"
@@ -126,7 +125,6 @@ class Meter:
 # ---------------------------------------------------------------------------------------------------------------------
 # What was gathered: where from, how large, how old, and what is wrong with it. Schema `forkpoint.collect/1`.
 
-
 MANIFEST_NAME = "manifest.json"
 
 
@@ -170,7 +168,6 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.c
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The folder that evidence is copied into: only new files with harmless names, whatever a sender asks for.
-
 
 _COPY = 1 << 20
 _ODD = re.compile(r"[^\w.@=+,%:-]", re.ASCII)

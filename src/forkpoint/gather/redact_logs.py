@@ -19,7 +19,6 @@ from forkpoint.knowledge.variables import may_be_shown
 # A single `NAME=value` is a log's own; five lines of them are a listing (`env`, `export -p`), also inside a text of
 # JSON. So are `environ({...})` and `"env": {...}`.
 
-
 _VARIABLE_LINE = rb"(?:export |declare -x )?[A-Za-z_][A-Za-z0-9_]{0,100}=[^\n]{0,32768}"
 _LISTING = re.compile(rb"\n(?:" + _VARIABLE_LINE + rb"(?:\n|\Z)){5,}")
 _VARIABLE = re.compile(rb"^((?:export |declare -x )?)([A-Za-z_][A-Za-z0-9_]{0,100})=([^\n]*)", re.MULTILINE)
@@ -76,7 +75,6 @@ def _may_stay(name: bytes, value: bytes) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cuts a log into pieces that can be redacted separately: no secret or name spans two pieces.
-
 
 PIECE = 4 << 20
 _KEY_AT_MOST = 1 << 16
@@ -146,7 +144,6 @@ def _after_line(source: BinaryIO) -> bytes:
 #
 # Lines of a kind differ in digits alone, so the place is the same in all of them. If the rest of the kind is clean, a
 # line is known by the text in that place: the slow way gives the same answer for the same text.
-
 
 _LINES_WORTH_LEARNING = 4
 """Lines of a kind in one piece."""
@@ -258,7 +255,6 @@ def _common(one: bytes, two: bytes) -> int:
 # kind is called clean once no digits can make it hold anything. Of other kinds it may be that all they hold stands in
 # one place, as the host in NCCL's lines: then what stood there once is replaced by the same again (`marked`). All the
 # care is in `are_clean`; what it doubts takes the slow way.
-
 
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _POINTER = re.compile(rb"x(?<=\W0x)[0-9a-f]{4,16}(?!\w)")

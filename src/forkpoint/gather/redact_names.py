@@ -14,7 +14,6 @@ from forkpoint.gather.redact_secrets import Names, on_lines
 # Versions of four numbers (`cuDNN 9.10.2.21`), times, PCI bus ids and C++ names (`c10d::`) look like addresses and are
 # none.
 
-
 _HEX4 = "[0-9a-fA-F]{4}"
 _HEX2 = "[0-9a-fA-F]{2}"
 _IPV4_HINT = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
@@ -90,7 +89,6 @@ def _ipv6(match: re.Match[str], names: Names) -> str:
 # A capture names its hosts in logs that anyone may have written, so what forkpoint itself says (operations, groups,
 # `rank0`) is never taken for a host. Dotted names of Python (`torch.distributed`, `threading.local`,
 # `google.protobuf.internal`) stay, and so do the public sites that error messages point to.
-
 
 _LABEL = "[A-Za-z0-9][A-Za-z0-9-]{0,62}"
 _SURE = ("com", "org", "edu", "gov", "corp", "lan", "localdomain")
@@ -228,7 +226,6 @@ def _word_from(start: str) -> re.Pattern[str]:
 # People: mail addresses, home directories, `USER=`. The rest of a path stays, since it says which code ran.
 #
 # `/root` names nobody. A user that the capture shows by a home directory is also taken out of other paths.
-
 
 _AT = re.compile("@")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w@-]|\.\w)")

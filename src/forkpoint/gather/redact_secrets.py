@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 # ---------------------------------------------------------------------------------------------------------------------
 # What was replaced by what. Masks are forgotten, pseudonyms can be looked up on this machine.
 
-
 PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-[1-9][0-9]{0,8}")
 
 
@@ -84,7 +83,6 @@ def on_lines(hint: re.Pattern[str], text: str, redact: Callable[[str], str]) -> 
 #
 # Every pattern begins with letters that are rare in logs, is bounded, and leaves nothing to try twice. Hashes of
 # commits and uuids have no such beginning and stay.
-
 
 _KEY_GAP = r"(?:\s|\\n|\\r){0,4}"
 _PEM_HEADERS = r"(?:\s{1,2}[A-Za-z-]{1,20}: [^\n]{0,80}){0,3}"

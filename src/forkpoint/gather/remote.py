@@ -24,7 +24,6 @@ from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Origina
 # ---------------------------------------------------------------------------------------------------------------------
 # Runs the site's tools: as argument lists, with limits on time and output.
 
-
 _MAX_ANSWER = 16 << 20
 _MAX_COMPLAINT = 4096
 _GRACE_S = 2.0
@@ -112,7 +111,6 @@ def _complaint(said: IO[bytes]) -> str:
 # Nothing that a user or a cluster says becomes part of it. The path to look at is a line on its standard input; an
 # empty line means torch's usual places. It reads, and changes nothing.
 
-
 _EVIDENCE_NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
@@ -145,7 +143,6 @@ SCRIPT = (
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ways to evidence on other machines: all are argument lists for the site's own tools, and run `SCRIPT`.
-
 
 _PATH = re.compile(r"(?:/|~/)[^\0\r\n]{0,4000}")
 
@@ -181,7 +178,6 @@ def checked_path(place: str, path: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # `ssh:HOST:PATH`: with the user's own configuration and keys; a host that asks for a password is skipped.
 
-
 SSH_HOST = re.compile(r"(?:[A-Za-z0-9_][\w.-]{0,63}@)?[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
 SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
@@ -198,7 +194,6 @@ def parse_ssh(place: str) -> Remote:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `srun:JOBID[:PATH]`: on each node of a running Slurm job, as a step beside it that takes none of its resources.
-
 
 _SLURM_JOB = re.compile(r"\d{1,12}(?:[_+]\d{1,9})?")
 _SLURM_NODE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
@@ -235,7 +230,6 @@ def _srun_argv(job: str, node: str) -> tuple[str, ...]:
 #
 # A container needs sh, find, grep and tar for its files; its log needs nothing.
 
-
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _SELECTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./=!,() -]{0,1000}")
 _POD = re.compile(r"pod/([a-z0-9][a-z0-9.-]{0,252})")
@@ -269,7 +263,6 @@ def _pods(namespace: str, selector: str, limit_s: float) -> tuple[Target, ...] |
 # ---------------------------------------------------------------------------------------------------------------------
 # Parses a place that the user named, by its prefix.
 
-
 _PARSERS = {"ssh:": parse_ssh, "srun:": parse_srun, "kubectl:": parse_kubectl}
 
 
@@ -281,7 +274,6 @@ def parse_remote(place: str) -> Remote | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Receives a tar from another machine: only plain files are kept, under safe names.
-
 
 _BLOCK = 1 << 18
 _BROKEN = (OSError, EOFError, tarfile.TarError, ValueError)
@@ -358,7 +350,6 @@ def _receive_log(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `s3://`, `gs://`, `hf://`, `memory://`: whatever fsspec has a driver for.
-
 
 _URL_LABEL = "url"
 _URL_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")

@@ -62,7 +62,6 @@ def _outputs(process: Path) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Default places of evidence: from the environment, each torch release's defaults, and the launcher.
 
-
 _WRITERS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _ATTEMPT = re.compile(r"(.{1,4000})/attempt_\d{1,6}/\d{1,7}/[^/]{1,255}\Z")
 _RANK_IN_FILE = re.compile(r"\d{1,7}(?:\.\w{1,10})?\Z")
@@ -118,7 +117,6 @@ def _of_environment(environ: Mapping[str, str], folder: str) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Files and folders on this machine, or on a shared disk.
-
 
 HERE = "here"
 
@@ -181,7 +179,6 @@ def _size(path: str) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # Dumps that logs name. A log may hold anything: a path from it is followed only if the file is a dump.
 
-
 _WRITTEN = re.compile(rb"(?:Flight Recorder|NCCLPG) debug info to (/[^\s\0]{1,1000})")
 _VARIABLE = re.compile(rb"TORCH_(?:FR_DUMP|NCCL_DEBUG_INFO)_TEMP_FILE(?:=|: ?)(/[^\s\0,;\"']{1,1000})")
 _RANK = re.compile(r"\d{1,7}\Z")
@@ -219,7 +216,6 @@ def _is_dump(path: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # This machine's kernel log: Xids, out of memory, lost network. Read if this user may.
-
 
 _LIMIT_S = 5.0
 _TOOLS = (

@@ -31,7 +31,6 @@ from forkpoint.traces.pickles import INTEGER, REFERENCE, Machine, reference
 # from this process's own recorder. If they have an unexpected form, nothing is read (`complete` is False): the guard
 # then knows less, and says so. A wrong reading could only make it look closer, with the engine's reader.
 
-
 _STRING: Final = re.compile(rb"X(.)(.)\x00\x00", re.DOTALL)
 _KEPT: Final = 4096
 _MESSAGES: Final = frozenset({"send", "recv"})
@@ -244,7 +243,6 @@ def _long(data: bytes, at: int) -> int:
 #
 # Of each group the last calls are told one by one, and older ones as sums over blocks of BLOCK sequence numbers. Ranks
 # can be compared wherever they are: a seq, or a block, that two of them send must be equal.
-
 
 TAIL: Final = 64
 """Calls told one by one: more than most jobs issue between two digests, in half a kilobyte."""

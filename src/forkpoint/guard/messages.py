@@ -19,7 +19,6 @@ from forkpoint.model.world import ProcessGroup
 #
 # Anyone who reaches the store can write there, so whatever is not exactly the expected type is dropped.
 
-
 T = TypeVar("T")
 
 _MAX_BYTES: Final = 64 << 20
@@ -119,7 +118,6 @@ class Beat:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a rank hands over when it is asked: its dump, its stacks, and what it knows of itself.
-
 
 _NAME: Final = re.compile(r"[0-9]{8}-[0-9]{6}")
 

@@ -27,7 +27,6 @@ from forkpoint.model.world import KnownRank, render_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none.
 
-
 _COLLECT_S: Final = 2.0
 """Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
 _LIMIT_S: Final = 120.0
@@ -266,7 +265,6 @@ def _describe(answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Prints an alarm; in mode `raise`, ends the training.
-
 
 STOP_CODE: Final = 93
 """Tells job managers not to retry: the code is at fault."""

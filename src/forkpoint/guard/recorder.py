@@ -120,7 +120,6 @@ def without_inductor() -> Generator[None]:
 # thread that is not the main one, 11 MB with a ring buffer of 2,000. A guard that reads every few seconds need not
 # hold them.
 
-
 _TRIM: Final[Any] = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """None where the C library is not glibc."""
 
@@ -133,7 +132,6 @@ def give_back() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where every thread of this process stands now, as `py-spy dump` prints it: the engine reads that.
-
 
 _DEPTH: Final = 100
 

@@ -27,7 +27,6 @@ from forkpoint.guard.summary import Leader
 # ---------------------------------------------------------------------------------------------------------------------
 # The guard of one process group, from its start to its end: what the guard's thread does at every look.
 
-
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
 _MOVING_S: Final = 1.5
@@ -169,7 +168,6 @@ class Session:
 # ---------------------------------------------------------------------------------------------------------------------
 # The guard's thread: waits for a process group, watches it, and never gets in the way of the training.
 
-
 _LEAVE_S: Final = 12.0
 """At exit the thread gets so long at most. Last words take milliseconds, or 3 s where the store is gone; on rank 0, where
 it ends with an exception, the verdict takes a few seconds."""
@@ -228,7 +226,6 @@ class GuardThread:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # On, off, and the end of a step.
-
 
 _running: list[GuardThread] = []
 

@@ -21,7 +21,6 @@ from forkpoint.live.stall import Stillness, has_stalled, stall_limit
 # Beats of 64 ranks become a summary; summaries of 64 branches become a summary. Groups whose members all lie in one
 # branch and agree end there.
 
-
 FAN_IN: Final = 64
 """Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
 _KEPT: Final = 32
@@ -193,7 +192,6 @@ def without_closed_groups(summary: Summary) -> Summary:
 # Level 0 are the ranks. The lowest rank of every FAN_IN leads them; of the leaders, the lowest of every FAN_IN leads
 # those; rank 0 leads all. In a job of up to FAN_IN ranks rank 0 alone reads.
 
-
 SILENT_S: Final = 5.0
 """A guard reports every second or two; a starved one (its rank holds the GIL, the host swaps) may miss a few."""
 _MISSED: Final = 10
@@ -256,7 +254,6 @@ class Leader:
 # ---------------------------------------------------------------------------------------------------------------------
 # Summary -> is there a reason to look closer? Time alone is a reason only after the stall threshold: a healthy job may
 # be slow, uneven, checkpointing or evaluating.
-
 
 QUIET_S: Final = 1.0
 """After this long without movement nobody runs: a rank that does would have been seen at two looks."""

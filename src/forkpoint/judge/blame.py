@@ -11,7 +11,6 @@ from forkpoint.model.log import LogEvent, LogKind
 # ---------------------------------------------------------------------------------------------------------------------
 # What logs say of failures, and which lines only follow from a peer's failure: those accuse nobody.
 
-
 # Exceptions that a rank gets because a peer went away, did not come or differs: it is a victim, or one of many.
 _VICTIM = re.compile(
     r"DistBackendError|DistNetworkError|DistStoreError|nccl(?!UnhandledCuda)\w*Error|NCCL error|communicator was aborted"
@@ -78,7 +77,6 @@ def blames_peers(event: LogEvent) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Network errors in logs that came before the timeout: afterwards connections break because ranks are taken down.
 
-
 _AFTER = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED})
 
 
@@ -102,7 +100,6 @@ def network_events(incident: Incident) -> tuple[LogEvent, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How processes ended, by the word of who started them: torchrun's agents, Slurm.
-
 
 _SIGNALS = {"-9": "SIGKILL", "-15": "SIGTERM", "-6": "SIGABRT", "-11": "SIGSEGV", "-7": "SIGBUS", "-2": "SIGINT"}
 _SLURM = {

@@ -17,7 +17,6 @@ from forkpoint.model.trace import Track
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparing the calls of two sides of a divergence: the same line of code, the same ops in another order?
 
-
 REORDER_WINDOW = 64
 """Ops looked through for the same calls in another order: more than one loop over parameters or keys needs."""
 
@@ -130,7 +129,6 @@ def _permuted(one: list[int], other: list[int]) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments that no dump holds, roots and the splits of an all_to_all: where they may differ, and where they must.
 
-
 _RECEIVED_ONCE = frozenset({"broadcast", "scatter"})
 """Every member but the root receives once, from one peer; what a member sends on it has received before."""
 
@@ -197,7 +195,6 @@ def _unaccounted(divergence: Divergence, incident: Incident) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks that came to a slot later than the timeout allows, measured so that clocks of different hosts cancel out.
-
 
 NS_PER_MS = 1_000_000
 

@@ -18,7 +18,6 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # How sure a finding is, in four steps: a number without a meaning would be an invention.
 
-
 DECIDED = 0.95
 """Two independent kinds of evidence say the same."""
 STRONG = 0.85
@@ -33,7 +32,6 @@ WEAK = 0.5
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Evidence for findings: facts a reader can open, taken from the incident.
-
 
 PER_COHORT = 2
 """Ranks cited per cohort: they behaved the same."""
@@ -137,7 +135,6 @@ def group_of(divergence: Divergence, incident: Incident) -> GroupTimeline:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Findings that name no cause, and the evidence that would decide one.
-
 
 _FETCHED = 4
 

@@ -19,7 +19,6 @@ from forkpoint.model.trace import RankTrace
 # 10:05 on its clock, and rank 0 saw seq 7 end at 10:00 on its own, rank 1's clock is at least five minutes ahead. The
 # same with the ranks exchanged gives the other bound.
 
-
 COMPARABLE = 10.0
 """Seconds that two clocks may be apart and still order what happened on them. Timeouts are tens of seconds or more, so
 what led to one and what followed it stay apart."""
@@ -131,7 +130,6 @@ def _done(group: GroupTimeline) -> dict[int, int]:
 # seconds since boot. A log is joined to a dump where both tell the same moment: an op's issue plus how long the
 # watchdog says that it ran is when the watchdog spoke. Rounded to a quarter of an hour, the difference is the time
 # zone. Hosts are joined where their ranks' collectives bound how far apart their clocks are.
-
 
 UTC = "UTC"
 _QUARTER = 900

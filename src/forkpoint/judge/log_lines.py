@@ -19,7 +19,6 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # Lines with which a program itself says that it left something out: a batch, a step, the rest of an epoch.
 
-
 _LEAST = 2
 """Other ranks that must be heard, for the silence of all of them to mean something."""
 
@@ -37,7 +36,6 @@ def find_lone_notice(incident: Incident) -> LogEvent | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks for which all others waited, by what logs say alone: who kept working meanwhile, and who did not come to a
 # barrier.
-
 
 _NUMBER = re.compile(r"\d{1,7}")
 _REPEATS = 3

@@ -22,7 +22,6 @@ from forkpoint.model.verdict import NOT_DATED, Evidence, Moment, Source
 # ---------------------------------------------------------------------------------------------------------------------
 # Moments that logs and stacks tell. A line without a time came no later than the next of its file that has one.
 
-
 _TOLD = FAILURES | {
     LogKind.DUMP_SIGNAL,
     LogKind.DUMPED,
@@ -120,7 +119,6 @@ def _tell_event(event: LogEvent) -> tuple[str, str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Moments that machines tell: kernels, and NCCL's RAS.
 
-
 MAX_REMARKS = 200
 """A machine can say more than a timeline holds."""
 
@@ -144,7 +142,6 @@ def find_remarked(incident: Incident, clocks: Clocks) -> Iterator[Sighting]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Moments that dumps tell: the last op all did, who issued what at the fork, when a dump was taken.
-
 
 _MAX_SIZES = 2
 _LAST_ISSUED, _COMPLETED, _ISSUED, _TAKEN = -3, -2, -1, 1
@@ -255,7 +252,6 @@ def _op_sighting(rank: int, op: Op, ns: int, told: _Told, incident: Incident, cl
 # Incident -> Moments: what happened when, over dumps, logs, stacks and machines, as one timeline.
 #
 # Times are compared only on one clock (`clocks`). Many ranks that tell the same are one moment.
-
 
 MAX_MOMENTS = 200
 

@@ -17,7 +17,6 @@ from forkpoint.model.verdict import Evidence
 #
 # Numbers that differ on every rank (a loss, the rank itself) say nothing. Only whole numbers are compared.
 
-
 _STAMP = re.compile(
     r"^[\[(]?\d{0,4}[-/]?\d\d[-/ ]?\d\d[T _]?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[\])]?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 )
@@ -135,7 +134,6 @@ def _odd_rank(numbers: dict[int, list[int]]) -> int | None:
 #     [rank 2] step 40 loss 0.00196 param_sha1 fc6084ddad5d
 #
 # Checksums that differ on every rank (of shards, of batches) say nothing, and so do those of two halves.
-
 
 _SPEAKER = re.compile(r"\[rank ?(\d{1,6})\]|\brank[ :=]{1,2}(\d{1,6})\b", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration)[ :=#]{1,2}(\d{1,9})\b", re.IGNORECASE)

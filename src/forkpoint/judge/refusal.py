@@ -28,7 +28,6 @@ from forkpoint.model.verdict import Evidence
 # Read in gloo's source (`allreduce.cc`, `allgather.cc`, `allgatherv.cc`, `broadcast.cc`). A call of another kind, or
 # of a type whose size is not known here, has no lengths: nothing is then said of it.
 
-
 _LARGEST_SEGMENT = 1 << 20
 _ELEMENT_BYTES = {
     "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4,
@@ -87,7 +86,6 @@ def _up(number: int, step: int) -> int:
 # and may be the victim. It is the odd one only where all other ranks left dumps that agree up to the call in which all
 # of them stand, and the message fits that call: then the peer is one of many that did the same. Where the rank itself
 # stood comes from faulthandler, which prints all stacks when a process is aborted.
-
 
 _BY_GLOO = "gloo-sizes-differ"
 _COLLECTIVES = frozenset({

@@ -27,7 +27,6 @@ from forkpoint.model.verdict import Evidence
 # ---------------------------------------------------------------------------------------------------------------------
 # What a rank that does not come is doing, from its live stack.
 
-
 _STALL_SHAPES = (
     Shape.FILE_IO,
     Shape.NETWORK_IO,
@@ -79,7 +78,6 @@ def is_in_storage(stack: Stack) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Where ranks stood, without their dumps: live stacks, and the tracebacks with which calls ended.
 
-
 UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
 
@@ -123,7 +121,6 @@ def _tells_place(event: LogEvent) -> bool:
 # Paths are compared from the outermost frame inwards: where they first differ, one side took another turn. That holds
 # for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) stands
 # where its peers left it, so nobody is named where the stacks show such groups.
-
 
 _BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -210,7 +207,6 @@ def _called(standing: Standing) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks that came to the call in which they stand while they handled an exception of their own code.
-
 
 _WHILE_HANDLED = "while another was handled"
 

@@ -9,7 +9,6 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # What the user saw: from logs, and from ops that never finished.
 
-
 _NO_ERRORS = (LogKind.WATCHDOG_TIMEOUT, LogKind.GIL_HELD)
 
 
@@ -93,7 +92,6 @@ def is_finishing(divergence: Divergence) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How much of the job the evidence shows.
-
 
 MAX_REMARKS = 5
 

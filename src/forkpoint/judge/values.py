@@ -29,7 +29,6 @@ from forkpoint.model.world import name_ranks
 # Each rank that took part writes the same down, so one file is enough and several must agree. The vote is counted here
 # from the checksums: what a file says of it is not needed.
 
-
 _FEWEST = 3
 """Of two replicas that differ nothing says which is right."""
 
@@ -117,7 +116,6 @@ def _logs_of(mismatches: Sequence[Mismatch], values: Values) -> list[ReplicaLog]
 # A rank is out of line at a step where its loss or a layer's gradients are NaN, infinite, or above the limit of its
 # own steps before (model/spread.py). Only the first such step of the job counts: one reduction later the others have
 # it too.
-
 
 _WINDOW = 200
 """Steps before that say what is usual."""

@@ -115,7 +115,6 @@ class KnownProblem:
 # name) stands for several numbers that share their text; `titles` then gives some of them a title of their own. `text`
 # and `regex` recognise a pasted line; `shows` and `unless` a whole log.
 
-
 Row = dict[str, Any]
 
 _FOLDER = Path(__file__).parent / "entries"
@@ -213,7 +212,6 @@ def _paragraphs(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From what a person typed or pasted to the entries it is about.
-
 
 _NUMBER = re.compile(r"(?P<family>xid|sxid)?[\s:_#-]{0,3}(?P<number>\d{1,6})", re.IGNORECASE)
 _NAMES = re.compile(

@@ -14,7 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 # ---------------------------------------------------------------------------------------------------------------------
 # Releases of torch, for settings that depend on them.
 
-
 _VERSION = re.compile(r"v?(?P<major>\d{1,2})\.(?P<minor>\d{1,3})(?!\d)")
 
 
@@ -39,7 +38,6 @@ def parse_release(version: str) -> Release | None:
 #
 # Read in PyTorch's source at each release from 2.2 to 2.14 (FlightRecorder.cpp, ProcessGroupNCCL.cpp);
 # docs/recorder.md says the same in prose. Of two names for one thing the first that is set wins.
-
 
 T = TypeVar("T")
 
@@ -187,7 +185,6 @@ def _under_all_names(names: Sequence[str], value: str, why: str, *, in_folder: b
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Settings -> JSON, schema `forkpoint.env/1`.
-
 
 ENV_SCHEMA = "forkpoint.env/1"
 

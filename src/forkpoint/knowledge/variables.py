@@ -13,7 +13,6 @@ from forkpoint.knowledge.recorder import Release, parse_bool, parse_number
 # ---------------------------------------------------------------------------------------------------------------------
 # Variables that nothing reads: names that never existed, are misspelt, or are newer than this torch.
 
-
 _NCCL_NAMES = Path(__file__).parent / "nccl_names.txt"
 
 _OF_TORCH = frozenset(
@@ -105,7 +104,6 @@ def _entries() -> dict[str, Entry]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Values at which torch raises, or which NCCL ignores.
 
-
 _WORDS = {
     "TORCH_DISTRIBUTED_DEBUG": ("OFF", "INFO", "DETAIL"),
     "NCCL_DEBUG": ("VERSION", "WARN", "INFO", "ABORT", "TRACE"),
@@ -143,7 +141,6 @@ def _units() -> dict[str, str]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Variables that a job script sets, read as text: shell, batch script, YAML, Dockerfile or Python. Nothing is run.
-
 
 _NAME = r"(?P<name>(?:NCCL|TORCH[A-Z]*|PYTORCH|RAY|PYTHON|CUDA)_?[A-Z0-9_]*|P2P_LEVEL|MASTER_ADDR|MASTER_PORT)"
 _VALUE = r"(?P<value>[fr]?\"[^\"]*\"|[fr]?'[^']*'|[^\s,;#\"'\])}&|]*)"
@@ -207,7 +204,6 @@ def _assignment(name: str, value: str, line: int) -> Assignment:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which environment variables may be shown. Those not known to be harmless are left out: names of secrets are endless.
-
 
 _SHOWN_PREFIXES = ("NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "CUDA_", "NVIDIA_", "GLOO_", "UCX_", "FI_", "OMP_", "MKL_",
     "SLURM_", "OMPI_", "PMI_", "RAY_", "FORKPOINT", "PYTHON")  # fmt: skip

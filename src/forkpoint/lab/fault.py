@@ -15,7 +15,6 @@ from forkpoint.model.verdict import Action, Cause, Symptom
 # ---------------------------------------------------------------------------------------------------------------------
 # The healthy jobs that the lab breaks: programs as people write them, kept as data and run by path.
 
-
 _FOLDER = Path(__file__).parent / "jobs"
 
 
@@ -44,7 +43,6 @@ JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the lab breaks, and how: a patch on a healthy job, what is done to it from outside, and the truth about both.
-
 
 __all__ = ["HANGS", "Backend", "Edit", "Fault", "Signal", "Truth"]
 

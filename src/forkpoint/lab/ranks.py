@@ -28,7 +28,6 @@ from forkpoint.errors import UsageError
 # ---------------------------------------------------------------------------------------------------------------------
 # How one job is run. Needs only Python: cases are recorded where there is only a checkout and torch.
 
-
 Backend = Literal["gloo", "nccl"]
 
 
@@ -83,7 +82,6 @@ def read_plan(case: Path) -> JobPlan:
 #
 # Each rank is one process that runs `train.py`, in a session of its own. NCCL ranks share one GPU: `NCCL_HOSTID` gives
 # every rank a host of its own, so NCCL accepts the same device twice and uses loopback sockets.
-
 
 DUMP_PREFIX = "nccl_trace_rank_"
 

@@ -20,7 +20,6 @@ from forkpoint.model.world import format_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # Which torch is installed: asked in a child process, so that this one does not import it.
 
-
 _ASK = """
 import torch, torch.distributed as dist
 print(torch.__version__, dist.is_nccl_available() and torch.cuda.is_available())
@@ -55,7 +54,6 @@ def find_torch(python: str = sys.executable) -> TorchHere:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One fault from start to end: patch the job, run it, keep what a person would have, with the truth beside it.
-
 
 __all__ = ["LabSettings", "RecordedFault", "record"]
 
@@ -109,7 +107,6 @@ def record(fault: Fault, settings: LabSettings) -> RecordedFault:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How verdicts compare with the truth: case by case, and over all of them.
-
 
 RIGHT_ENOUGH = 0.9
 """The share of right verdicts that the project promises for the lab."""
@@ -171,7 +168,6 @@ def mark(truth: Truth, verdict: Verdict) -> Mark:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The lab's tables and its JSON (schema forkpoint.lab/1).
-
 
 LAB_SCHEMA = "forkpoint.lab/1"
 

@@ -145,7 +145,6 @@ def _fits(place: str, glob: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # `[tool.forkpoint.lint]` of the nearest pyproject.toml -> Options.
 
-
 _TABLE = "[tool.forkpoint.lint]"
 _KEYS = ["select", "ignore", "advisory", "exclude", "per-path-ignores"]
 _MAX_BYTES = 4_000_000

@@ -188,7 +188,6 @@ def _side(test: ast.expr) -> bool | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Violations with their places: where the collective is, and why a condition can differ.
 
-
 _MAX_CONDITION = 120
 
 

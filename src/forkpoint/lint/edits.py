@@ -18,7 +18,6 @@ from forkpoint.source import Program, SourceNote
 # ---------------------------------------------------------------------------------------------------------------------
 # Edits of violations -> changed files. Line ends and encoding are kept; overlapping edits are not applied.
 
-
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines as Python counts them: form feeds and Unicode separators do not end a line."""
 

@@ -51,7 +51,6 @@ from forkpoint.live.serve.server import BoundSocket, quiet_config
 #
 # A client must know the token in the address, and only files below one folder are read for it.
 
-
 _INTENTS: Final = ("track_only", "progressive", "terminal")
 _RECOMMENDED: Final = {DO_NOT_RETRY: "STOP", RETRY: "RESTART", RETRY_ELSEWHERE: "RESTART"}
 _MAX_CYCLES: Final = 1000
@@ -201,7 +200,6 @@ def _refuse(status: int, code: str, message: str) -> Response:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The attribution service from its socket to its end.
-
 
 _MAX_CONNECTIONS = 50
 

@@ -12,7 +12,6 @@ from forkpoint.live.watch.rule import Sight, WatchState
 # ---------------------------------------------------------------------------------------------------------------------
 # What a Prometheus server scrapes: few series, none per rank. Needs the extra `watch`.
 
-
 _LOOPBACK = "127.0.0.1"
 
 

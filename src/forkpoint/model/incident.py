@@ -120,7 +120,6 @@ class Divergence:
 # ---------------------------------------------------------------------------------------------------------------------
 # What detectors look at: the evidence, the timeline, where ranks part, and the facts worked out from them.
 
-
 T = TypeVar("T")
 
 

@@ -87,7 +87,6 @@ class Op:
 # ---------------------------------------------------------------------------------------------------------------------
 # Names of ops as recorders write them: library, operation and peers in one text.
 
-
 SYNCHRONISING = frozenset({
     "all_reduce",
     "all_reduce_barrier",
@@ -124,7 +123,6 @@ def split_name(profiling_name: str) -> tuple[str, str, tuple[int, int] | None]:
 # Signatures and stacks as 64-bit tokens: equal on every rank, whoever decodes.
 #
 # The definitions are part of the summary's format: another decoder must give the same numbers.
-
 
 Ints = NDArray[np.int64]
 Tokens = NDArray[np.uint64]

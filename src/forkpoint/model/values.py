@@ -13,7 +13,6 @@ import numpy as np
 #
 # Written by `forkpoint.replicas` inside training processes, read by `evidence/values.py`.
 
-
 FORENSICS_SCHEMA: Final = "forkpoint.forensics/1"
 
 
@@ -164,7 +163,6 @@ NO_VALUES: Final = Values()
 # `K` is 8 because many values are looked at: 100 ranks with 50 layers for 200 steps are a million. Of 720,000
 # log-normal norms none was out of line for sigma 0.2 to 0.5, and two for 0.7; with tails as long as those of Student's
 # t with 5 degrees of freedom 1 in 4,000 was (at `K` = 6: 1 in 1,000). So a spike is a reason to look, never a proof.
-
 
 K: Final = 8.0
 FEWEST: Final = 20

@@ -78,7 +78,6 @@ def _ranges(ordered: list[int]) -> Iterator[tuple[int, int]]:
 # `ranks.json`: what observers of a live job (guard, watch, controller) put beside the dumps. `evidence/rank_states.py`
 # reads it.
 
-
 RANKS_SCHEMA: Final = "forkpoint.ranks/1"
 
 

@@ -11,7 +11,6 @@ from forkpoint.source.code import Module
 # ---------------------------------------------------------------------------------------------------------------------
 # Edits at positions of the syntax tree, applied to the bytes of the file: everything else stays as it was.
 
-
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines as Python counts them."""
 _MARK = b"\xef\xbb\xbf"
@@ -81,7 +80,6 @@ def _starts(lines: Sequence[bytes]) -> list[int]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A file before and after -> a unified diff for `git apply`, in the bytes of the file.
-
 
 _AS_GIT_COUNTS = re.compile(rb"[^\n]*\n|[^\n]+")
 _OPEN_END = b"\n\\ No newline at end of file\n"

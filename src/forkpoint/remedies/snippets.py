@@ -179,7 +179,6 @@ def torch_names(module: Module) -> TorchNames:
 # ---------------------------------------------------------------------------------------------------------------------
 # Small functions by which ranks agree on a value, written for the module that gets them.
 
-
 _SAYS = {
     "any_rank": ("True on every rank if it is on one.", "MAX", "bool"),
     "all_ranks": ("True on every rank only if it is on all.", "MIN", "bool"),

@@ -15,7 +15,6 @@ from forkpoint.source.value import Reasons, strength_of
 # ---------------------------------------------------------------------------------------------------------------------
 # Do all ranks reach a place, the same number of times? Only there can they be compared, or agree.
 
-
 _DEPTH = 6
 """Levels of callers. Further up is the entry of the job, which all ranks run."""
 _NAMES = 3

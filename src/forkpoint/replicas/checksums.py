@@ -46,7 +46,6 @@ def words_of(content: Tensor, word: torch.dtype) -> Tensor:
 # misses swapped elements, and multipliers alone miss swapped signs: the topmost bit of a product has no place left to
 # go.
 
-
 COLUMNS, ROWS = 1023, 65
 """Odd, so that no power of two fits; 520 KiB together, which stays in a core's cache."""
 _WIDTH = COLUMNS + ROWS

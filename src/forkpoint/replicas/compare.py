@@ -18,7 +18,6 @@ from forkpoint.replicas.report import Kind, Mismatch, What
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers, told to the other holders over a group of its own, so that the job's communicators are not touched.
 
-
 _PARTS = 1 << 20
 """Numbers told at once."""
 
@@ -92,7 +91,6 @@ def odd_ranks(ranks: Sequence[int], values: Sequence[Hashable]) -> tuple[int, ..
 # From what the members of a group told each other to mismatches: software first, then what hardware may have done.
 #
 # Pure: every member has the same input and comes to the same result.
-
 
 _LOCAL = 4
 """Fewer than one piece in so many differ: the difference is local."""
@@ -268,7 +266,6 @@ def _counted(what: What, why: str, ranks: Sequence[int], numbers: tuple[int, ...
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One set of ranks compares what they all hold: a few numbers where all is well, everything else only in trouble.
-
 
 _PIECES = 256
 """Of a tensor that differs, to see how far the difference reaches."""

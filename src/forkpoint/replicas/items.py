@@ -22,7 +22,6 @@ from forkpoint.replicas.report import NotDerivable, What
 # ---------------------------------------------------------------------------------------------------------------------
 # What is compared, and who holds a copy of it.
 
-
 Ranks = tuple[int, ...]
 Scalar = float | int | bool | Tensor
 """A tensor of one element is read when it is compared."""
@@ -90,7 +89,6 @@ def _digest(data: bytes) -> int:
 # of that DDP's group | | anything else | all ranks, or the group that was given |
 #
 # State of the optimizer belongs to its parameter. Parameters that are tied inside one module count once.
-
 
 _WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module")
 """Parts of names that DDP, torch.compile and activation checkpointing add."""

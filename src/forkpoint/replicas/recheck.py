@@ -62,7 +62,6 @@ def determinism(device: torch.device) -> Determinism:
 # ---------------------------------------------------------------------------------------------------------------------
 # A computation whose right result is known to the bit: whole numbers, small enough that no order of adding rounds.
 
-
 _SIZE = 512
 _LARGEST = 15
 """512 * 15 * 15 is below 2**24: exact in float32 however it is added, and the factors are exact in bf16 and TF32."""

@@ -34,7 +34,6 @@ from forkpoint.replicas.report import Compared, Mismatch, ReplicasDiffer, Replic
 # ---------------------------------------------------------------------------------------------------------------------
 # A file of JSON lines per rank: what was compared, up to which step all was equal, and what was not.
 
-
 SCHEMA = "forkpoint.replicas/1"
 _FOLDER = "FORKPOINT_REPLICAS_DIR"
 _EQUAL_EVERY_S = 60.0
@@ -110,7 +109,6 @@ def _mismatch(found: Mismatch, report: Report) -> dict[str, object]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Compares replicas while a job trains: every few steps, cheaply, silent while all is well.
-
 
 _SHOWN = 16
 """Mismatches of one check that are spelled out."""
@@ -285,7 +283,6 @@ def _local(tensor: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `watch` and `check`: what training code calls.
-
 
 EVERY = 100
 """Steps. A check reads parameters and optimizer state twice, which AdamW alone reads and writes in every step."""

@@ -12,7 +12,6 @@ from forkpoint.report.escape import ascii_json
 # Entries of the knowledge base -> plain text for a terminal, and JSON (schema `forkpoint.explain/1`,
 # `explain.schema.json` beside this file).
 
-
 SCHEMA = "forkpoint.explain/1"
 _INDENT = "  "
 _MAX_COLUMN = 32
@@ -96,7 +95,6 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Entries of the knowledge base -> one Markdown page per kind, for the documentation.
-
 
 _TITLES = {
     EntryKind.CAUSE: "Causes",

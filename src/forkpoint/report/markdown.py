@@ -13,7 +13,6 @@ from forkpoint.report.escape import escape
 # What may mean something goes into a code span, where GitHub and Slack alike take it literally. Escaping with
 # backslashes is not enough: mentions, issue numbers and bare addresses are looked for after it is undone.
 
-
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:[.,-][0-9]+)*)\)?")
 """A word or a number. `train.py` is neither: chat programs make a link of it."""
 _LISTED = re.compile(r"[0-9]+[.)]")
@@ -73,7 +72,6 @@ def _cut(shown: str, text: str, limit: int) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Verdict -> Markdown for tickets and chat: one heading, then who, where, what to do, on what evidence.
-
 
 MAX_LINES = 60
 """A ticket is read on one page. The report holds to it; patches that would not fit are left to --json."""

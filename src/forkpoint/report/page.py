@@ -35,7 +35,6 @@ def write_live(live: Live) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The page without data: document, style and script of the front end, put together with a policy that allows no more.
 
-
 _MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE)@@")
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -91,7 +90,6 @@ def _hash(text: str) -> str:
 # Verdict -> one self-contained HTML file: opens from disk, asks for nothing, runs nothing but its own script.
 #
 # The front end (`forkpoint/web`) is put in as it is; the verdict and its picture travel inside as data.
-
 
 __all__ = ["Live", "encode", "render_html"]
 

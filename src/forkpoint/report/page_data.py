@@ -17,7 +17,6 @@ from forkpoint.report.json_report import Json, verdict_document
 # ---------------------------------------------------------------------------------------------------------------------
 # Strings of input, short enough to carry about and valid as text.
 
-
 MAX_TEXT = 500
 """Of a name, a path, a line of a log."""
 MAX_LONG_TEXT = 2000
@@ -32,7 +31,6 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Lists of ranks as ranges: `0-6,8,16-128/8`.
-
 
 MAX_RANGES = 200
 """More would fill the page, and nobody reads them."""
@@ -82,7 +80,6 @@ def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
 # The verdict's JSON as the page holds it: that of `--json`, with rank lists as ranges and every string bounded.
 #
 # A job of 10,000 ranks names most of them in every moment; as lists they would outweigh the whole page.
-
 
 _RANKS = frozenset({"ranks", "suspects"})
 _LIMITS = {"patch": MAX_PATCH, "summary": MAX_LONG_TEXT, "condition": MAX_LONG_TEXT, "why": MAX_LONG_TEXT}
@@ -147,7 +144,6 @@ def _ranks(ranks: Sequence[Json]) -> Json:
 #
 # u32 length of the header, the header (padded with spaces), then sections; all begin at multiples of eight, counted
 # from the end of the header, and are little-endian. 64-bit numbers travel as doubles, which JavaScript reads at once.
-
 
 PICTURE_SCHEMA = "forkpoint.picture/1"
 _ALIGN = 8

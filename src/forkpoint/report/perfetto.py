@@ -81,7 +81,6 @@ def _decode(data: bytes, name: str) -> DumpColumns | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Which slots get arrows between ranks: those around the places where ranks part.
 
-
 MAX_SLOTS = 200
 """More arrows than these hide what they should show."""
 
@@ -131,7 +130,6 @@ def _middle(parting: Divergence) -> int | None:
 # A recorder knows when an op was issued and when its end was noticed, which is often long after the next was issued,
 # and slices of one track may not overlap. So a slice begins where its op was issued and ends at the latest where the
 # next one was; its arguments have the times as recorded. An op that never ended stays open.
-
 
 MAX_SLICES = 200_000
 """About 150 MB, which the viewer still opens in a browser."""

@@ -18,7 +18,6 @@ from forkpoint.report.escape import ascii_json, escape, valid_text
 # Its limits on parts: 1,000 locations in a result, of which it keeps 100; 255 characters of a rule's name and 1,024 of
 # its descriptions.
 
-
 MAX_RELATED = 100
 MAX_NAME = 255
 MAX_DESCRIPTION = 1024
@@ -64,7 +63,6 @@ def _uri(file: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Verdict -> SARIF 2.1.0: the place in source that let ranks part, as GitHub code scanning shows it.
-
 
 _MAX_TEXT = 2000
 _MAX_PATH = 1000

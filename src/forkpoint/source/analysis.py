@@ -17,7 +17,6 @@ from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Value, joi
 # ---------------------------------------------------------------------------------------------------------------------
 # Which conditions, loops and results can differ by rank, over the whole program.
 
-
 _CALLERS = 12
 """Call sites to examine. A function with more is general, and its callers say little about it."""
 _WRITERS = 6

@@ -14,7 +14,6 @@ from forkpoint.source.value import Reason
 # ---------------------------------------------------------------------------------------------------------------------
 # The branches of a function, and what each of their arms communicates.
 
-
 _GROUP_WORDS = frozenset({"group", "process_group", "pg", "mesh", "dp_group", "tp_group"})
 _COMMUNICATORS = ("comm", "communicator", "group", "pg")
 
@@ -192,7 +191,6 @@ def group_of(call: ast.Call) -> str | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How reports name a communication call and the reason why a value differs.
-
 
 _NAMES = {"backward": "the backward pass", "forward": "the wrapped model's forward pass"}
 

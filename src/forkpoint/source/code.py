@@ -7,7 +7,6 @@ from pathlib import PurePath
 # ---------------------------------------------------------------------------------------------------------------------
 # Modules, classes and functions of user code, as parsed.
 
-
 Assignment = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.withitem
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -116,7 +115,6 @@ def spelled(expr: ast.expr) -> str | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Text -> Module: imports, classes and functions in one pass.
-
 
 MAX_DEPTH = 90
 """Nesting of blocks and expressions. Deeper code is generated, and would overflow the stack of recursive functions."""

@@ -13,7 +13,6 @@ from forkpoint.model.op import Frame, Signature, Stack
 # ---------------------------------------------------------------------------------------------------------------------
 # One dump, decoded: what every decoder (ours, or a compiled one) hands to the next step.
 
-
 Ints = NDArray[np.int64]
 NO_FRAMES = -1
 """In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
@@ -95,7 +94,6 @@ class DumpColumns:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The growing columns of one dump: a row of numbers per entry, and a table for each kind of value that repeats.
-
 
 ROW: Final = (
     "record_id", "collective_seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns",

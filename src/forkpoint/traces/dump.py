@@ -16,7 +16,6 @@ from forkpoint.traces.pickles import Machine
 # ---------------------------------------------------------------------------------------------------------------------
 # What a dump says beside its entries, in any schema version.
 
-
 TopLevel = dict[object, object]
 """A dump's outermost dict; empty for torch 2.2, which wrote a bare list of entries."""
 
@@ -152,7 +151,6 @@ def _number(value: object) -> int | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # The JSON form of a dump (`_dump_fr_trace_json`): no frames, numbers of `pg_status` as text, None as 0.
 
-
 _ENTRIES = re.compile(r'"entries"\s*+:\s*+\[')
 _BETWEEN_ENTRIES = re.compile(r"[\s,]*+")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -214,7 +212,6 @@ def _read_entries(text: str, at: int, reader: EntryReader) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A pickled dump, read entry by entry: no more than a few of them are ever held as Python objects.
-
 
 _AFTER_ENTRY = (b"}", b"e")
 """Opcodes before which an entry is surely complete: the next one begins, or the list ends."""
@@ -305,7 +302,6 @@ def _salvage(machine: Machine, reader: EntryReader) -> object:
 # and with the same sequence numbers. What counts is the last; an op of the first world is no peer of one of the
 # second.
 
-
 _DEFAULT = "default_pg"
 
 
@@ -335,7 +331,6 @@ def _is_column(columns: DumpColumns, name: str) -> bool:
 # Flight recorder dumps of every PyTorch version, pickle or JSON, as columns.
 #
 # Dumps are untrusted: nothing in them is executed, and none can exhaust the machine.
-
 
 __all__ = ["MAX_BYTES", "DumpColumns", "DumpHeader", "GroupConfig", "GroupStatus", "decode", "looks_like_dump"]
 

@@ -83,7 +83,6 @@ def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marke
 # ---------------------------------------------------------------------------------------------------------------------
 # How far each op really came. Upstream's `state` is right only with these rules (facts: the state machine).
 
-
 _STATES = tuple(OpState)
 SCHEDULED, STARTED, COMPLETED, ENTERING, ABORTED = (_STATES.index(s) for s in OpState)
 NS_PER_MS = 1_000_000

@@ -36,7 +36,6 @@ from forkpoint.traces.states import MessageRows, infer_states, message_rows
 # ---------------------------------------------------------------------------------------------------------------------
 # DumpColumns -> record: what is kept of one dump. All rows of a dump are read here, and nowhere later.
 
-
 STATES = tuple(OpState)
 DONE = STATES.index(OpState.COMPLETED)
 ALL_TO_ALL = frozenset({"all_to_all", "all_to_all_single", "all_to_allv"})

@@ -16,7 +16,6 @@ from forkpoint.source.syntax import DecidingNode, ancestors, last_word, own_node
 # ---------------------------------------------------------------------------------------------------------------------
 # Decisions on a line of source: branches, loops, handlers, conditional expressions.
 
-
 _ARMED = ast.If | ast.While | ast.For | ast.AsyncFor | ast.Try | ast.TryStar
 
 

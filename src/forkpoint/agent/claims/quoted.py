@@ -23,7 +23,6 @@ from forkpoint.model.trace import Track
 #
 # Files are the same if one's path is the end of the other's, or if both are the same file of the source.
 
-
 _MOST = 3
 _MOST_LINES = 8
 
@@ -117,7 +116,6 @@ def _tokens(track: Track, case: Case) -> set[int]:
 # | the quote | is | |---|---| | stands in that line, as it was shown (redacted, escaped), blanks counted as one |
 # supported | | does not stand in that line | contradicted, with the line in which it does | | is too short to prove
 # anything; no such file, or it cannot be read again; no such line | unverifiable |
-
 
 _SHORTEST: Final = 8
 _CUT: Final = "…"

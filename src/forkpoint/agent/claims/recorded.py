@@ -18,7 +18,6 @@ from forkpoint.model.world import ProcessGroup
 # The group that a claim means, operations as people write them, and what one rank holds at one position of a group's
 # order: the questions behind `issued` and `missing`.
 
-
 _LISTED = 8
 
 
@@ -245,7 +244,6 @@ def tally(by_rank: Mapping[int, tuple[tuple[Status, str], Fact | None]]) -> Chec
 # that no longer holds the seq; the group is not one, or not one alone | unverifiable |
 #
 # `send` and `recv` are numbered on each channel: any channel of the rank will do, or the one that `send 0->1` names.
-
 
 _MESSAGES = frozenset({"send", "recv"})
 

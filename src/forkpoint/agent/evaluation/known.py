@@ -191,7 +191,6 @@ def _is_site(truth: Truth, answer: CaseAnswer) -> bool:
 # Recorded jobs ran, and left their dumps, in folders that bear the name of what was broken, and logs and stacks say
 # so.
 
-
 _JOB = "job"
 _INSTALLED = (b"site-packages", b"/lib/python")
 

@@ -36,7 +36,6 @@ from forkpoint.report.json_report import render_json
 # ---------------------------------------------------------------------------------------------------------------------
 # A model examined on recorded cases, one after the other.
 
-
 PATIENCE = 3
 """Runs in a row without a reply before giving up."""
 
@@ -279,7 +278,6 @@ def _count_beside(runs: Sequence[Run], column: _Column) -> Beside:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Runs and totals -> a table for people, JSON (schema forkpoint.eval/1) for programs.
-
 
 SCHEMA = "forkpoint.eval/1"
 _WORDS = {True: "right", False: "-", None: ""}

@@ -20,7 +20,6 @@ from forkpoint.agent.providers.styles import JsonStyle, ToolStyle
 # The providers' own clients, imported where one is asked for: OpenAI's two formats, also for all who speak the older
 # one, and Anthropic's.
 
-
 _RETRIES: Final = 1
 """By the provider's client, after a lost connection, a 429 or a 5xx. The time limit covers both tries."""
 _OUTPUT_TOKENS: Final = 16_000
@@ -86,7 +85,6 @@ def _open_openai(address: Address, http: "httpx2.AsyncClient", within_s: float) 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A model behind an endpoint. The loop is ours, the wire format pydantic-ai's.
-
 
 _WHOLE: Final = ("stop", "length", "tool_call")
 """How an answer ends that can be used. One that ran out of tokens says what it says."""

@@ -24,7 +24,6 @@ from forkpoint.model.world import name_ranks
 # Only files that the capture names are opened, and only where they lie behind the paths that were given. Every line is
 # cut, and no file is read without end.
 
-
 READ_AT_MOST = 1 << 31
 """Bytes of one file."""
 LONGEST = 1 << 14
@@ -165,7 +164,6 @@ def _may_hold(path: str, file: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Raw lines of the case's logs: around a line, by text, by rank, by time, or the end.
-
 
 _MAX_AROUND = 25
 _USUAL = 5

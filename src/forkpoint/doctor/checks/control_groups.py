@@ -11,7 +11,6 @@ from forkpoint.doctor.system import Process, System, with_files, with_processes
 # ---------------------------------------------------------------------------------------------------------------------
 # The control groups that a process is in, of either version: its own folder first, then those above it.
 
-
 CGROUP_ROOT = "/sys/fs/cgroup"
 
 

@@ -16,7 +16,6 @@ from forkpoint.doctor.system import Process, Ran, System, Unanswered, with_envir
 # Loader and compile workers inherit a rank's environment, so of several processes with one RANK the topmost is the
 # rank.
 
-
 _REAPERS = {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "conmon", "pause"}
 """Who takes in the children of a parent that died, under any number."""
 _STARTS_RANKS = re.compile(
@@ -102,7 +101,6 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Addresses of this node and who listens on a port, from /proc/net: no socket is opened.
-
 
 _LOCAL = re.compile(r"\|-- (?P<address>[\d.]+)\n\s+/32 host LOCAL")
 _LISTENS = "0A"

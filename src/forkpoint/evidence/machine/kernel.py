@@ -15,7 +15,6 @@ from forkpoint.evidence.text import clean, read_stamp, without_escapes
 # A line counts only as the kernel writes it, behind a known prefix or none: text about an Xid is not an Xid. The end
 # of a text may be missing, so a number at its very end is not read.
 
-
 MAX_EVENTS = 50_000
 """Per file. Of a longer log the end is read: what happened last is what is asked about."""
 _LINE_LIMIT = 4000
@@ -146,7 +145,6 @@ def _name(printed: str | None) -> str | None:
 #
 # A GPU in trouble writes many lines within seconds. 45 and 154 only follow: 45 says that channels were removed, 154
 # that another recovery step is needed. 43, 94 and 95 follow where something else came before them.
-
 
 ALWAYS_FOLLOWS = frozenset({45, 154})
 FOLLOWS_OTHERS = frozenset({43, 94, 95})

@@ -10,7 +10,6 @@ from forkpoint.evidence.text import ISO_TIME, SYSLOG_TIME
 # ---------------------------------------------------------------------------------------------------------------------
 # What a kernel said, as a value.
 
-
 LOST_GPU = 79
 """The Xid that a lost GPU has. Some drivers print only the sentence."""
 
@@ -70,7 +69,6 @@ class KernelEvent:
 #
 # [12345.678901] NVRM: ... dmesg [Sun Feb 23 16:24:18 2025] NVRM: ... dmesg -T Feb 23 16:24:18 node-7 kernel: NVRM: ...
 # journalctl -k, kern.log 2025-02-23T16:24:18+00:00 node-7 kernel: [12345.6] ... newer syslog
-
 
 _HOST = r"[A-Za-z0-9][\w.-]{0,252}+"
 

@@ -15,7 +15,6 @@ from forkpoint.model.world import Place
 # ---------------------------------------------------------------------------------------------------------------------
 # PCI addresses, which every program prints another way: `0000:3b:00.0`, `PCI:0000:3b:00`, `00000000:3B:00.0`, `3b000`.
 
-
 BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?(?![0-9a-fA-F.:]\w)"
 """As the kernel and the driver print it; the driver leaves the function out."""
 
@@ -54,7 +53,6 @@ def _write(domain: int, bus: int, device: int, function: int) -> str | None:
 #
 # The rank in it is the rank inside that communicator, which may be smaller than the job: `[rankN]:` in front, or the
 # rank whose file it is, must say who speaks.
-
 
 MAX_LINES = 200_000
 """Init lines per file; what comes after is not read."""

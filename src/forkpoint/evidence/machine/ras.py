@@ -28,7 +28,6 @@ from forkpoint.evidence.text import clean
 # DEAD 1 job process is considered dead (unreachable via the RAS network) Process 3487984 on node 172.16.64.213
 # managing GPU 5
 
-
 MARKS = (
     "Job summary",
     "Communicators...",
@@ -232,7 +231,6 @@ def _split(shares: Sequence[_Share]) -> tuple[tuple[RasCount, ...], tuple[RasRem
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of NCCL's RAS client, as text or JSON.
-
 
 _HEAD_LINES = 40
 _TITLES = ("Job summary", "Communicators...")

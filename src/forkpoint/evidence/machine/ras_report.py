@@ -145,7 +145,6 @@ def _members(communicator: RasCommunicator, levels: list[RasCount], level: RasCo
 #
 # Several answers may follow each other. 2.28.9 forgets a comma; a cut answer keeps the communicators that are whole.
 
-
 _SIZE_LIMIT = 256 << 20
 _MAX_NUMBER = 10**18
 _FORGOTTEN_COMMA = re.compile(r"(?<=[\]}\"\w])(?=[ \t\r]{0,8}\n[ \t]{0,40}[\"{])")

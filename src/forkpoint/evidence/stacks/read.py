@@ -12,7 +12,6 @@ from forkpoint.model.log import Speaker
 # ---------------------------------------------------------------------------------------------------------------------
 # A file of live stacks, in whichever format.
 
-
 FORMATS = (faulthandler_text, py_spy_text, gdb_text)
 _WITH_PREAMBLE = (faulthandler_text, py_spy_text, debug_server)
 LINE_LIMIT = 8000
@@ -74,7 +73,6 @@ def _lines(text: str) -> list[str]:
 # Stacks inside a log, between lines of other ranks: collected per speaker, without launchers' prefixes.
 #
 # 3: Thread 7085 (active): "MainThread" 0: step 120 loss 2.17 3: all_reduce (train.py:40)
-
 
 MARKS = (
     b"(most recent call first):",

@@ -311,7 +311,6 @@ WAITS: tuple[Rule, ...] = (
 # The user's frame itself is not interpreted: `event.wait()` in `upload` is a lock, and `find_user_frame` gives
 # `upload`.
 
-
 __all__ = ["Shape", "find_last_call", "find_shape", "find_user_frame"]
 
 _FIRST = frozenset({Shape.COMM_INIT, Shape.DESTROY})

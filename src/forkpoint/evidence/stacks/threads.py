@@ -15,7 +15,6 @@ from forkpoint.model.op import Frame, Stack
 # ---------------------------------------------------------------------------------------------------------------------
 # What every reader of live stacks gives: threads with frames, and which of a rank's threads counts.
 
-
 MAX_THREADS = 4096
 """Per file; what comes after is not read. A rank has some dozens."""
 MAX_FRAMES = 1024

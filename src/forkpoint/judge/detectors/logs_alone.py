@@ -13,7 +13,6 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # Logs that report a failure but no timeout: what they say, whose they are, and whether a process ended.
 
-
 _ENDED = frozenset({
     LogKind.AGENT_FAILURE,
     LogKind.AGENT_STOP,
@@ -87,7 +86,6 @@ def _state_running(incident: Incident) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What logs say where nothing was recorded: who timed out where, who had not arrived, who did not mention it.
-
 
 LATE = 2
 """A watchdog that fires after twice the timeout or more was held up itself: it looks every tenth of a second."""

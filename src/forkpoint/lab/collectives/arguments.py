@@ -12,7 +12,6 @@ from forkpoint.errors import UsageError
 # The options of `forkpoint lab collectives`, which its ranks read, too. Its engine is imported where an option needs
 # it: `--help` must not pay for it.
 
-
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
 SIZES = (8, 64 << 10, 1 << 20)
 GROUPS = ("world", "halves")
@@ -134,7 +133,6 @@ def _injected(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Starting the ranks of `forkpoint lab collectives`, and ending them.
-
 
 MODULE = "forkpoint.lab.jobs.collectives"
 _END_S = 10

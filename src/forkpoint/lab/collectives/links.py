@@ -20,7 +20,6 @@ from statistics import median_low
 # ---------------------------------------------------------------------------------------------------------------------
 # All pairs of ranks in rounds, in each of which every rank is in one pair at most.
 
-
 Pair = tuple[int, int]
 
 
@@ -46,7 +45,6 @@ def rounds_of_pairs(world: int) -> tuple[tuple[Pair, ...], ...]:
 # is not named: its 95th percentile shows it.
 #
 # What is slow is named after what all slow pairs have in common.
-
 
 SUSPICIOUS = 2.0
 SLOW = 3.0

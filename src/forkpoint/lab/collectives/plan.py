@@ -13,7 +13,6 @@ from forkpoint.lab.collectives.arguments import DTYPES, FORMS, GROUPS, SIZES
 # ---------------------------------------------------------------------------------------------------------------------
 # The collectives that are tried, and how nccl-tests turn their time into a bus bandwidth (its PERFORMANCE.md).
 
-
 NUMBERS = DTYPES[:-1]
 """What is moved and not reduced may be of any type. What the sum of booleans is, backends do not agree on."""
 ITEM_SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1}
@@ -149,7 +148,6 @@ def _kind(name: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is to be run, as the command line and every rank read it from the same arguments.
-
 
 _FEWEST_FOR_HALVES = 4
 

@@ -15,7 +15,6 @@ from forkpoint.report.perfetto import Event, _named
 # ---------------------------------------------------------------------------------------------------------------------
 # A Result as a page of text, and as JSON (schema forkpoint.collectives/1).
 
-
 SCHEMA = "forkpoint.collectives/1"
 _MOST_WRONG = 20
 _MOST_PAIRS = 5
@@ -132,7 +131,6 @@ def _pair(row: PairRow) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The run as a trace for ui.perfetto.dev: a process per rank, a slice per test.
-
 
 _NS_PER_US = 1000
 

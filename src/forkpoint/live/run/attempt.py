@@ -47,7 +47,6 @@ from forkpoint.model.world import render_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # The outcome of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file.
 
-
 SCHEMA = "forkpoint.run/1"
 
 
@@ -99,7 +98,6 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Waiting until the evidence is complete: bounded, and only as long as something is still being written.
 
-
 _QUIET_S = 1.5
 """torch writes a dump in one piece, within milliseconds of opening its file; a shared disk tells of it a second later."""
 _POLL_S = 0.25
@@ -134,7 +132,6 @@ def folder_state(folder: Path) -> tuple[int, int]:
 #
 # Only the guard knows whether ranks move. An alarm that it raises at once (mismatched calls) need not be a hang: then
 # the job hangs once no rank has logged anything for as long as the user chose (`live/stall.py`).
-
 
 _LOOK_S = 1.0
 
@@ -187,7 +184,6 @@ def _guard_saw_stall(alarm: Path) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One attempt: started with recording on, ended whole, its evidence waited for and judged.
-
 
 ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
 
@@ -290,7 +286,6 @@ def _judge(
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a job is tried again, and when: pure functions of how its attempts ended.
 
-
 MAX_WAIT_S = 300.0
 
 
@@ -333,7 +328,6 @@ def _came_further(one: Diagnosed, other: Diagnosed) -> bool:
 # Decision -> the commands that keep the named nodes out. They are printed for whoever may run them, and never run.
 #
 # Names of nodes come from evidence, so one that is not plainly a host name makes no command.
-
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 

@@ -24,7 +24,6 @@ from forkpoint.live.processes import list_pids, read_environ, read_state
 # ---------------------------------------------------------------------------------------------------------------------
 # The output of a process: passed on unchanged, and kept in a file.
 
-
 _PIECE = 1 << 16
 
 
@@ -63,7 +62,6 @@ def _try_write(target: int, piece: bytes) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One child from its start to its end: signals passed on, output kept, nothing polled.
-
 
 _LOOK_S = 0.02
 """How soon the end of a job is seen."""
@@ -205,7 +203,6 @@ def handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 #
 # A process that outlives its parent becomes our child (`PR_SET_CHILD_SUBREAPER`), whatever session it opened, so the
 # job is all our descendants. Where the kernel refuses that, FORKPOINT_RUN in a process's environment marks it.
-
 
 RUN_VARIABLE = "FORKPOINT_RUN"
 

@@ -39,7 +39,6 @@ from forkpoint.knowledge.recorder import (
 #
 # Nodes of one job that share FOLDER and NAME are diagnosed together.
 
-
 DUMP_PREFIX = "nccl_trace_rank_"
 
 _MAX_TRIES = 1000
@@ -114,7 +113,6 @@ def remove_attempt_folder(place: AttemptFolder) -> bool:
 # The command line: torchrun gets options for one log per rank unless the user chose some; other commands stay as they
 # are.
 
-
 _FLAGS = frozenset({"--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "-h", "--help"})
 """Options of torchrun that take no value."""
 _LOG_OPTIONS = frozenset({"--log-dir", "-r", "--redirects", "-t", "--tee", "--logs-specs"})
@@ -187,7 +185,6 @@ def _plug_in(program: str) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which torch a command will run with: read beside its interpreter, neither imported nor asked for.
-
 
 _SHEBANG = re.compile(rb"#!\s*(\S+)")
 _VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)""", re.MULTILINE)

@@ -27,7 +27,6 @@ from forkpoint.report.page_data import MAX_LONG_TEXT, MAX_TEXT, bounded
 # ---------------------------------------------------------------------------------------------------------------------
 # The pages besides the report: the list of incidents, and a sentence where there is no report.
 
-
 WELCOME = """<!doctype html>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; base-uri 'none'; form-action 'none'">
@@ -109,7 +108,6 @@ def _text(text: str, limit: int = MAX_TEXT) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Answers: the list, an incident's page, and the stream that tells a page to load itself again.
 
-
 _SIGN_OF_LIFE_S = 15.0
 """Proxies and laptops that slept give up on a silent stream after half a minute or more."""
 
@@ -175,7 +173,6 @@ def _not_found(_: Request, __: Exception) -> Response:
 #
 # Host is checked because a page elsewhere can point its name at 127.0.0.1 (DNS rebinding), Origin because a page
 # elsewhere can send requests here. Nothing a request can do changes anything.
-
 
 _METHODS = ("GET", "HEAD")
 _HEADERS = {

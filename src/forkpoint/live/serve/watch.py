@@ -19,7 +19,6 @@ from forkpoint.model.world import format_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # Which folders are incidents, and in which state their files are.
 
-
 MAX_FOLDERS = 200
 """Pages are kept in memory, half a megabyte each at most: 100 MB."""
 
@@ -92,7 +91,6 @@ def _digest(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Folder -> its page and its row in the list, by a child process.
-
 
 _LIMIT_S = 1800.0
 """Twice the usual limit: a shared login node may be five times as slow as the machine it was measured on."""

@@ -32,7 +32,6 @@ from forkpoint.pipeline import diagnose
 # ---------------------------------------------------------------------------------------------------------------------
 # One look: gather, compare with the look before, and judge where there is ground for it.
 
-
 _MAX_PROBLEMS = 5
 _NO_MOVEMENT = Movement({}, frozenset(), is_pending=False, still_s=0.0)
 
@@ -214,7 +213,6 @@ class Watch:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Look after look.
-
 
 EVERY_S = 5.0
 """A full answer costs a rank about 30 ms of one core: at this pace less than a hundredth of it."""

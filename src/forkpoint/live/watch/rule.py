@@ -87,7 +87,6 @@ class Sight:
 # ---------------------------------------------------------------------------------------------------------------------
 # Which ranks moved from one look to the next, and for how long none did.
 
-
 _Stand = tuple[str, int, int | None, int | None]
 """Where it is, newest op, last one done, first one that is not."""
 

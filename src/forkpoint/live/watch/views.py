@@ -13,7 +13,6 @@ from forkpoint.report.json_report import Json, render_json
 # ---------------------------------------------------------------------------------------------------------------------
 # Sight -> a line, or a picture of the terminal that is drawn again and again.
 
-
 _MAX_GROUPS = 12
 _MAX_NOTES = 8
 _STYLES = {
@@ -73,7 +72,6 @@ def _clock(sight: Sight) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sight -> one line of JSON, schema `forkpoint.watch/1` (`watch.schema.json` beside this file).
-
 
 SCHEMA = "forkpoint.watch/1"
 

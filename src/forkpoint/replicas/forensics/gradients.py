@@ -12,7 +12,6 @@ from torch.utils.hooks import RemovableHandle
 # ---------------------------------------------------------------------------------------------------------------------
 # Parameters by layer: a record of each tensor would be long, one of the whole model would not say where.
 
-
 _WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.")
 
 
@@ -49,7 +48,6 @@ def group_places(names: Sequence[str]) -> dict[str, list[int]]:
 #
 # Each tensor is measured at once, not together with its layer group: as soon as a bucket is full, its reduction
 # overwrites the gradients in it.
-
 
 NORM, LARGEST, NONFINITE = range(3)
 """Columns of what is measured."""

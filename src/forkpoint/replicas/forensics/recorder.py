@@ -106,7 +106,6 @@ def _told(what: str, value: float, usual: Spread) -> str:
 #
 # NaN and infinity are the texts `nan`, `inf`, `-inf`: JSON has no numbers for them.
 
-
 _DIGITS = 6
 
 
@@ -148,7 +147,6 @@ def _number(value: float) -> float | str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The recorder of one rank: what the training loop calls.
-
 
 FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
 _MOST_INDICES: Final = 256

@@ -21,7 +21,6 @@ from forkpoint.model.world import ProcessGroup
 # ---------------------------------------------------------------------------------------------------------------------
 # Ops by number, with the letters that fit into a cell.
 
-
 MAX_OPS = 254
 """One byte per column: 254 is `other`, 255 no op at all."""
 _OTHER = OpName("other", "??")
@@ -76,7 +75,6 @@ class OpNames:
 # ---------------------------------------------------------------------------------------------------------------------
 # Tracks -> HeatMap. Blocks that ranks share are looked at once, and ranks that did the same share a row, so cost grows
 # with what ranks did differently.
-
 
 _CODES = {
     OpState.COMPLETED: CellState.COMPLETED,
@@ -231,7 +229,6 @@ def _ops(usual: Tokens, tables: Tables, ops: OpNames) -> Bytes:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups and channels -> GroupPictures: how far each member came, and the heat map of its ops.
-
 
 MAX_COLUMNS = 4096
 """Per group, the last ones: a screen shows no more, and a ring buffer seldom holds more of one group."""

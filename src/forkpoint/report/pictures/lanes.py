@@ -19,7 +19,6 @@ from forkpoint.report.pictures.groups import cell_of, letters_of
 # ---------------------------------------------------------------------------------------------------------------------
 # One lane per cohort: what its ranks did in the slots around the divergence.
 
-
 MAX_LANES = 6
 _BEFORE, _AFTER = 6, 5
 _MAX_SLOTS = 24
@@ -215,7 +214,6 @@ def _key(told: _Told, divergence: Divergence, *, waits: bool, is_suspect: bool) 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Who arrives last, for a table of the page.
-
 
 MAX_ROWS = 40
 MAX_LAST = 4

@@ -19,7 +19,6 @@ from forkpoint.model.verdict import Cause, Verdict
 # ---------------------------------------------------------------------------------------------------------------------
 # Where each rank ran, as far as NCCL's or a launcher's lines tell.
 
-
 _MAX_LOCAL = np.iinfo(np.int16).max
 
 
@@ -54,7 +53,6 @@ def _local(place: tuple[str, int | None] | None) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One state per rank: from the divergence, from what is pending, from logs where nothing was recorded.
-
 
 _BY_ROLE = {
     Role.WAITING: RankState.WAITING,
@@ -117,7 +115,6 @@ def _ended(incident: Incident) -> dict[int, RankState]:
 # A family of groups is an axis when they have one size, do not overlap and cover the job. Meshes are laid out with
 # strides (DeviceMesh, Megatron), so where groups of missing ranks are not known the stride of the others tells their
 # place.
-
 
 _MAX_AXES = 4
 _MAX_FAMILIES = 12

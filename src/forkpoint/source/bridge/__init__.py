@@ -121,7 +121,6 @@ def _ranked(found: list[Weighed]) -> tuple[Fork, ...]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Verdict -> Verdict with sites in the source. The judgement itself does not change.
 
-
 _MAX_CONDITION = 120
 _MAX_NOTES = 3
 _SURE = 0.4

@@ -26,7 +26,6 @@ from forkpoint.source.value import Reason, Reasons, strongest
 # ---------------------------------------------------------------------------------------------------------------------
 # One call with arguments that differ by rank, or the same calls in a different order: where that comes from.
 
-
 _CALL = 0.8
 _CHOOSES = 0.9
 """A branch that sets an argument and can differ explains more than the call itself."""
@@ -151,7 +150,6 @@ def _beginning(reason: Reason, cohort: int | None, flow: ProgramFlow) -> Fork | 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A wrapped model that does not use the same parameters on all ranks: some gradients are never reduced.
-
 
 _IN_FORWARD = 0.6
 """Every model has branches; that one of them skipped a parameter is what remains when nothing else fits."""

@@ -168,7 +168,6 @@ def _extra_cost(distances: dict[State, int], way: State, than: State) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # How well a separating decision explains the divergence, and the sentence that describes it.
 
-
 _SLIP = 0.6
 """It can only have happened in an earlier round, where it left no trace."""
 _UNSEEN = 0.8

@@ -20,7 +20,6 @@ from forkpoint.source.program import Program
 # ---------------------------------------------------------------------------------------------------------------------
 # Stack frames -> lines of the source that was given.
 
-
 _PART_OF_FUNCTION = frozenset({"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"})
 
 

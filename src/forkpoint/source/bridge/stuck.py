@@ -16,7 +16,6 @@ from forkpoint.source.syntax import branches_and_loops, enclosing, test_of
 # ---------------------------------------------------------------------------------------------------------------------
 # Where one rank is stuck: its live stack, or the code between its last call and the one that the others wait in.
 
-
 _ABOVE = 0.8
 """The branch that led the rank there explains it; the frame itself is more certain."""
 _DEEPER = 0.9
@@ -113,7 +112,6 @@ def _cohort_of(verdict: Verdict) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where a rank raised an exception and left: the frames of the traceback in its log.
-
 
 _RAISED = 0.5
 """An exception is the last thing that happened, and may be a consequence of the cause."""

@@ -25,7 +25,6 @@ from forkpoint.source.value import NO_REASONS, Reason, Reasons, strength_of, str
 # ---------------------------------------------------------------------------------------------------------------------
 # Why a decision can differ by rank, and how likely that is.
 
-
 _STRENGTH = {Strength.CERTAIN: 1.0, Strength.LIKELY: 0.9, Strength.POSSIBLE: 0.65}
 NOT_SHOWN = 0.3
 """The source shows neither that it can differ nor that it cannot."""

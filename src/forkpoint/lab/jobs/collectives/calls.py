@@ -62,7 +62,6 @@ def lose_last(tensor: Tensor, before: Tensor) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Each collective with the pattern it is given and what must come back.
 
-
 # Torch leaves what its collectives return half unknown, and from 2.13 on has new names for two that users still call.
 # pyright: reportUnknownLambdaType=false, reportDeprecated=false
 

@@ -27,7 +27,6 @@ from forkpoint.lab.jobs.collectives.calls import CALLS, Buffers, Call, Make, Mem
 #
 # Not through the collectives: they are what is being doubted.
 
-
 _POLL_S = 0.05
 _PREFIX = "forkpoint/collectives"
 
@@ -63,7 +62,6 @@ class Board:
 # ---------------------------------------------------------------------------------------------------------------------
 # Which algorithm and protocol NCCL logs for a collective (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING).
 
-
 _CHOICE = re.compile(r"NCCL INFO (\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -94,7 +92,6 @@ def adapter_mbps(system: System) -> int | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One rank at work: its tests in the order that all ranks have, what it finds, and where it is.
-
 
 _NOT_THERE = (
     "invalid scalar type",

@@ -12,7 +12,6 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # The folder with the evidence: `now/` is the last look, `found/0001/` what an alarm was read from.
 
-
 MAX_FOUND = 100
 """Incidents kept: each may hold a dump of every rank, and a job that fails so often is looked at by then."""
 
