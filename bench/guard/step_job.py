@@ -80,7 +80,7 @@ def main() -> None:
         is_on = HAS_GUARD and number % 4 in (1, 2)  # off on on off: what drifts cancels out
         (_is_on.set if is_on else _is_on.clear)()
         blocks[is_on].append(run_steps(model, optimizer, steps))
-    blind = forkpoint.guard.session().blind if HAS_GUARD else ""
+    blind = forkpoint.guard.status().blind if HAS_GUARD else ""
     print(json.dumps({"guarded": blocks[True], "plain": blocks[False], "blind": blind}), flush=True)
     dist.destroy_process_group()
 

@@ -66,7 +66,7 @@ for step in range(JOB["steps"]):
         print(f"WRONG {time.time():.3f}", flush=True)
         if go_wrong():
             continue
-    if RANK == 0 and JOB["how"] == "dtype" and forkpoint.guard.session().alarms:
+    if RANK == 0 and JOB["how"] == "dtype" and forkpoint.guard.status().alarms:
         values[0] = 1  # the job goes on in spite of its fault: all ranks end it in the same step once it was said
     other = JOB["how"] == "dtype" and step == JOB["at"] and JOB["who"] == RANK
     dist.all_reduce(values.int() if other else values)
@@ -76,6 +76,6 @@ for step in range(JOB["steps"]):
         forkpoint.guard.step(step)
     if values[0]:
         break
-print(f"STATUS blind={forkpoint.guard.session().blind!r}", flush=True)
+print(f"STATUS blind={forkpoint.guard.status().blind!r}", flush=True)
 print("FINISHED", flush=True)
 dist.destroy_process_group()
