@@ -90,7 +90,7 @@ def test_the_word_of_a_log_that_ends_in_the_middle_of_a_line_is_not_final(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("last", "cause"), [("step 8\n", Cause.RANK_LOST), ("training finished\n", Cause.INCONCLUSIVE)]
+    ("last", "cause"), [("step 8\n", Cause.RANK_LOST), ("training finished\n", Cause.DIVERGENT_PATH)]
 )
 def test_the_only_rank_that_did_not_mention_a_closed_connection_went_first(
     tmp_path: Path, last: str, cause: Cause

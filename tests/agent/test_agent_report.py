@@ -239,7 +239,7 @@ def test_a_patch_that_was_turned_away_is_not_shown():
 
     assert "import" not in shown
     assert "+++" not in shown
-    assert "\nTurned away\n- a patch that the model wrote was turned away: " in shown
+    assert "- a patch that the model wrote was turned away: " in shown
 
 
 def test_tabs_of_a_patch_are_kept():

@@ -357,4 +357,4 @@ def test_a_truth_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path:
 
 def test_there_is_no_default_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(CASES)]) == 2
-    assert "say --model PROVIDER:NAME" in capsys.readouterr().err
+    assert "give --model PROVIDER:NAME" in capsys.readouterr().err

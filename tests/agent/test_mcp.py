@@ -346,7 +346,7 @@ def test_a_secret_is_masked_before_the_report_is_set_in_lines(opener: Peer, root
     (root / "logs").mkdir()
     for log in CAPTURE.glob("log_rank_*.txt"):
         shutil.copy(log, root / "logs")
-    with (root / "logs" / "log_rank_0.txt").open("a") as log:
+    with (root / "logs" / "log_rank_0.txt").open("w") as log:
         log.write('\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/train.py", line 3, in main\n')
         log.write(f"[rank0]: ValueError: bad key sk-ant-{'Ab1' * 40}\n")
     opener.data("open_case", paths=["logs"], source=[])

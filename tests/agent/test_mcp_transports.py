@@ -180,7 +180,7 @@ def test_a_port_that_is_taken_is_a_wrong_usage(http_server: HttpServer, capsys: 
         (["-"], "standard input belongs to the protocol"),
         (["no-such-folder"], "does not exist"),
         ([str(CASES), "--root", str(CASES)], "--root says where"),
-        (["--source", str(CASES)], "--source belongs to PATH"),
+        (["--source", str(CASES)], "--source needs PATH"),
         (["--http", "65536"], "must be a number"),
         (["--root", "no-such-folder"], "is not a directory"),
     ],

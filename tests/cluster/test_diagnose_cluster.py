@@ -65,7 +65,7 @@ def test_a_summary_that_was_kept_is_diagnosed_again_without_the_nodes(machines: 
         (("/dumps", "--cluster", "ssh"), "needs --hosts"),
         (("/dumps", "--cluster", "ssh", "--hosts-file", "nothing"), "cannot be read"),
         (("/dumps", "--cluster", "ssh", "--hosts", "a", "--representatives", "nothing"), "create it first"),
-        (("/dumps", "--cluster", "ssh", "--hosts", "a", "--keep", "bin"), "is a folder"),
+        (("/dumps", "--cluster", "ssh", "--hosts", "a", "--keep", "bin"), "is a directory"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(machines: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -74,5 +74,5 @@ def test_a_dry_run_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_place_that_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="is not a directory"):
         typed(bundle.COMMAND, tmp_path, "-o", tmp_path / "nowhere" / "t.tar.gz")

@@ -94,7 +94,7 @@ def test_the_command_says_what_is_wrong_by_its_exit_code(
     assert "files are as the manifest says, 0 are not" in capsys.readouterr().out
     assert typed("--verify", changed) == 1
     assert "\x1b" not in capsys.readouterr().out
-    with pytest.raises(UsageError, match="reads no evidence"):
+    with pytest.raises(UsageError, match="takes no PATH"):
         typed("--verify", archive, tmp_path)
     with pytest.raises(UsageError, match="name the evidence"):
         typed("--dry-run")

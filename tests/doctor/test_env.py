@@ -168,7 +168,7 @@ def test_the_command_prints_for_the_torch_it_finds(capsys: pytest.CaptureFixture
 @for_each(
     ("args", "says"),
     [
-        (["--torch", "new"], "--torch new: is no version"),
+        (["--torch", "new"], "--torch new: is not a version"),
         (["--folder", "dumps"], "--folder dumps: give an absolute path"),
         (["--folder", "/d; rm -r x"], "plain characters"),
         (["--folder", "/$(id)"], "plain characters"),

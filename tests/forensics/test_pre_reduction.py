@@ -46,7 +46,7 @@ def test_one_rank_alone_with_a_batch_of_its_own_may_have_a_bad_batch(tmp_path: P
     verdict = diagnose(tmp_path, {(2, 40): change})
 
     assert answer(verdict) == UNDECIDED
-    assert "its GPU or its batch, and nothing says which" in verdict.summary
+    assert "either its GPU or its batch is the cause, and nothing says which" in verdict.summary
     assert "samples 1296, 1297" in verdict.next[0]
 
 
@@ -72,7 +72,7 @@ def test_all_ranks_alike_are_the_data_or_the_optimisation(tmp_path: Path) -> Non
     verdict = diagnose(tmp_path, {(rank, 40): {**SPIKE, "data": data_of(rank, 3)} for rank in range(WORLD)})
 
     assert answer(verdict) == UNDECIDED
-    assert "the data or the optimisation and no rank" in verdict.summary
+    assert "the data or the optimisation is the cause and not a rank" in verdict.summary
 
 
 def test_two_of_four_ranks_are_not_named(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_without_the_record_of_a_rank_nobody_is_named(tmp_path: Path, lost: int)
     )
 
     assert answer(verdict) == UNDECIDED
-    assert f"rank {lost} left no record of that step, and it may have begun there" in verdict.summary
+    assert f"rank {lost} left no record of that step, so it may have begun there" in verdict.summary
 
 
 def test_without_the_guilty_rank_its_victims_are_not_called_alike(tmp_path: Path) -> None:

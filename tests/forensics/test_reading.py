@@ -135,7 +135,7 @@ def test_of_two_files_that_speak_differently_for_one_rank_neither_is_heard(tmp_p
     capture = read(tmp_path)
 
     assert [log.rank for log in capture.values.forensics] == [0, 1, 3]
-    assert problems(capture).count("give those of one run") == 2
+    assert problems(capture).count("give the files of one run") == 2
 
 
 def test_files_of_a_job_of_another_size_are_left_out(tmp_path: Path) -> None:

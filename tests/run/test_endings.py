@@ -235,7 +235,7 @@ sys.exit(1)
 
     assert done.code == 93
     assert [attempt["decision"]["code"] for attempt in done.outcome["attempts"]] == [75, 75]
-    assert done.verdict["suspects"] == [1]
+    assert done.verdict["cause"] == "transport"
 
 
 def test_a_job_that_was_told_to_stop_is_not_tried_again(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_diagnosis_that_is_no_longer_wanted_ends_with_its_process(
 
 
 def test_a_diagnosis_that_crashes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "sitecustomize.py", "import forkpoint.evidence\nforkpoint.ingest.read = lambda _: 1 / 0")
+    write(tmp_path / "sitecustomize.py", "import forkpoint.evidence\nforkpoint.evidence.read = lambda _: 1 / 0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     result = asyncio.run(Diagnoser()(folder("x"), "/events", None))

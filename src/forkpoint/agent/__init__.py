@@ -1,1 +1,11 @@
-"""A model walks the workflow, the engine stays in control: the verdict is made first and without a model, and nothing here can change it."""
+"""A model walks the workflow, the engine keeps the reins.
+
+The verdict is made first and without a model, and nothing here can change it. A model sees facts with ids, asks for more
+through read-only tools, and hands in a hypothesis of typed claims. Every claim is checked by asking the engine again; what
+is left of it is printed beside the verdict, and what was the model's own wording is labelled as opinion.
+
+    open_case -> Case --explain(model)--> Explanation --report-->
+
+`case.py` the case; `fact.py` what was shown; `tools/`, `claims/` one per file; `phases.py` the order; `workflow.py` the
+loop; `model.py` the one method a model has; `transcript.py` what was said. Extras: `agent` (any model), `mcp` (any agent).
+"""

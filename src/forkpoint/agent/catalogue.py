@@ -1,4 +1,8 @@
-"""Probes and fixes that a model can choose from: the engine writes them, the model says where."""
+"""Probes and fixes that a model can choose from: the engine writes them, the model says where.
+
+A model chooses by id, or names a line. What it gets is a patch that the engine makes for that place, as it does for the
+verdict's own sites; it never writes one here. A line on which no communication hangs gets none.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator

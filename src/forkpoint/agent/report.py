@@ -1,4 +1,7 @@
-"""Case and explanation -> what is printed: the verdict first, then what a model added, with what it is worth. JSON: schema `forkpoint.agent/1`."""
+"""Case and explanation -> what is printed: the verdict first and as ever, then what a model added, with what it is worth.
+
+JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
+"""
 
 from collections.abc import Iterator
 from math import isfinite

@@ -1,4 +1,7 @@
-"""Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch."""
+"""Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch.
+
+Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one ends.
+"""
 
 from forkpoint.consensus.agree_on_exception import agree_on_exception
 from forkpoint.consensus.decisions import all_ranks, any_rank, broadcast_decision, same_on_all_ranks

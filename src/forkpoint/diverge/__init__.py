@@ -1,4 +1,7 @@
-"""Stage 4: Timeline, Partings -> Divergences. The earliest parting, found through who waits for whom."""
+"""Stage 4: Timeline, Partings -> Divergence. The earliest parting, found through who waits for whom.
+
+A rank that waits in one group for a rank that is held in another is a victim: blame follows the waits to their end.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

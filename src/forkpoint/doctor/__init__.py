@@ -2,7 +2,6 @@
 
 Checks are in `checks/`, by subject. A check reads the machine through a System and answers ok, bad or skipped; it changes
 nothing.
-
 """
 
 import time

@@ -2,7 +2,6 @@
 
 Why a program: a call into a broken driver can block for ever, and a thread that is blocked there cannot be ended. It
 imports nothing of forkpoint, so that it starts at once. Counters are read twice, `INTERVAL_S` apart.
-
 """
 
 import importlib

@@ -1,4 +1,9 @@
-"""Which rank wrote a file: from what a dump holds, or from the file's name and place."""
+"""Whose file is it? The rank from what a dump holds, or from its name: no prefix has to be given.
+
+A file's own number goes before its folder's (`job_rank0_hang/_dump_3` is rank 3), and a number that all files of a folder
+share is no rank. What only the place of a file suggests (`attempt_0/3/stderr.log`, `out_3.txt`) is kept apart: `placing.py`
+believes it where nothing in the files speaks against it.
+"""
 
 import re
 from collections import defaultdict

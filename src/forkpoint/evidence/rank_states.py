@@ -5,7 +5,6 @@
      "groups": [{"name": "1", "desc": "dp", "ranks": [0, 2]}], "steps": [{"group": "0", "step": 7, "rank": 2, "calls": 41}]}
 
 It states what dumps cannot: whose process ended, who belongs to a group (gloo's dumps do not say), that nothing moved.
-
 """
 
 import io

@@ -1,4 +1,7 @@
-"""Files behind addresses (s3, gs, az, http, memory), read in ranges through fsspec. Errors of drivers and servers become OSErrors."""
+"""Files behind addresses (s3, gs, az, http, memory): whatever fsspec has a driver for, read in ranges.
+
+Drivers and servers are other people's: what goes wrong in them becomes an OSError, as with a file of this machine.
+"""
 
 import errno
 import io

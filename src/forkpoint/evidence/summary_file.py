@@ -1,4 +1,11 @@
-"""Summary files (.fps): what reading found, small enough to travel; about 1 kB per rank. docs/summaries.md has the layouts."""
+"""Summary files (.fps): what reading found, small enough to travel; about 1 kB per rank.
+
+    magic, u32 version, pieces, a last piece of kind END that holds the digest of all before it
+    a piece: u8 kind, u32 size, u32 packed size, the zlib-packed bytes
+
+Written in an order of its own, so the bytes do not tell in which order files or parts came: joining parts is
+associative and commutative, and a part that comes twice counts once. docs/summaries.md has the layouts.
+"""
 
 import io
 import json

@@ -1,6 +1,5 @@
 """Gathers the evidence of a job, and packs it for a ticket.
 
-`collect` copies evidence from many places into one folder, `cluster` has nodes summarise their dumps where they are, `redact`
-removes secrets and names, and `bundle` makes one archive that may leave the site.
-
+`places` says where to look, `gather` copies what is found there, `ask` has live ranks write more of it, `manifest` tells
+what each file is. `bundle/` makes one archive of it that may leave the site.
 """

@@ -3,7 +3,6 @@
 ssh and Slurm start a program on each node through the site's own tools and read what it prints. Two fixed scripts run
 there. What a user names (paths, a Python, a node) reaches them as lines of their standard input, so that none of it is
 taken for a command. Ray and Monarch are large and have modules of their own, imported when they are asked for.
-
 """
 
 import shlex

@@ -1,7 +1,6 @@
 """Hosts that run a Monarch worker: an actor in a process of its own on each. Other clients' processes are left alone.
 
 Each host is a mesh of its own here: in one mesh a dead host would take the others along.
-
 """
 
 import os

@@ -211,13 +211,16 @@ def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
 
 def _stopped_nodes(incident: Incident) -> Iterator[Exit]:
     """Ranks of a node whose agent was told to stop, where others were not: a scheduler or a person took the node away."""
-    agents = {e.file for e in incident.capture.events if e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP)}
+    owners: dict[str, set[int]] = {}
+    for file, rank in incident.capture.logs:
+        owners.setdefault(file, set()).update(() if rank is None else (rank,))
     for event in incident.capture.events:
         number = event.detail("name") or event.detail("signal") if event.pattern == "agent-stopped" else None
         signal = _SIGNALS.get(f"-{number}") if number else None
-        ranks = {rank for file, rank in incident.capture.logs if file == event.file and rank is not None}
-        # One agent that was told to stop is the job's end; a node was taken away only where another agent speaks too.
-        if signal in (None, "SIGINT") or not ranks or len(agents) < 2 or ranks >= set(incident.timeline.world):
+        ranks = owners.get(event.file, set())
+        # The only agent being told to stop is the job's end: a node was taken away where another node's console is there too.
+        others = any(len(own) > 1 and own.isdisjoint(ranks) for own in owners.values())
+        if signal in (None, "SIGINT") or len(ranks) < 2 or not others:
             continue
         for rank in sorted(ranks):
             yield Exit(rank, signal, is_first=True, said="", event=event)

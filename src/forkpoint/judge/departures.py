@@ -1,4 +1,8 @@
-"""Ranks that left before anyone complained, and how: by their own words, or by those of who started or killed them."""
+"""Ranks that went before anyone complained, and how: by their own words, or by the word of who started or killed them.
+
+An abort after a timeout, a connection that a peer closed, the launcher's SIGTERM to the siblings of a process that failed:
+these follow from another rank's end and accuse nobody. What a rank says first counts, not what it says last.
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,8 @@
-"""What kernels and NCCL's RAS say of a rank's GPU and process. By themselves they are notes and accuse nobody."""
+"""What machines' words weigh beside a rank's own failure. By themselves they are notes and accuse nobody.
+
+An Xid counts for a rank only if it is on the GPU on which that rank ran, is one that ends or hangs a process, does not
+only follow from another event, and is not known to be of another time than the incident.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,14 @@
-"""Who arrives last, how often, by group and call site."""
+"""Who arrives last, how often, by group and call site.
+
+Only times of one clock compare: all members of a group where their clocks are known to agree, in slots to which the last
+came later than they may be off; where that is too few, the ranks of each host among themselves.
+
+A rank that is late issues the next op late as well, and that is the same lateness again. So a slot counts only if the last
+rank had time to catch up since the slot before: its own pause was longer than it is late.
+
+A group in which everybody is last at times has no straggler. A rank is one if it is last at least half of the time, more
+often than chance would have it, and by more than a millisecond.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

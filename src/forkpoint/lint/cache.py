@@ -1,7 +1,6 @@
 """Reports of earlier runs, by everything they depend on: forkpoint itself, the options, and the content of every file.
 
 The cache is optional: if an entry is missing or damaged, or cannot be written, the work is done again.
-
 """
 
 import hashlib

@@ -1,5 +1,5 @@
-"""What watches jobs while they run: the tools `watch`, `run` and `serve`, and what they share with guard and controller.
+"""What the live tools (guard, watch, run, serve, controller) share.
 
 `diagnosing` starts a diagnosis in a child process and `worker` is that child, `stall` says when a job hangs, and
-`processes` reads /proc. None of these but `worker` imports the engine: the guard uses them inside training processes.
+`processes` reads /proc. None but `worker` imports the engine: the guard uses the others inside training processes.
 """

@@ -3,7 +3,6 @@
 Ops are not kept one by one. A rank's ops in a group are cut into blocks of BLOCK absolute sequence numbers; ranks that
 did the same share the block. Only the ops at the frontier (last done, first active, last) are kept whole. So memory grows
 with what ranks did *differently*, not with ranks times entries.
-
 """
 
 import struct

@@ -3,7 +3,6 @@
 py-spy shortens paths to the package (`torch/cuda/__init__.py`, `threading.py`, `train.py`), so a path without a folder
 is judged by its first part. An installed package that is not listed counts as the user's: trainers are often installed,
 and where ranks part inside one, that is the place to show.
-
 """
 
 import re

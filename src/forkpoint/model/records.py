@@ -5,7 +5,6 @@
 A record holds keys into the shared tables and what only its rank knows. The own part of a track is the `OpTimes` of the
 ops in its shape, its `Pause`, and the creation times of its recent ops. The layouts are the summary's format
 (docs/summaries.md): the compiled decoder writes the same bytes.
-
 """
 
 import os

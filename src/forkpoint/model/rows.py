@@ -1,7 +1,6 @@
 """Every group and channel of every rank as columns: what the stages ask of all ranks, they ask of these.
 
 Tracks of one kind have the same shape, so ranks that did the same are examined once, however many they are.
-
 """
 
 from array import array

@@ -3,7 +3,6 @@
 Keys are digests of what they stand for, so the tables of two nodes are joined by taking what either has. A call's key
 says less than the call itself (sizes that may differ are left out): of several examples the smallest is kept, whoever
 comes first.
-
 """
 
 import struct

@@ -2,7 +2,6 @@
 
 Probes are in `probes/`, fixes in `fixes/`, one per file and listed by hand. A patch is made from the bytes of the file,
 applies with `git apply` in the source root, and leaves a file that parses. Patches are independent: apply one at a time.
-
 """
 
 from collections.abc import Sequence

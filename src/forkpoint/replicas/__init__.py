@@ -1,4 +1,7 @@
-"""Equality of replicas: what must be bitwise equal across ranks, compared while the job trains. Imports torch. See docs/replicas.md."""
+"""Equality of replicas: what must be bitwise equal across ranks, compared while the job trains. Imports torch.
+
+See docs/replicas.md for what is compared under which parallelism, what it costs, and what it cannot see.
+"""
 
 from forkpoint.replicas.recheck import Recheck, Result, recheck
 from forkpoint.replicas.report import (

@@ -1,4 +1,13 @@
-"""Checksums in one Triton kernel, for any number of tensors, at the speed of memory."""
+"""Checksums in one Triton kernel, for any number of tensors, at the speed of memory.
+
+A program reads its chunk row by row. Each of its lanes has a state of 64 bits, into which the lane's word of every row
+goes: xor, rotate, multiply. The states are then mixed with their place and added up: integers, so the order in which
+programs finish does not matter. Mixing every word by itself would take more arithmetic than there is time for while the
+next is read: 2.6 times as long, measured on an H200.
+
+Every step is one to one, so a change of one word always changes the result; any other change is missed by accident only,
+about one in 2**64. Without the rotation, sign bits flipped in two rows of one lane would cancel out.
+"""
 
 from typing import Any
 

@@ -1,9 +1,5 @@
 """Strings from input, made safe to show: the one door to a terminal, and JSON that is pure ASCII."""
 
-import json
-
-import msgspec
-
 
 def escape(text: str) -> str:
     r"""Show what would act on a terminal or deceive a reader: `ESC [ 2 J` becomes `\x1b[2J`.
@@ -28,10 +24,8 @@ def valid_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# JSON documents: one way to write them.
-
-
 def json_text(document: object) -> str:
     """Builtins, dataclasses and msgspec structs -> indented JSON in ASCII, without a final newline."""
-    return json.dumps(msgspec.to_builtins(document), indent=2).replace("\x7f", "\\u007f")  # json leaves DEL as it is
+    import msgspec  # noqa: PLC0415 - as above
+
+    return ascii_json(msgspec.to_builtins(document), indent=2)

@@ -1,4 +1,9 @@
-"""Verdict -> one line for programs that scrape logs: `VERDICT v1 cause=... action=... ranks=... seq=... confidence=...`."""
+"""Verdict -> one line for programs that scrape logs.
+
+    VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95
+
+Read it with `PATTERN`. New fields are only added at the end; a line that a reader could misunderstand becomes `v2`.
+"""
 
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import format_ranks

@@ -1,4 +1,7 @@
-"""Control dependence: does a decision determine whether a call is reached?"""
+"""Control dependence: does a decision determine whether a call is reached?
+
+It does if the call can be reached between the decision and the first point that all paths from it pass.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator

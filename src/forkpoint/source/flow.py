@@ -1,4 +1,7 @@
-"""The control-flow graph of one function: its statements as points, and where control can go from each; and how control leaves a block."""
+"""The control-flow graph of one function: its statements as points, and where control can go from each.
+
+Also what syntax alone tells of a block: how control leaves it.
+"""
 
 import ast
 from collections.abc import Iterator, Sequence

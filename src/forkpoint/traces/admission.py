@@ -8,7 +8,6 @@ Proofs that two dumps come from different runs:
 - sequence numbers run backwards in time: one rank had finished seq 500 before another issued seq 3 of the same group;
 - they were started from different programs and agree in no call;
 - they belong to one rank and hold different calls in the same slot.
-
 """
 
 import re

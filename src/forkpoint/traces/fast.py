@@ -7,7 +7,6 @@ kinds. What repeats is decoded once, by the machine, and found again by its raw 
 columns without a Python number in between. The first entry that is different goes to the machine again.
 
 Every quantifier is possessive, so a match takes time linear in the entry's length whatever the bytes are.
-
 """
 
 import re

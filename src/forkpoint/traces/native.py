@@ -2,7 +2,6 @@
 
 It takes only the dumps that PyTorch writes today, whole and well-formed. What it declines is read in Python, so that
 errors, salvage and budgets are the same with and without it. FORKPOINT_NATIVE=0 turns it off.
-
 """
 
 import ctypes

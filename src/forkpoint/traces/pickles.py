@@ -6,7 +6,6 @@ of the file's size, and it can be stopped between two entries, so a dump of any 
 
 The machine raises HostileInput where a file asks for more than data may, and UnreadableInput where the bytes end early
 or make no sense. After UnreadableInput its state is intact: what was read before can still be used.
-
 """
 
 from collections.abc import Callable, Iterator

@@ -103,7 +103,7 @@ def test_any_mixture_of_lines_is_read(text) -> None:
     check_events(read_kernel_log(text, "x"), text)
     check_reports(read_ras(text, "x"), text)
     for event in read_kernel_log(text, "x"):
-        assert place_of_bus(read_places(text.split("\n"), "x", None, world=8), event.host, event.bus_id) is None
+        assert place_of_bus(read_places(text.split("\n"), "x", None), event.host, event.bus_id) is None
 
 
 @for_each(

@@ -1,4 +1,8 @@
-"""Claims: what a model may say of a case, each with the check that asks the engine again. A check takes nothing from what was cited."""
+"""Claims, one per file: what a model may say of a case, each with the check that asks the engine again.
+
+The truth table of a claim stands at the top of its file; the class's own docstring is what a model reads. A check takes
+nothing from what was cited, and a claim that makes no sense is unverifiable: it never raises.
+"""
 
 from typing import Annotated
 

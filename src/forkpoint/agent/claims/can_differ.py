@@ -1,4 +1,13 @@
-"""Claim: a condition can differ by rank, because of where its value comes from."""
+"""A condition can differ by rank, because of where its value comes from.
+
+| what the source shows of the value | is |
+|---|---|
+| it comes from something of that origin; of a `for`, how many or in which order | supported |
+| it is a constant, or a collective made it equal on all ranks | contradicted |
+| nothing, or another origin; no source, no such line, nothing that decides on it | unverifiable |
+
+A handler's origin is `exception`, or that of the condition under which what it catches is raised.
+"""
 
 import ast
 from typing import Annotated, Literal

@@ -1,4 +1,9 @@
-"""The case that is open, what of it was shown, and which paths a peer may have opened."""
+"""The case that is open, what of it was shown, and which paths a peer may have opened.
+
+Reading goes on in a thread of its own and outlives the request that began it: clients give up after a minute or less, and
+a large case takes longer. Who asks meanwhile is told how far it is. Paths must lie, with all that would be read below them,
+inside one folder.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, wait

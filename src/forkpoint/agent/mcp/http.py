@@ -1,4 +1,8 @@
-"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name."""
+"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name.
+
+Host and Origin are checked by the SDK (a page elsewhere may point its name at 127.0.0.1, or send requests here); the
+token keeps out other users of the same machine.
+"""
 
 import os
 import secrets

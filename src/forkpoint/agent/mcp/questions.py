@@ -1,4 +1,7 @@
-"""What a peer may ask and read: the tools of the agent, the workflow's last phases, and resources by their address."""
+"""What a peer may ask and read: the tools of the agent, the workflow's last phases, and resources by their address.
+
+`tools/` answer with facts, which get their ids here. The rest is made of the same parts as the workflow of `agent`.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it."""
+"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it.
+
+Built on the SDK's low-level server: schemas and errors are ours, word by word. No exception's text reaches the peer unless
+it was written for one.
+"""
 
 import json
 import logging

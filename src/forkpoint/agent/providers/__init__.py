@@ -1,4 +1,10 @@
-"""Models behind an endpoint: OpenAI, Anthropic, and all who speak OpenAI's chat format. There is no default endpoint."""
+"""Models behind an endpoint: OpenAI, Anthropic, and all who speak OpenAI's chat format.
+
+There is no default endpoint. A provider has to be named, and then its own host, or the one given as the endpoint, is all
+that is contacted: environment proxies are not used, redirects not followed, nothing is reported to anyone else. Keys
+come from the environment and appear in no message. Needs the extra `agent`; each provider's client is imported when it
+is asked for.
+"""
 
 from importlib.util import find_spec
 

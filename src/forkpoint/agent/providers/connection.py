@@ -1,4 +1,9 @@
-"""The connection to an endpoint: what goes out, how much may come back, and why there is no reply, in one line."""
+"""The connection to an endpoint: what goes out, how much may come back, and why there is no reply, in one line.
+
+The environment's proxies and `.netrc` are not used: evidence goes to the host that was named and to no other. Of the
+environment only `SSL_CERT_FILE` and `SSL_CERT_DIR` count, which say whom to trust. Redirects are not followed. Lines about
+failures hold the host and a reason: no key, no body, no traceback.
+"""
 
 import json
 import socket

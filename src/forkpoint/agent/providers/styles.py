@@ -1,4 +1,9 @@
-"""How what may be called, calls and their results are written for a provider: as tool calls, or as JSON text."""
+"""How what may be called, calls and their results are written for a provider: as tool calls, or as JSON text.
+
+The JSON style is for models without tool calls. What may be called becomes one JSON schema that the endpoint enforces, a call
+is the text `{"next": {"call": NAME, "arguments": {...}}}`, and results are plain text. `next` is there because several
+providers want an object, not a choice, at the top.
+"""
 
 import json
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""Messages of several lines: tracebacks, stacks, torchelastic's failure table, torch errors with their reasons."""
+"""Messages of several lines: tracebacks, stacks, torchelastic's failure table, torch errors with their reasons.
+
+A block takes the lines of one speaker, so the lines of several ranks may be interleaved.
+"""
 
 import json
 import re

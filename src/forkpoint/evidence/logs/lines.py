@@ -1,4 +1,9 @@
-"""Bytes of a log -> lines, and lines -> who says what, and when. Prefixes are stripped here and nowhere else."""
+"""Bytes of a log -> lines, and lines -> who says what, and when.
+
+Prefixes of launchers, time stamps, c10's header and the process group are stripped here and nowhere else. `[rank3]:` is the
+global rank and wins over all others. `[Rank 3]` is the rank inside some group (and on WorkNCCL lines even a stale one): it
+is kept as `group_rank` and never taken for a rank.
+"""
 
 import re
 from collections.abc import Callable, Iterator

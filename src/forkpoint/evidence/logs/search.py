@@ -1,4 +1,10 @@
-"""Which lines of a log are worth a regular expression: by numpy on any text, by ripgrep on large files where it is installed."""
+"""Which lines of a log are worth a regular expression: by numpy on any text, by ripgrep on large files where it is installed.
+
+A log is looked at as words of four bytes, side by side. However a literal lies across them, it holds some whole words;
+so for each of the four ways it can lie, up to four words are known that must follow each other. A table by the hash of
+the first of them leaves a few of a hundred words, one by the hash of all of them next to none. Those are compared with
+the literals themselves.
+"""
 
 import os
 import re

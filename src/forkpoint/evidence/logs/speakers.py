@@ -1,4 +1,8 @@
-"""Who speaks in a log, how it begins and how it ends."""
+"""Who spoke at all in a log, and when it began and ended.
+
+Every line would have to be looked at. Of a long log a small part is, and then only for the ranks that are missing in
+between: who is called silent was searched for in all of it.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,12 @@
-"""What torch's debug server writes (`stacks_*.txt`, `pyspy_dump_*.txt`): a block per rank, each in another format."""
+"""What torch's debug server writes (`stacks_*.txt`, `pyspy_dump_*.txt`): a block per rank, each in another format.
+
+    === Rank 0: http://node-1:48079/handler/dump_traceback? ===
+    Current thread 0x00007fd4037fe6c0 (most recent call first):
+      <no Python frame>
+
+The number is the global rank. A rank that did not answer has `Error: 500` in its block; such ranks are also listed on
+top (`PARTIAL DATA: 1/2 workers responded`).
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,12 @@
-"""Stacks as Python's faulthandler prints them, innermost frame first."""
+"""Stacks as Python's faulthandler writes them, innermost frame first.
+
+    Thread 0x00007f99f13fe6c0 [pt_autograd_0] (most recent call first):
+      File "/train/train.py", line 16 in log_progress
+
+The name in brackets is there from 3.14 on; so is the crashing thread's C stack (`Binary file "x", at f+0x1d [0x7f..]`).
+A thread has at most 100 frames; then comes `...` up to 3.12, nothing from 3.13 on. The threads come newest first, main last; the
+current thread is the one that was asked to dump, not always main.
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,17 @@
-"""Stacks as gdb prints them for `thread apply all bt` and, with Python's extension loaded, `thread apply all py-bt`."""
+"""Stacks as gdb prints them for `thread apply all bt` and, with Python's extension loaded, `thread apply all py-bt`.
+
+    Thread 3 (Thread 0x7fbe8957c6c0 (LWP 25850) "pt_autograd_0"):
+    #0  0x00007fbe8a282fa8 in accept4 (fd=3, flags=524288) at ../sysdeps/unix/sysv/linux/accept4.c:31
+    #1  0x00007f8497512501 in c10d::ProcessGroupGloo::runLoop(int) () from /opt/torch/lib/libtorch_cpu.so
+
+    Thread 1 (Thread 0x7fd71781cb80 (LWP 26369) "python"):
+    Traceback (most recent call first):
+      File "/train/train.py", line 29, in main
+        ctypes.CDLL(None).pause()
+
+A terminal wraps long frames; the rest stands further in. Both commands' views of a thread become one stack. Older
+Pythons' frames also show in the arguments of native ones: `f=Frame 0x7f.., for file train.py, line 29, in main (..`.
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,17 @@
-"""Stacks as `py-spy dump` prints them, innermost frame first."""
+"""Stacks as `py-spy dump` prints them, innermost frame first.
+
+    Process 7085: python train.py
+    Python v3.11.2 (/usr/bin/python3.11)
+
+    Thread 7085 (active+gil): "MainThread"
+        pthread_cond_wait (libc.so.6)
+        Condition.wait (threading.py:320)
+            Locals:
+                gotit: False
+
+Frames stand four spaces in; with `--locals` their values follow, further in. With `--native` a frame without a symbol
+is its address, and one without a source has only its library. With `--subprocesses` each child's threads follow.
+"""
 
 import re
 from collections.abc import Sequence

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
+from forkpoint.judge.recorder_settings import how_to_record
 from forkpoint.judge.refusal import find_refusal, refused_sizes
 from forkpoint.judge.stacks import find_parted_stacks
 from forkpoint.judge.symptom import dumps_are_empty, has_ops, recorder_was_off, without_dumps
-from forkpoint.knowledge.recorder_settings import how_to_record
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks

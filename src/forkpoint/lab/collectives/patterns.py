@@ -2,7 +2,6 @@
 
 All values are small integers, so that every sum, whatever its order, is exact in every type: bfloat16 counts to 256.
 Patterns repeat after a number of elements that no chunk is a multiple of: what lands in a wrong place is wrong there.
-
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""`forkpoint serve`: the report in a browser while evidence still arrives. Loopback only, one reader with a token, read-only.
+"""The report in a browser while evidence still arrives: loopback only, one reader with a token, read-only.
 
-`watch` looks at the folders and has them diagnosed, `pages` answers requests, `server` holds it together. Needs the extra
-`serve`.
+`folders` says what lies on disk, `watch` when to look again, `diagnosis` has each folder diagnosed in a child process,
+`app` answers requests that `guard` lets in, `server` holds it together. Needs the extra `serve`.
 """

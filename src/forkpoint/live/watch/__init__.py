@@ -1,5 +1,5 @@
-"""`forkpoint watch`: looks at a running job again and again from outside, and says when it has gone wrong.
+"""Looks at a running job again and again from outside, and says when it has gone wrong.
 
-`sources/` fetch evidence into a spool folder, `rule` says which ranks moved and when that is an alarm, `look` holds one
-look together and repeats it, `views` show the result, `alerts` pass it on.
+`sources/` fetch evidence into the `spool`, `progress` says which ranks moved since the look before, `rule` when that is
+an alarm, `look` holds one look together, `loop` repeats it. `views/` shows a `Sight`, `alerts` and `metrics` pass it on.
 """

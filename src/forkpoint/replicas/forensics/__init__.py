@@ -1,4 +1,15 @@
-"""What each rank had before reduction, kept for the last steps and written down when something goes wrong. See docs/forensics.md."""
+"""What each rank had before reduction, kept for the last steps and written down when something goes wrong.
+
+    rec = forensics.record(model)
+    for x, y, indices in loader:
+        loss = cross_entropy(model(x), y)
+        rec.before_reduction(loss=loss, data=indices)
+        loss.backward()
+        optimizer.step()
+        rec.step()
+
+See docs/forensics.md for what it costs and what it cannot see.
+"""
 
 from forkpoint.replicas.forensics.recorder import Recorder, record
 

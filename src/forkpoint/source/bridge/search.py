@@ -2,7 +2,6 @@
 
 A path costs what a rank would have had to do without leaving a trace: other communication calls cost most, then caught
 exceptions, then more rounds of loops.
-
 """
 
 import ast
