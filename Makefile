@@ -83,8 +83,8 @@ clean: ## remove the environment and caches
 native: $(VENV)/.native ## build and install the compiled decoder of dumps, where cargo is
 
 $(VENV)/.native: $(wildcard native/src/*.rs) native/Cargo.toml native/pyproject.toml | $(VENV)/.full
-	@if command -v cargo >/dev/null; then $(BIN)/python -m pip install --quiet ./native; \
-		else echo "cargo is missing (https://rustup.rs): dumps are read in Python, and tests of the compiled decoder are skipped"; fi
+	@if cargo --version >/dev/null 2>&1; then $(BIN)/python -m pip install --quiet ./native; \
+		else echo "cargo is missing or has no toolchain (https://rustup.rs): dumps are read in Python, and tests of the compiled decoder are skipped"; fi
 	@touch $@
 
 $(VENV)/bin/python:
