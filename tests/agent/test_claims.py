@@ -314,7 +314,7 @@ def test_every_claim_has_a_truth_table_and_asks_for_every_field(claim: type[Clai
 
     written = inspect.getsource(sys.modules[claim.__module__])
     tables = len([one for one in CLAIMS if one.__module__ == claim.__module__])
-    assert all(written.count(f"| {status}") == tables for status in Status)
+    assert all(written.count(f"| {status}") >= tables for status in Status)
     assert len(schema["description"]) < 100
     assert set(schema["required"]) == set(schema["properties"])
     assert schema["properties"]["evidence"]["items"] == {"type": "string", "enum": ["F1", "F2"]}

@@ -84,9 +84,11 @@ def _digest(data: bytes) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # Which ranks hold a copy of each tensor of a model: from DDP's groups and from DTensor's placements.
 #
-# | the tensor is | its replicas are | |---|---| | a DTensor (FSDP2, HSDP, TP) | the ranks that differ from this one
-# only in mesh dimensions it is replicated over | | a parameter or buffer below DistributedDataParallel | the members
-# of that DDP's group | | anything else | all ranks, or the group that was given |
+# | the tensor is | its replicas are |
+# |---|---|
+# | a DTensor (FSDP2, HSDP, TP) | the ranks that differ from this one only in mesh dimensions it is replicated over |
+# | a parameter or buffer below DistributedDataParallel | the members of that DDP's group |
+# | anything else | all ranks, or the group that was given |
 #
 # State of the optimizer belongs to its parameter. Parameters that are tied inside one module count once.
 

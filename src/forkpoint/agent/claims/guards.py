@@ -107,10 +107,12 @@ def _end(node: ast.expr | ast.stmt | ast.pattern) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # A condition decides whether a call is reached.
 #
-# | the call, in the function of the condition | is | |---|---| | is reached for one outcome of the condition and not
-# for another, or in more rounds | supported | | is a pass of a wrapped model, which the condition puts under `no_sync`
-# or not | supported | | is reached whatever the condition decides, or is before it | contradicted | | is in another
-# function; nothing is decided or called on these lines; no source | unverifiable |
+# | the call, in the function of the condition | is |
+# |---|---|
+# | is reached for one outcome of the condition and not for another, or in more rounds | supported |
+# | is a pass of a wrapped model, which the condition puts under `no_sync` or not | supported |
+# | is reached whatever the condition decides, or is before it | contradicted |
+# | is in another function; nothing is decided or called on these lines; no source | unverifiable |
 #
 # The call may be any call, also one that only leads to a collective.
 

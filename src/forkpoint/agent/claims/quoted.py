@@ -17,9 +17,11 @@ from forkpoint.model.trace import Track
 # ---------------------------------------------------------------------------------------------------------------------
 # A stack of a rank has a frame at a line of a file.
 #
-# | the rank's stacks (live, of its recorded ops, in its log) | is | |---|---| | have a frame at that line of that
-# file, in that function if one is named | supported | | are there, but none has it | contradicted | | are not there |
-# unverifiable |
+# | the rank's stacks (live, of its recorded ops, in its log) | is |
+# |---|---|
+# | have a frame at that line of that file, in that function if one is named | supported |
+# | are there, but none has it | contradicted |
+# | are not there | unverifiable |
 #
 # Files are the same if one's path is the end of the other's, or if both are the same file of the source.
 
@@ -113,9 +115,11 @@ def _tokens(track: Track, case: Case) -> set[int]:
 # ---------------------------------------------------------------------------------------------------------------------
 # A line of a log has these words in it.
 #
-# | the quote | is | |---|---| | stands in that line, as it was shown (redacted, escaped), blanks counted as one |
-# supported | | does not stand in that line | contradicted, with the line in which it does | | is too short to prove
-# anything; no such file, or it cannot be read again; no such line | unverifiable |
+# | the quote | is |
+# |---|---|
+# | stands in that line, as it was shown (redacted, escaped), blanks counted as one | supported |
+# | does not stand in that line | contradicted, with the line in which it does |
+# | is too short to prove anything; no such file, or it cannot be read again; no such line | unverifiable |
 
 _SHORTEST: Final = 8
 _CUT: Final = "…"

@@ -239,9 +239,11 @@ def tally(by_rank: Mapping[int, tuple[tuple[Status, str], Fact | None]]) -> Chec
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks issued an operation at a position of a group's order.
 #
-# | every rank | is | |---|---| | holds an op of that name at that seq of the group | supported | | is not of the
-# group, holds another op there, or has not come so far (one of them is enough) | contradicted | | has no dump, or one
-# that no longer holds the seq; the group is not one, or not one alone | unverifiable |
+# | every rank | is |
+# |---|---|
+# | holds an op of that name at that seq of the group | supported |
+# | is not of the group, holds another op there, or has not come so far (one of them is enough) | contradicted |
+# | has no dump, or one that no longer holds the seq; the group is not one, or not one alone | unverifiable |
 #
 # `send` and `recv` are numbered on each channel: any channel of the rank will do, or the one that `send 0->1` names.
 
@@ -286,10 +288,11 @@ class Issued(Claim):
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks have not come to a position of a group's order at which others are.
 #
-# | every rank | is | |---|---| | has a dump that goes far enough, holds nothing at that seq or later, and another
-# member is there | supported | | is not of the group, or was there (one of them is enough); or no member has come so
-# far | contradicted | | has no dump, or one that ends early or begins later; the group is not one, or not one alone |
-# unverifiable |
+# | every rank | is |
+# |---|---|
+# | has a dump that goes far enough, holds nothing at that seq or later, and another member is there | supported |
+# | is not of the group, or was there (one of them is enough); or no member has come so far | contradicted |
+# | has no dump, or one that ends early or begins later; the group is not one, or not one alone | unverifiable |
 #
 # Where no member has a collective of that seq, messages of that number are looked at: one end has it, the other not.
 
