@@ -17,7 +17,7 @@ from forkpoint.collect.call import Failed
 from forkpoint.errors import UsageError
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def main(root: Path) -> None:
