@@ -47,7 +47,9 @@ TOGETHER = frozenset(
         "tests/agent/test_catalogue.py",
         "tests/agent/test_injection_liar.py",
         "tests/agent/test_similar.py",
+        "tests/agent/test_log_text.py",
         "tests/agent/test_tools.py",
+        "tests/agent/test_tools_source.py",
     }
 )
 """They look at every recorded case: one worker examines each case once for all of them."""

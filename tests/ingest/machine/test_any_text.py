@@ -3,7 +3,7 @@
 import random
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.ingest.machine.bursts import group_bursts
@@ -98,7 +98,6 @@ def test_random_text_alone_says_nothing() -> None:
     assert read_places(text.split("\n"), "x", 5) == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=80)), max_size=30).map("\n".join))
 def test_any_mixture_of_lines_is_read(text) -> None:
     check_events(read_kernel_log(text, "x"), text)
