@@ -23,10 +23,11 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
 test: check native chromium ## set up, check, and run every test
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4
 
 sweep: native chromium ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
-	$(BIN)/python -m pytest -n 3 -m sweep
+	$(BIN)/python -m pytest -n 4 -m sweep
+	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -n 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)

@@ -9,9 +9,10 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 # A loaded machine is no failure: nothing here is asserted about time. The same examples every time, so that a change is
-# judged by what it changes; FORKPOINT_EXPLORE=1 looks for new ones.
-settings.register_profile("forkpoint", deadline=None, derandomize=not os.environ.get("FORKPOINT_EXPLORE"))
-settings.load_profile("forkpoint")
+# judged by what it changes; FORKPOINT_EXPLORE=1 looks for new ones, and for more: `make sweep`.
+settings.register_profile("forkpoint", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("explore", deadline=None, max_examples=400)
+settings.load_profile("explore" if os.environ.get("FORKPOINT_EXPLORE") else "forkpoint")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: programs that tests interrupt would inherit it.
@@ -31,39 +32,33 @@ LONGEST = (
 )
 """They wait for jobs or a browser: begun first, they are done when the rest is."""
 
-TOGETHER = {
-    **dict.fromkeys(
-        (
-            "tests/test_cases.py",
-            "tests/test_stands.py",
-            "tests/test_detectors.py",
-            "tests/test_bridge.py",
-            "tests/pictures/test_heat.py",
-            "tests/pictures/test_states.py",
-            "tests/collect/test_bundle.py",
-            "tests/remedies/test_patches.py",
-        ),
-        "recorded cases",
-    ),
-    **dict.fromkeys(
-        (
-            "tests/agent/test_claims.py",
-            "tests/agent/test_claims_timeline.py",
-            "tests/agent/test_catalogue.py",
-            "tests/agent/test_injection_liar.py",
-            "tests/agent/test_similar.py",
-            "tests/agent/test_tools.py",
-        ),
-        "recorded cases of the agent",
-    ),
-}
-"""File -> a name for files that look at every recorded case: one worker examines each case once for all of them."""
+TOGETHER = frozenset(
+    {
+        "tests/test_cases.py",
+        "tests/test_stands.py",
+        "tests/test_detectors.py",
+        "tests/test_bridge.py",
+        "tests/pictures/test_heat.py",
+        "tests/pictures/test_states.py",
+        "tests/collect/test_bundle.py",
+        "tests/remedies/test_patches.py",
+        "tests/agent/test_claims.py",
+        "tests/agent/test_claims_timeline.py",
+        "tests/agent/test_catalogue.py",
+        "tests/agent/test_injection_liar.py",
+        "tests/agent/test_similar.py",
+        "tests/agent/test_log_text.py",
+        "tests/agent/test_tools.py",
+        "tests/agent/test_tools_source.py",
+    }
+)
+"""They look at every recorded case: one worker examines each case once for all of them."""
 
 
 class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return TOGETHER.get(file, file)
+        return "recorded cases" if file in TOGETHER else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from cases import CASES, load_cases
-from forkpoint.agent.case import Case, open_case
+from cases import CASES, examine_case, load_cases, read_case
+from forkpoint.agent.case import Case, name_inside
+from forkpoint.gather.redact import Redactor
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
 from source.written import analysis_of
@@ -16,8 +17,19 @@ DECIDES, CALLS = "# decides", "# calls"
 
 @cache
 def recorded(number: str) -> Case:
-    source = CASES / number / "source"
-    return open_case([str(CASES / number / "capture")], [str(source)] if source.is_dir() else [])
+    """As `open_case` opens it, from the examination that all tests share."""
+    found, source = examine_case(number, source=True), CASES / number / "source"
+    paths = (str(CASES / number / "capture"),)
+    return Case(
+        paths=paths,
+        source=(str(source),) if source.is_dir() else (),
+        incident=found.incident,
+        verdict=found.verdict,
+        analysis=found.analysis,
+        forks=found.forks,
+        redactor=Redactor.of(read_case(number)),
+        name_inside=name_inside(paths),
+    )
 
 
 def all_recorded() -> Iterator[tuple[str, Case]]:

@@ -23,7 +23,7 @@ def applies(patch: str, folder: str) -> bool:
     return done.returncode == 0
 
 
-@for_each("number", [case.number for case in load_cases()])
+@for_each("number", [case.number for case in load_cases()], one_in=3)
 def test_all_that_a_verdict_offers_as_a_patch_is_in_the_catalogue(number: str) -> None:
     case = recorded(number)
     patches = {offered.patch for offered in offers(case)}

@@ -46,7 +46,7 @@ def frames_of(case: Case) -> Iterator[tuple[int, Frame]]:
         yield from ((rank, f) for position in stands for f in (position.op.stack or ())[:3])
 
 
-@for_each("number", NUMBERS)
+@for_each("number", NUMBERS, one_in=3)
 def test_frames_of_a_rank_are_supported_and_other_lines_are_not(number: str) -> None:
     case = recorded(number)
     for rank, one in frames_of(case):
@@ -76,7 +76,7 @@ def test_a_rank_without_any_stack_proves_nothing_about_frames() -> None:
 # log-says
 
 
-@for_each("number", NUMBERS)
+@for_each("number", NUMBERS, one_in=3)
 def test_lines_of_logs_are_supported_as_they_were_shown(number: str) -> None:
     case = recorded(number)
     for event in case.incident.capture.events[:8]:

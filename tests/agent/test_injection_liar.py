@@ -9,7 +9,7 @@ import pytest
 from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
-from cases import CASES, load_cases, verdict_of
+from cases import CASES, load_cases
 from forkpoint.agent.case import Case, Status
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Explanation
@@ -35,24 +35,25 @@ def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@for_each("number", [case.number for case in load_cases()])
+@for_each("number", [case.number for case in load_cases()], one_in=3)
 def test_a_model_that_lies_changes_no_verdict_and_no_file(
     number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, files = recorded(number), tree(CASES / number)
+    verdict = render_json(case.verdict)
     liar = Liar(int(number), ORDERS)
     monkeypatch.chdir(tmp_path)
 
     explanation = explained(case, liar)
 
     assert explanation.requests > 0
-    assert render_json(case.verdict) == render_json(verdict_of(number, source=True))
+    assert render_json(case.verdict) == verdict
     assert tree(CASES / number) == files
     assert list(tmp_path.iterdir()) == []
     assert [line for line in liar.told if not line.isprintable() or SECRET in line] == []
 
 
-@for_each("injection", CORPUS, ids=lambda injection: injection.name)
+@for_each("injection", CORPUS, ids=lambda injection: injection.name, one_in=3)
 def test_a_model_that_obeys_a_planted_text_changes_no_verdict_and_no_file(
     injection: Injection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,7 +253,7 @@ def test_files_keep_their_line_ends_and_marks(dress: Callable[[str], str], tmp_p
 LINES = TRAIN.splitlines(keepends=True)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, len(LINES) - 1), st.sampled_from(["", "        pass\n", "    x = 1\n", "y = 2\n"])),

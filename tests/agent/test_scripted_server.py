@@ -2,8 +2,6 @@
 
 import httpx2
 import pytest
-from anthropic import Anthropic
-from openai import OpenAI
 
 from agent.scripted_server import ScriptedServer, Silent, both, calls, says
 from looping import for_each
@@ -12,13 +10,20 @@ REPLY = both(says("Rank 2 never came."), calls("progress", seq=9), calls("slots"
 ASKED = [{"role": "user", "content": "What happened?"}]
 
 
+# Clients take seconds to import, which every worker would spend.
+
+
 def chat(server):
+    from openai import OpenAI  # noqa: PLC0415 as said
+
     with OpenAI(api_key="none", base_url=server.url) as client:
         message = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
     return message.content, [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls]
 
 
 def responses(server):
+    from openai import OpenAI  # noqa: PLC0415 as said
+
     with OpenAI(api_key="none", base_url=server.url) as client:
         response = client.responses.create(model="m", input=ASKED)
     made = [item for item in response.output if item.type == "function_call"]
@@ -26,6 +31,8 @@ def responses(server):
 
 
 def messages(server):
+    from anthropic import Anthropic  # noqa: PLC0415 as said
+
     with Anthropic(api_key="none", base_url=server.anthropic_url) as client:
         first, *made = client.messages.create(model="m", max_tokens=9, messages=ASKED).content
     return first.text, [(call.id, call.name, str(call.input).replace("'", '"')) for call in made]

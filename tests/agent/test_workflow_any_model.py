@@ -77,7 +77,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("any")
 
 
-@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # each example is a whole walk and its replay
+@settings(max_examples=10, phases=[Phase.explicit, Phase.generate])  # each example is a whole walk and its replay
 @given(st.data())
 def test_no_model_changes_a_verdict_or_makes_the_engine_fail(folder, data):
     case = reopened(recorded(data.draw(st.sampled_from(CASES))))

@@ -48,7 +48,7 @@ def test_it_says_what_a_code_means(args: list[str], heading: str, capsys: pytest
 def test_no_line_is_wider_than_the_terminal_unless_a_word_is(
     kind: EntryKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for entry in entries(kind):
+    for entry in entries(kind)[::3]:
         main(["explain", entry.query])
 
     lines = capsys.readouterr().out.splitlines()

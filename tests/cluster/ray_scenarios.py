@@ -17,7 +17,7 @@ from forkpoint.gather.engines import ClusterReach, open_engine
 from forkpoint.gather.remote import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def main(root: Path) -> None:

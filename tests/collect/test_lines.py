@@ -3,7 +3,7 @@
 from collections import Counter
 from io import BytesIO
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collect.planted import KEYED, private_text
@@ -29,7 +29,6 @@ def redactor() -> Redactor:
     return made
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(FORMS), st.integers(0, 3000)), max_size=30), st.integers(1, 5))
 def test_any_order_of_lines_is_redacted_as_one_text(chosen: list[tuple[str, int]], cut: int) -> None:
     texts = ["\n".join(form.replace("{}", str(number)) for form, number in chosen[i::cut]) + "\n" for i in range(cut)]
@@ -54,7 +53,6 @@ def test_what_is_no_text_stays_as_it_is() -> None:
 
 
 @given(st.integers(64, 4000))
-@settings(deadline=None)
 def test_pieces_are_the_whole_and_nothing_is_cut_in_two(size: int) -> None:
     text = (private_text(0) + "\n").encode() * 3
     quick = Lines(redactor())
@@ -127,7 +125,6 @@ TEMPLATES = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=200)
 @given(TEMPLATES, st.lists(st.integers(0, 300), min_size=12, max_size=12), st.integers(1, 3))
 def test_lines_of_few_kinds_are_redacted_and_counted_as_one_text_however_often_they_come(
     templates: list[str], numbers: list[int], rounds: int

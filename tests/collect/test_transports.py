@@ -1,6 +1,7 @@
 """Other machines, played by small programs on PATH that act as ssh, Slurm and kubectl do, with real tar and find."""
 
 import os
+import re
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_a_host_that_is_gone_or_stuck_or_not_installed_is_a_note_and_others_go_o
 
     assert len(manifest.files) == 1
     assert "exit code 255 (ssh: connect to host gone port 22: No route to host)" in manifest.notes[0].text
-    assert "not done after 20 s" in manifest.notes[1].text
+    assert re.search(r"not done after \d+ s", manifest.notes[1].text)  # less than 20: the limit is that of all hosts
     assert (without.files, "cannot be run" in without.notes[0].text) == ((), True)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from consensus.examples import ARGUMENTS, sections
 from looping import for_each
 
 pytestmark = pytest.mark.torch
@@ -316,6 +315,8 @@ AFTER = {
 
 
 def test_every_section_of_the_page_has_its_examples() -> None:
+    from consensus.examples import ARGUMENTS, sections  # noqa: PLC0415 it imports torch, which other workers can do without
+
     assert list(sections(PAGE)) == list(ARGUMENTS) == list(AFTER)
     assert all(len(codes) >= 2 for codes in sections(PAGE).values())
 

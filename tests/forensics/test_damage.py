@@ -46,7 +46,7 @@ def damaged(case: Case, damage: Damage, folder: Path) -> list[str]:
 
 
 @given(case=st.sampled_from(WATCHED), damage=DAMAGES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_damaged_values_never_turn_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
     paths = damaged(case, damage, tmp_path_factory.mktemp("capture"))
     try:

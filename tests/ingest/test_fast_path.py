@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.errors import HostileInput
@@ -54,13 +54,11 @@ def test_real_dumps_are_read_the_same(path):
     assert_same(path.read_bytes())
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 60))
 def test_generated_dumps_are_read_the_same(seed: int, count: int):
     assert_same(encode(varied_dump(seed, count)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 32), mutations=st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4))
 def test_mutated_dumps_are_read_the_same(seed: int, mutations):
     chance = random.Random(seed)
@@ -96,7 +94,6 @@ def _fits(value: object) -> bool:
     return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(CALLS, max_size=12))
 def test_entries_with_any_fields_are_read_the_same(changes: list[dict[str, object]]):
     made = [entry(i, **{k: v for k, v in change.items() if _fits(v)}) for i, change in enumerate(changes)]

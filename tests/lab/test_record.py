@@ -38,6 +38,7 @@ def named(fault: Fault, tmp_path: Path) -> Fault:
     return replace(fault, name=f"{fault.name}-{tmp_path.name}")
 
 
+@pytest.mark.sweep
 def test_a_healthy_job_runs_to_its_end_and_is_called_healthy(tmp_path: Path) -> None:
     fault = named(replace(fault_named("healthy-loop"), env={"STEPS": "6"}), tmp_path)
 

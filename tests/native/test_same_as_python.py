@@ -14,7 +14,7 @@ from native.compare import Pair
 from native.fuzz import fuzz_in_child
 from native.samples import whole_dump
 
-WITH_PAIR = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WITH_PAIR = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_every_recorded_dump_of_todays_schema_is_taken_and_read_the_same(pair: Pair):

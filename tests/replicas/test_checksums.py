@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.replicas.checksums import COLUMNS, ROWS, bytes_of, checksums
@@ -55,7 +55,6 @@ def test_every_bit_of_a_place_counts(size: int) -> None:
 
 
 @given(st.integers(0, 3 * BLOCK + 999), st.integers(0, 3 * BLOCK + 999), st.integers(0, 63))
-@settings(max_examples=60, deadline=None)
 def test_the_same_bit_flipped_twice_does_not_cancel_out(one: int, two: int, bit: int) -> None:
     words = WORDS.clone()
     words[one] ^= -(2**63) if bit == 63 else 1 << bit
@@ -65,7 +64,6 @@ def test_the_same_bit_flipped_twice_does_not_cancel_out(one: int, two: int, bit:
 
 
 @given(st.integers(0, 3 * BLOCK + 999), st.integers(0, 3 * BLOCK + 999))
-@settings(max_examples=60, deadline=None)
 def test_swapped_words_are_seen_even_if_only_their_signs_differ(one: int, two: int) -> None:
     words = WORDS.clone()
     words[one] = words[two] ^ -(2**63)

@@ -26,8 +26,8 @@ PLUG_IN = ("--logs-specs", "forkpoint")
 WRAPPED = {
     "success": ((), (), 1, "nothing", 600),
     "crash": ((), PLUG_IN, 3, "raise", 600),
-    "killed rank": ((), (), 3, "kill", 600),
-    "lost GPU": (("--prometheus", "run.prom"), (), 3, "lose the GPU", 600),
+    "killed rank": ((), (), 2, "kill", 600),
+    "lost GPU": (("--prometheus", "run.prom"), (), 2, "lose the GPU", 600),
     "hang": ((), (), 2, "sleep", 45),
     "divergence": (("--hang-after", "20"), (), 3, "broadcast", 600),
     "told to stop": ((), (), 2, "sleep", 600),

@@ -90,7 +90,7 @@ def _relative(path: str, roots: Sequence[str]) -> str:
 # Names of evidence inside a bundle: enough to see the rank and the kind of file, and nothing of the site.
 #
 # A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a
-# name nothing stands around it by which `forkpoint.redact` would know.
+# name nothing stands around it by which `gather.redact` would know.
 
 _PARTS = re.compile(r"\[masked-[a-z-]+\]|[A-Za-z0-9]+")
 _PLAIN = re.compile(r"[A-Za-z]{0,24}[0-9]{0,14}|[0-9]{1,8}[Tt][0-9]{1,6}Z?|[A-Za-z0-9]{1,6}")

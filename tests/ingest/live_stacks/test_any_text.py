@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
@@ -57,7 +57,6 @@ def test_ten_megabytes_of_random_or_mutated_text_invent_no_rank(make) -> None:
         check(read_live_stacks(text, "x", 5), text)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(REAL), st.integers(0, 20_000), st.integers(0, 20_000), st.text(max_size=5))
 def test_a_real_file_with_a_piece_replaced_is_read_as_far_as_it_goes(text, start, length, put) -> None:
     mutated = text[:start] + put + text[start + length :]
@@ -65,7 +64,6 @@ def test_a_real_file_with_a_piece_replaced_is_read_as_far_as_it_goes(text, start
     check(read_live_stacks(mutated, "x", 5), mutated)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(SINGLE), st.integers(0, 20_000))
 def test_a_file_cut_anywhere_shows_the_same_main_thread_or_none(text, end) -> None:
     (whole,) = read_live_stacks(text, "x", 5)

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.evidence.logs import LogEvent, read_log
@@ -57,7 +57,6 @@ def facts(event: LogEvent) -> tuple[object, ...]:
     return (event.kind, event.text, event.seq, event.stack, event.work, event.counters, event.details, event.exception)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(PIECES), max_size=6), min_size=2, max_size=4),
     st.lists(st.integers(0, 3), max_size=120),

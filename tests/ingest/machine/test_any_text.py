@@ -3,7 +3,7 @@
 import random
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.evidence.machine.kernel import MAX_EVENTS, group_bursts, looks_like_kernel_log, read_kernel_log
@@ -76,9 +76,9 @@ def mutated_json(chance: random.Random, size: int) -> str:
 
 
 @for_each("make", [random_text, shuffled_lines, mutated_json])
-def test_ten_megabytes_of_random_or_mutated_text_say_nothing_that_is_not_there(make) -> None:
+def test_megabytes_of_random_or_mutated_text_say_nothing_that_is_not_there(make) -> None:
     chance = random.Random(20261115)
-    for _ in range(10):
+    for _ in range(4):
         text = make(chance, MEGABYTE)
         looks_like_kernel_log(text[:4096])
         looks_like_ras(text[:4096])
@@ -97,7 +97,6 @@ def test_random_text_alone_says_nothing() -> None:
     assert read_places(text.split("\n"), "x", 5) == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=80)), max_size=30).map("\n".join))
 def test_any_mixture_of_lines_is_read(text) -> None:
     check_events(read_kernel_log(text, "x"), text)
