@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from forkpoint.lab.ranks import read_plan
-from forkpoint.lab.ranks import DUMP_PREFIX, LabSettings, run_ranks
+from forkpoint.lab.ranks import DUMP_PREFIX, LabSettings, read_plan, run_ranks
 
 
 def record(folder: Path, settings: LabSettings) -> str:
