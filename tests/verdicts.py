@@ -14,6 +14,8 @@ from forkpoint.model.verdict import (
     Evidence,
     Finding,
     Fix,
+    Hypothesis,
+    Likelihood,
     Moment,
     Probe,
     Site,
@@ -90,6 +92,30 @@ TIMED_OUT = Moment(
     says="timed out in ALLREDUCE seq 16 after 20.1 s",
     evidence=WATCHDOG,
 )
+DECIDED = Hypothesis(
+    cause=Cause.DIVERGENT_PATH,
+    suspects=(0,),
+    says=FINDING.summary,
+    decides="forkpoint diagnose DIR --source SRC",
+    likelihood=Likelihood.LIKELY,
+    supports=(ENTRY, WATCHDOG),
+    divergence=DIVERGENCE,
+    repair="had rank 0 left out its call at default_pg seq 16, all 4 ranks would have gone on",
+    steps=(
+        "suppose rank 0 had left out its call at default_pg seq 16",
+        "then default_pg seq 16 (ranks 1-3) finishes",
+    ),
+)
+STALLED = Hypothesis(
+    cause=Cause.HOST_STALL,
+    suspects=(),
+    says="rank 0 or rank 2 is stuck",
+    decides="py-spy dump --pid 77",
+    alternatives=(Cause.RANK_LOST,),
+    sides=((0,), (2,)),
+    against=(WATCHDOG,),
+    lacks=("the log of rank 0",),
+)
 FOUND = Verdict(
     symptom=Symptom.WATCHDOG_TIMEOUT,
     cause=Cause.DIVERGENT_PATH,
@@ -102,6 +128,7 @@ FOUND = Verdict(
     findings=(FINDING, replace(FINDING, detector="host_stall", cause=Cause.HOST_STALL, confidence=0.2)),
     sites=(Site("train.py", 15, "log_progress", "is_main_process()", "true on rank 0 only", 1),),
     next=FINDING.next,
+    hypotheses=(DECIDED, STALLED),
     moments=(ISSUED, TIMED_OUT),
 )
 HEALTHY = Verdict(
@@ -152,6 +179,8 @@ def crowded(ranks: int) -> Verdict:
         findings=(finding, *others),
         sites=(Site("s" * 200, 1, "f" * 200, "c" * 200, "w" * 200, 0),) * 9,
         next=("command " * 60,) * 9,
+        hypotheses=(replace(STALLED, says="says " * 100, sides=(tuple(range(0, ranks, 2)),) * 9, repair="had " * 200),)
+        * 6,
         moments=(replace(ISSUED, ranks=tuple(range(0, ranks, 3)), says="says " * 100),) * 200,
     )
 
@@ -208,6 +237,21 @@ _FINDINGS = st.builds(
     fixes=_tuples(st.builds(Fix, _TEXT, _MAYBE_TEXT)),
     next=_tuples(_TEXT),
 )
+_HYPOTHESES = st.builds(
+    Hypothesis,
+    cause=st.sampled_from(Cause),
+    suspects=_RANKS,
+    says=_TEXT,
+    decides=_TEXT,
+    likelihood=st.sampled_from(Likelihood),
+    alternatives=_tuples(st.sampled_from(Cause)),
+    sides=_tuples(_RANKS),
+    supports=_tuples(st.builds(Evidence, _TEXT, st.none() | _COUNT, _TEXT, _TEXT)),
+    lacks=_tuples(_TEXT),
+    divergence=st.none() | _DIVERGENCES,
+    repair=_MAYBE_TEXT,
+    steps=_tuples(_TEXT),
+)
 _MOMENTS = st.builds(
     Moment,
     when=_MAYBE_TEXT,
@@ -235,5 +279,6 @@ VERDICTS = st.builds(
     findings=_tuples(_FINDINGS),
     sites=_tuples(st.builds(Site, _TEXT, st.integers(1, 10**6), _TEXT, _MAYBE_TEXT, _MAYBE_TEXT, st.none() | _COUNT)),
     next=_tuples(_TEXT),
+    hypotheses=_tuples(_HYPOTHESES),
     moments=_tuples(_MOMENTS, 10),
 )

@@ -21,7 +21,8 @@ from forkpoint.model.trace import Track
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
     """Where ranks part, earliest cause first: the first is the fork point, the others are kept as second opinions."""
     waits = find_waits(timeline)
-    found = [_from_parting(p, timeline) for p in partings]
+    odd_end = _common_end(partings)
+    found = [_from_parting(p, odd_end, timeline) for p in partings]
     found += _message_counts(timeline, waits)
     lasting = [d for d in found if d.hang_seq is not None or not waits]
     passing = [d for d in found if d not in lasting]
@@ -31,15 +32,27 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
     return (*ordered, *(d for d in (left, hang) if d), *passing)
 
 
-def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
+def _common_end(partings: tuple[Parting, ...]) -> tuple[int, ...]:
+    """The one rank at which all channels meet whose ends disagree on a message: its peers, who have nothing to do with each
+    other, would all have to be wrong otherwise. Empty where there is none, or only one peer.
+    """
+    ends = [set(parting.channel) for parting in partings if parting.channel]
+    common = set[int].intersection(*ends) if ends else set[int]()
+    peers = {rank for pair in ends for rank in pair} - common
+    return tuple(common) if len(common) == 1 and len(peers) > 1 else ()
+
+
+def _from_parting(parting: Parting, odd_end: tuple[int, ...], timeline: Timeline) -> Divergence:
     if parting.channel is not None:
         channel = timeline.of_channel(parting.group, parting.channel)
         hang = first_pending(channel)
-        return build_divergence(parting.kind, channel, parting.seq, timeline, sides=parting.sides, hang=hang)
+        return build_divergence(
+            parting.kind, channel, parting.seq, timeline, sides=parting.sides, hang=hang, odd=odd_end
+        )
     group = timeline.of_group(parting.group)
     unknown = _unknown(group, parting.seq)
     issued_from = (c.stack for c in cohorts_at(group, parting.seq, timeline) if c.op)
-    odd = () if in_two_threads(issued_from) else odd_ranks(parting.sides, len(unknown) + _unseen(group, timeline))
+    odd = () if in_two_threads(issued_from) else _odd_side(parting, group, len(unknown), timeline)
     return build_divergence(
         parting.kind,
         group,
@@ -51,6 +64,12 @@ def _from_parting(parting: Parting, timeline: Timeline) -> Divergence:
         shift=_shift(parting.sides, odd, parting.seq, group, timeline),
         unknown=unknown,
     )
+
+
+def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Timeline) -> tuple[int, ...]:
+    """By vote of the members; where those that are not known could turn it over, by what groups beside this one did."""
+    voted = odd_ranks(parting.sides, unknown + _unseen(group, timeline))
+    return voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
 
 
 def _shift(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
 
-from forkpoint.model.timeline import Position, Timeline
+from forkpoint.diverge.slots import sequence
+from forkpoint.model.timeline import GroupTimeline, Position, Timeline
 from forkpoint.model.world import ProcessGroup
 
 MAX_REPLICAS = 16
@@ -23,6 +24,8 @@ MAX_OFFSET = 32
 """Entries by which a replica's numbers may differ: a rank may have made a few more calls when it started."""
 MAX_MORE = 8
 """Entries that a rank may have skipped or added: a batch of messages."""
+WINDOW = 8
+"""Calls before a slot in which groups beside each other must be alike, so that the slot is the same place of the program."""
 PROOF = 2
 """Calls that must fit again after those that were skipped or added."""
 
@@ -102,6 +105,17 @@ class Replicas:
         beside = [p for group in self._groups(rank) for p in self._beside(rank, group) if p.end > entry]
         return len(beside) >= MIN_REPLICAS and all(p.at is None or p.at > entry for p in beside)
 
+    def find_odd(self, sides: tuple[tuple[int, ...], ...], group: ProcessGroup, seq: int) -> tuple[int, ...]:
+        """Of members that did different things in one slot: those that did there what no group beside theirs did, where at
+        least two of these did what all the others did, in this slot and in those before it.
+        """
+        own = {rank: self._window(group, rank, seq) for side in sides for rank in side}
+        beside = [windows for g in self._siblings(group) if (windows := self._windows(g, seq))]
+        usual = {rank for rank, window in own.items() if sum(window in windows for windows in beside) >= MIN_REPLICAS}
+        done_there = {window[-1] for windows in beside for window in windows}
+        odd = tuple(sorted(rank for rank, window in own.items() if window and window[-1] not in done_there))
+        return odd if usual and len(usual) + len(odd) == len(own) else ()
+
     def owe_message(self, rank: int, group: ProcessGroup, channel: tuple[int, int]) -> bool:
         """All of them went on from the call that the rank made last to a message on this channel."""
         beside = self._beside(rank, group)
@@ -134,6 +148,29 @@ class Replicas:
         positions = self._timeline.positions[rank]
         pending = [p.op.batch for p in positions if p.channel and p.group.desc == position.group.desc]
         return min(pending, default=position.op.batch + 1)
+
+    def _siblings(self, group: ProcessGroup) -> list[ProcessGroup]:
+        """Groups of its kind, the nearest first: neighbours in a mesh most likely run the same part of the program."""
+        beside = (g for g in self._kinds.get(_kind(group), ()) if g != group)
+        return sorted(beside, key=lambda g: abs(g.ranks[0] - group.ranks[0]))[:MAX_REPLICAS]
+
+    def _windows(self, group: ProcessGroup, seq: int) -> set[tuple[int, ...]]:
+        """What members of the group called up to this slot; each way once."""
+        return {window for rank in group.ranks if (window := self._window(group, rank, seq))}
+
+    def _window(self, group: ProcessGroup, rank: int, seq: int) -> tuple[int, ...]:
+        """The last calls of the rank up to this slot; empty where its dump does not hold all of them."""
+        track = self._by_group[group].track(rank)
+        if track is None or seq > track.last_seq:
+            return ()
+        held = sequence(track, self._timeline.tables)
+        at = seq - held.first
+        calls = held.calls[max(at - WINDOW, 0) : at + 1]
+        return tuple(calls.tolist()) if at >= WINDOW and held.match[at - WINDOW : at + 1].all() else ()
+
+    @cached_property
+    def _by_group(self) -> dict[ProcessGroup, GroupTimeline]:
+        return {timeline.group: timeline for timeline in self._timeline.groups}
 
     def _groups(self, rank: int) -> list[ProcessGroup]:
         """Its groups that have others beside them."""

@@ -109,12 +109,22 @@ def find_waits(timeline: Timeline) -> Waits:
 def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, Held]:
     """A batch waits for all peers of its messages; it is told by the message that misses its peer most."""
     held = [_held_on_channel(rank, stand, timeline) for stand in stands]
+    if len(stands) > 1 and any(h.absent or h.unknown for h in held):  # a peer that did its part holds nothing up
+        held = [Held() if _is_done_by_peer(rank, stand, timeline) else h for stand, h in zip(stands, held, strict=True)]
     misses = [(bool(h.absent), bool(h.unknown), bool(h.busy)) for h in held]
     absent = {r for h in held for r in h.absent}
     busy = {r for h in held for r in h.busy} - absent
     unknown = {r for h in held for r in h.unknown}
     joined = Held(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
     return stands[misses.index(max(misses))], joined
+
+
+def _is_done_by_peer(rank: int, stand: Stand, timeline: Timeline) -> bool:
+    assert stand.index is not None  # it is a message
+    channel = timeline.channels[stand.index]
+    track = channel.received if rank == channel.source else channel.sent
+    done = track is not None and (track.active_seq is None or track.active_seq > stand.seq)
+    return channel.counted and done and track is not None and track.last_seq >= stand.seq
 
 
 def who_misses(rank: int, waits: Waits) -> list[int]:

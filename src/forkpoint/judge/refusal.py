@@ -179,6 +179,14 @@ def refused_sizes(incident: Incident) -> tuple[LogEvent, ...]:
 
 
 @fact
+def refused_in_all_to_all(incident: Incident) -> bool:
+    """The ranks that refused a size stood in an all_to_all, whose sizes each pair has to agree on."""
+    refused = {e.rank for e in refused_sizes(incident)}
+    stacks = [s for s in incident.capture.stacks if s.rank in refused]
+    return bool(stacks) and all(_names(s.stack) & _ALL_TO_ALL for s in stacks)
+
+
+@fact
 def find_refusal(incident: Incident) -> Refusal | None:
     """None also where more than one rank refused, where another dump is missing, or where the others do not agree."""
     found = _refused_and_stood(incident)

@@ -94,6 +94,12 @@ class Standing:
     def place(self) -> UserLines:
         return tuple((frame.filename, frame.line) for frame in user_frames(self.stack))
 
+    @property
+    def called(self) -> str:
+        """The function of torch.distributed that it is in."""
+        inside = [f for f in find_last_call(self.stack) if f.filename.endswith("distributed_c10d.py")]
+        return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
+
 
 @fact
 def find_standings(incident: Incident) -> dict[int, Standing]:
@@ -145,7 +151,7 @@ class PartedStacks:
         """All wait in barriers, which carry no data. A call that carries some may be finished on ranks that brought less, and
         these are then at a later one: that looks like another path.
         """
-        return all(_called(one) in _BARRIERS for one in self.standings.values())
+        return all(one.called in _BARRIERS for one in self.standings.values())
 
     @property
     def place(self) -> str:
@@ -156,7 +162,7 @@ class PartedStacks:
         world = tuple(sorted(self.standings))
         usual = tuple(rank for rank in world if rank not in self.odd)
         cohorts = tuple(
-            Cohort(side, Role.WAITING, _called(self.standings[side[0]]), stack=self.standings[side[0]].stack)
+            Cohort(side, Role.WAITING, self.standings[side[0]].called, stack=self.standings[side[0]].stack)
             for side in (usual, self.odd)
         )
         return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
@@ -197,12 +203,6 @@ def _is_of_a_part(standing: Standing) -> bool:
     named = any(_OF_A_PART.search(f"{short_name(f.filename)} {f.name}") for f in standing.stack)
     inside = {bare_name(frame) for frame in find_last_call(standing.stack)}
     return named or bool(inside & _MESSAGES) or "group" in standing.code
-
-
-def _called(standing: Standing) -> str:
-    """The function of torch.distributed that it is in."""
-    inside = [f for f in find_last_call(standing.stack) if f.filename.endswith("distributed_c10d.py")]
-    return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

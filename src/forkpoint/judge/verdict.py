@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from forkpoint.judge.cite import cite_remarks
+from forkpoint.judge.cite import cite_remarks, fetch_written
+from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
-from forkpoint.model.verdict import Cause, Finding, Symptom, Verdict
+from forkpoint.model.verdict import Cause, Finding, Hypothesis, Symptom, Verdict
 
+_DECIDING = 2
+"""Readings whose decision is asked for."""
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 
@@ -19,19 +22,37 @@ def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
     strongest, *others = sorted(findings, key=_weigh)
     cited = dict.fromkeys((*strongest.evidence, *cite_remarks(strongest.suspects, incident)))
     best = replace(strongest, evidence=tuple(cited))
+    hypotheses = () if best.cause is Cause.HEALTHY else find_hypotheses(incident, (best, *others))
     return Verdict(
         symptom=_symptom(best, incident),
         cause=best.cause,
         confidence=best.confidence,
         action=best.action,
         suspects=best.suspects,
-        summary=_sentence(best.summary),
+        summary=_sentence(_with_readings(best, hypotheses)),
         divergence=None if best.cause is Cause.HEALTHY else best.divergence or incident.divergence,
         coverage=summarise_coverage(incident),
         findings=(best, *others) if best.evidence or best.cause not in _NO_CAUSE else (),
-        next=(*_known_hints(incident), *best.next),
+        next=_next(best, hypotheses, incident),
+        hypotheses=hypotheses,
         moments=find_moments(incident),
     )
+
+
+def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
+    """Of a verdict that is not decided: the readings that go first, and what decides between them."""
+    if best.cause is not Cause.INCONCLUSIVE or not hypotheses:
+        return best.summary
+    first, *rest = hypotheses
+    other = f", or {rest[0].says}" if rest else ""
+    return f"{best.summary}: {first.says} (most likely){other}; what decides: {first.decides}"
+
+
+def _next(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident) -> tuple[str, ...]:
+    """Never empty unless nothing is wrong."""
+    wanted = best.next or tuple(probe.title for probe in best.probes[:1])
+    decides = [h.decides for h in hypotheses[:_DECIDING]] if best.cause is Cause.INCONCLUSIVE else []
+    return tuple(dict.fromkeys((*_known_hints(incident), *fetch_written(incident), *decides, *wanted)))
 
 
 def _weigh(finding: Finding) -> tuple[bool, float, str]:

@@ -140,6 +140,41 @@ class Finding:
     """The exact commands that would raise the confidence."""
 
 
+class Likelihood(StrEnum):
+    LIKELY = "likely"
+    """What the facts point to."""
+    POSSIBLE = "possible"
+    """Nothing excludes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One reading of the incident that nothing contradicts, with what would decide it."""
+
+    cause: Cause
+    suspects: tuple[int, ...]
+    """Who would be at fault; empty: nobody in particular, or one of `sides`."""
+    says: str
+    """The reading in one sentence."""
+    decides: str
+    """The exact command, or the evidence, that would confirm or exclude it."""
+    likelihood: Likelihood = Likelihood.POSSIBLE
+    alternatives: tuple[Cause, ...] = ()
+    """Causes that the evidence does not tell apart from `cause` here."""
+    sides: tuple[tuple[int, ...], ...] = ()
+    """Ranks of which one side is at fault, where nothing shows which."""
+    supports: tuple[Evidence, ...] = ()
+    against: tuple[Evidence, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """Evidence that it would need and that was not given."""
+    divergence: Divergence | None = None
+    repair: str | None = None
+    """The smallest change under which the recorded job would have gone on, as replay shows; None: no recorded call could be
+    replayed."""
+    steps: tuple[str, ...] = ()
+    """The replay, call by call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How much of the job the evidence shows."""
@@ -170,6 +205,8 @@ class Verdict:
     """Strongest first; the first is the one the verdict stands on."""
     sites: tuple[Site, ...] = ()
     next: tuple[str, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """All readings that survive, the best first. Of a decided verdict the first is what it says."""
     moments: tuple[Moment, ...] = ()
     """One timeline over all evidence, clock by clock, that which most dumps share first."""
     picture: "Picture | None" = field(default=None, compare=False, repr=False)
@@ -177,8 +214,10 @@ class Verdict:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """All evidence of all findings, each once, in the order of first use."""
-        return tuple(dict.fromkeys(e for f in self.findings for e in f.evidence))
+        """All evidence of all findings and hypotheses, each once, in the order of first use."""
+        found = [e for f in self.findings for e in f.evidence]
+        weighed = [e for h in self.hypotheses for e in (*h.supports, *h.against)]
+        return tuple(dict.fromkeys((*found, *weighed)))
 
     @property
     def probes(self) -> tuple[Probe, ...]:

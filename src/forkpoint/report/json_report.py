@@ -7,7 +7,7 @@ import msgspec
 
 from forkpoint.model.incident import Cohort, Divergence
 from forkpoint.model.op import Stack
-from forkpoint.model.verdict import Evidence, Finding, Moment, Verdict
+from forkpoint.model.verdict import Evidence, Finding, Hypothesis, Moment, Verdict
 from forkpoint.report.escape import ascii_json, valid_text
 
 SCHEMA = "forkpoint.verdict/1"
@@ -43,6 +43,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Json]:
         "timeline": [_moment(moment) for moment in verdict.moments],
         "probes": _as_is(verdict.probes),
         "fixes": _as_is(verdict.fixes),
+        "hypotheses": [_hypothesis(hypothesis, ids) for hypothesis in verdict.hypotheses],
         "next": verdict.next,
     }
 
@@ -84,6 +85,25 @@ def _finding(finding: Finding, ids: dict[Evidence, str]) -> Json:
         "suspects": finding.suspects,
         "confidence": finding.confidence,
         "evidence": [ids[evidence] for evidence in finding.evidence],
+    }
+
+
+def _hypothesis(hypothesis: Hypothesis, ids: dict[Evidence, str]) -> Json:
+    fork = hypothesis.divergence
+    return {
+        "cause": hypothesis.cause,
+        "alternatives": hypothesis.alternatives,
+        "suspects": hypothesis.suspects,
+        "sides": hypothesis.sides or None,
+        "likelihood": hypothesis.likelihood,
+        "says": hypothesis.says,
+        "fork": None if fork is None else {"group": fork.group.name, "channel": fork.channel, "seq": fork.seq},
+        "for": [ids[evidence] for evidence in hypothesis.supports],
+        "against": [ids[evidence] for evidence in hypothesis.against],
+        "lacks": hypothesis.lacks,
+        "repair": hypothesis.repair,
+        "steps": hypothesis.steps,
+        "decides": hypothesis.decides,
     }
 
 

@@ -79,6 +79,7 @@ MAX_LINES = 60
 _MAX_COHORTS = 5
 _MAX_RANGES = 8
 _MAX_SITES = 3
+_MAX_HYPOTHESES = 3
 _MAX_REMEDIES = 2
 _MAX_EVIDENCE = 6
 _MAX_NOTES = 4
@@ -92,7 +93,7 @@ _PATCH = 8000
 def render_markdown(verdict: Verdict) -> str:
     """At most MAX_LINES lines, ending in a newline. Patches take what the rest leaves."""
     head = [f"# forkpoint: {verdict.cause}", "", sentence(verdict.summary, _SUMMARY) or "-", "", _facts(verdict)]
-    head += [*_cohorts(verdict), *_sites(verdict)]
+    head += [*_cohorts(verdict), *_hypotheses(verdict), *_sites(verdict)]
     tail = [*_evidence(verdict), "", _coverage(verdict), *_next(verdict)]
     remedies = _remedies(verdict, MAX_LINES - len(head) - len(tail))
     return "\n".join([*head, *remedies, *tail]) + "\n"
@@ -123,6 +124,18 @@ def _cohorts(verdict: Verdict) -> list[str]:
     rows += [f"| {hidden} more cohorts | | |"] if hidden else []
     where = sentence(describe_slot(verdict.divergence), _SENTENCE)
     return ["", f"**What**: {where}", "", "| ranks | role | op |", "|---|---|---|", *rows]
+
+
+def _hypotheses(verdict: Verdict) -> list[str]:
+    """The replay of what is decided; of what is not, each reading with what decides it."""
+    if verdict.cause != Cause.INCONCLUSIVE:
+        repair = next((h.repair for h in verdict.hypotheses[:1]), None)
+        return ["", f"**Replay**: {sentence(repair, _SENTENCE)}"] if repair else []
+    rows = [
+        f"- {h.likelihood}, {h.cause}: {sentence(h.says, _SENTENCE)}; decides: {code(h.decides)}"
+        for h in verdict.hypotheses[:_MAX_HYPOTHESES]
+    ]
+    return ["", "**Maybe**", "", *rows] if rows else []
 
 
 def _sites(verdict: Verdict) -> list[str]:

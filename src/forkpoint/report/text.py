@@ -8,7 +8,7 @@ from rich.text import Text
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
-from forkpoint.model.verdict import NOT_DATED, Cause, Moment, Site, Source, Verdict
+from forkpoint.model.verdict import NOT_DATED, Cause, Hypothesis, Moment, Site, Source, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
 from forkpoint.report.escape import escape
@@ -20,6 +20,7 @@ _MAX_COHORTS = 3
 _MAX_EVIDENCE_LINES = 6
 _MAX_MOMENTS = 5
 _MAX_SET_ASIDE = 2
+_MAX_HYPOTHESES = 3
 _LEFT_TO_EVIDENCE = 3
 """Lines: one piece of evidence, and how many more there are."""
 _FEW_MOMENTS = 3
@@ -43,7 +44,7 @@ def render_text(verdict: Verdict, width: int) -> Text:
     head = [
         _headline(verdict, width),
         Text(),
-        *_wrap(verdict.summary, width, max_lines=4, style="bold"),
+        *_wrap(verdict.summary, width, max_lines=6 if verdict.cause == Cause.INCONCLUSIVE else 4, style="bold"),
         Text(),
         *_who(verdict, width),
         *_what(verdict, width),
@@ -131,13 +132,25 @@ def _do(verdict: Verdict, width: int) -> list[Text]:
 
 
 def _also(verdict: Verdict, width: int) -> list[Text]:
-    others = [finding for finding in verdict.findings if finding.cause != verdict.cause][:3]
-    texts = [
-        f"{finding.cause} {finding.confidence:.2f}"
-        + (f" {name_ranks(finding.suspects, max_ranges=2)}" if finding.suspects else "")
-        for finding in others
+    """What replay shows of a decided verdict, and which other readings survive; of one that is not decided, these by one."""
+    if verdict.cause == Cause.INCONCLUSIVE:
+        texts = [f"{_tell_hypothesis(h)}: {h.says}" for h in verdict.hypotheses[:_MAX_HYPOTHESES]]
+        return _labelled("maybe", texts, width, max_lines=2)
+    repairs = [h.repair for h in verdict.hypotheses[:1] if h.repair]
+    others = [_tell_hypothesis(h) for h in verdict.hypotheses[1:] if h.cause != verdict.cause]
+    return [
+        *_labelled("replay", repairs, width, max_lines=2),
+        *_labelled("possibly", ["; ".join(others[:_MAX_HYPOTHESES])] if others else [], width),
     ]
-    return _labelled("possibly", [", ".join(texts)] if texts else [], width)
+
+
+def _tell_hypothesis(hypothesis: Hypothesis) -> str:
+    """`host-stall or rank-lost of rank 4`."""
+    causes = " or ".join((hypothesis.cause, *hypothesis.alternatives[:1]))
+    ranks = " or ".join(
+        name_ranks(side, max_ranges=2) for side in (hypothesis.sides or (hypothesis.suspects,))[:3] if side
+    )
+    return f"{causes} of {ranks}" if ranks else causes
 
 
 def _timeline(verdict: Verdict, width: int, room: int) -> list[Text]:

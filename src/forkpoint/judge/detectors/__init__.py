@@ -12,12 +12,14 @@ from forkpoint.judge.detectors import (
     never_joined,
     order_inversion,
     out_of_line,
+    parted_stacks,
     rank_lost,
     silent_corruption,
     straggler,
     transport,
     undecided,
 )
+from forkpoint.judge.repairs import is_explained
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Finding
 
@@ -40,6 +42,7 @@ DETECTORS: tuple[Detector, ...] = (
 WITHOUT_CAUSE: tuple[Detector, ...] = (
     out_of_line.find,
     healthy.find,
+    parted_stacks.find,
     logs_alone.find,
     undecided.find,
 )
@@ -49,5 +52,6 @@ always does.
 
 
 def detect(incident: Incident) -> tuple[Finding, ...]:
-    causes = tuple(finding for find in DETECTORS for finding in find(incident))
+    """A cause is only named where its replay shows both that the job stops there, and that the repair lets it go on."""
+    causes = tuple(finding for find in DETECTORS for finding in find(incident) if is_explained(finding, incident))
     return causes or next(found for find in WITHOUT_CAUSE if (found := tuple(find(incident))))

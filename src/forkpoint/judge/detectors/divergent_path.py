@@ -47,7 +47,7 @@ from forkpoint.judge.cite import (
 )
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.log_lines import find_call_mismatch, find_group_mismatch, find_lone_notice, find_step_parting
-from forkpoint.judge.refusal import Refused, find_refusal, refused_sizes
+from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
 from forkpoint.judge.stacks import Handling, PartedStacks, find_handling, find_parted_stacks, is_communicating
 from forkpoint.judge.symptom import hang_is_shown, has_ops
 from forkpoint.model.frames import user_frames, user_place
@@ -90,7 +90,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
         yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
     elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
-        yield _noticed(notice, incident)
+        if not refused_in_all_to_all(incident):
+            yield _noticed(notice, incident)
     else:
         yield from _left_by_itself(divergence, incident)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from forkpoint.judge.cite import HEALTHY, LIKELY
 from forkpoint.judge.printed_values import own_logs
-from forkpoint.judge.stacks import find_standings
+from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
 from forkpoint.judge.values import find_first_out_of_line
 from forkpoint.model.incident import Incident
@@ -47,8 +47,17 @@ def _dumps_agree(incident: Incident) -> bool:
     )
     failed_unseen = any(t.comm_lib == "gloo" for t in traces) and not incident.heard >= set(timeline.world)
     silent = not failed_unseen and not _find_failures(incident) and not stands_still(incident)
+    silent = silent and not _waits_unrecorded(incident)
     agreed = all(is_finishing(d) for d in incident.divergences)
     return bool(traces) and whole and silent and agreed
+
+
+def _waits_unrecorded(incident: Incident) -> bool:
+    """A rank's stack is in a communication call that its dump does not hold, such as gloo's send and recv: whether that call
+    ever ended, nothing says.
+    """
+    pending = incident.timeline.stands
+    return any(is_communicating(s.stack) and s.rank not in pending for s in incident.capture.stacks)
 
 
 def _well_by_logs(incident: Incident) -> str | None:

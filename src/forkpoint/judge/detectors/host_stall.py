@@ -41,7 +41,7 @@ from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, w
 from forkpoint.judge.stacks import is_at_work, is_communicating, is_in_storage, is_waiting_for_ranks, waits_for_gpu
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import in_side_thread
+from forkpoint.model.frames import in_side_thread, user_frames
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.timeline import Gap
@@ -58,6 +58,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     if divergence is None:
         yield from _by_stacks_alone(incident)
+        yield from _by_side_threads(incident)
         yield from _by_words(incident)
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
         stacks = [s for r in divergence.odd[:3] if (s := live_stack(r, incident))]
@@ -150,6 +151,29 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _by_side_threads(incident: Incident) -> Iterator[Finding]:
+    """Every main thread waits at one line for a thread of its own. In all ranks but a few that thread waits for others."""
+    stacks = {s.rank: s for s in sorted(incident.capture.stacks, key=lambda s: (s.file, s.line))}
+    everyone = stacks.keys() >= set(incident.timeline.world) and incident.timeline.unseen <= 1
+    if not everyone or len({s.stack for s in stacks.values()}) != 1 or not all(map(_is_held, stacks.values())):
+        return
+    for name in sorted(set.intersection(*({name for name, _ in s.others} for s in stacks.values()))):
+        inside = {rank: next(stack for other, stack in s.others if other == name) for rank, s in stacks.items()}
+        waiting = [rank for rank, stack in inside.items() if is_communicating(stack)]
+        held = sorted(rank for rank in inside if rank not in waiting)
+        if held and len(waiting) > len(held) + incident.timeline.unseen:
+            frames = user_frames(inside[held[0]])
+            live = [replace(stacks[rank], stack=(*inside[rank],), thread=name) for rank in held if frames]
+            if live:
+                yield _finding(tuple(held), live, incident)
+            return
+
+
+def _is_held(stack: LiveStack) -> bool:
+    """It waits for a lock, an event, a queue or a future, not for ranks or its GPU."""
+    return is_at_work(stack.stack) and not is_in_storage(stack.stack[:1])
 
 
 def _by_words(incident: Incident) -> Iterator[Finding]:

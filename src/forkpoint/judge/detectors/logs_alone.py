@@ -42,7 +42,9 @@ def told_failures(incident: Incident) -> tuple[LogEvent, ...]:
 
 def state_failures(incident: Incident) -> str:
     said = [f"{_who(event, incident)}: {_words(event)}" for event in told_failures(incident)[:_TOLD]]
-    return "; ".join(["no rank timed out in these logs", *said, *_state_leaving(incident), *_state_running(incident)])
+    timed_out = any(e.kind in (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT) for e in incident.capture.events)
+    first = [] if timed_out else ["no rank timed out in these logs"]
+    return "; ".join([*first, *said, *_state_leaving(incident), *_state_running(incident)])
 
 
 def wanted_after_failures(incident: Incident) -> tuple[str, ...]:

@@ -26,11 +26,18 @@ from dataclasses import replace
 
 from forkpoint.judge.calls import find_two_roots, issuing, may_be_reordered, may_differ_unseen, same_call_site, same_op
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.log_lines import find_call_mismatch
+from forkpoint.judge.log_lines import find_call_mismatch, find_lone_notice
 from forkpoint.judge.printed_values import Dissent, find_dissent
-from forkpoint.judge.refusal import Refused, find_refusal, find_refusal_at_one_place, refused_sizes
+from forkpoint.judge.refusal import (
+    Refused,
+    find_refusal,
+    find_refusal_at_one_place,
+    refused_in_all_to_all,
+    refused_sizes,
+)
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
@@ -106,10 +113,29 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
             mismatch.divergence, f"was called with arguments that do not match: {told}", LIKELY, incident
         )
         yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+    elif find_refusal(incident) is None and refused_in_all_to_all(incident) and (notice := find_lone_notice(incident)):
+        yield _noticed(notice, incident)
     elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
         says = f"was called with sizes that do not match: {places.told}, and every rank that says where it was is at this call"
         finding = _finding(places.divergence, says, LIKELY, incident)
         yield replace(finding, evidence=places.evidence)
+
+
+def _noticed(notice: LogEvent, incident: Incident) -> Finding:
+    """A size was refused in an all_to_all, and one rank alone says that it left something out of what it sends."""
+    assert notice.rank is not None  # it is somebody's
+    refused = refused_sizes(incident)
+    return Finding(
+        detector=NAME,
+        cause=Cause.METADATA_MISMATCH,
+        suspects=(notice.rank,),
+        confidence=LIKELY,
+        summary=f"an all_to_all was called with splits that do not match; only rank {notice.rank} logged: {notice.text}",
+        action=Action.FIX_CODE,
+        evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2])),
+        probes=(Probe("print rank, input splits and output splits right before this call on every rank"),),
+        fixes=(Fix("exchange the splits after the last change to what is sent, right before the call"),),
+    )
 
 
 def _finding(divergence: Divergence, says: str, confidence: float, incident: Incident) -> Finding:

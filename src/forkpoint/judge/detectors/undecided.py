@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inconclusive, verb, what_would_decide
 from forkpoint.judge.recorder_settings import how_to_record
 from forkpoint.judge.refusal import find_refusal, refused_sizes
-from forkpoint.judge.stacks import find_parted_stacks
-from forkpoint.judge.symptom import dumps_are_empty, has_ops, recorder_was_off, without_dumps
+from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_dumps
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
@@ -16,7 +15,6 @@ def find(incident: Incident) -> Iterator[Finding]:
     yield (
         _recorder_off(incident)
         or _refused_size(incident)
-        or _parted_stacks(incident)
         or _parted_ops(incident)
         or inconclusive(_state_nothing(incident), (), what_would_decide(incident))
     )
@@ -50,20 +48,6 @@ def _refused_size(incident: Incident) -> Finding | None:
         wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
     cited = tuple(cite_event(event) for event in events[:4])
     return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE)
-
-
-def _parted_stacks(incident: Incident) -> Finding | None:
-    """Stacks show who left the path of the others, but not whether by another branch or by another size."""
-    parted = find_parted_stacks(incident) if incident.divergence is None and not has_ops(incident) else None
-    if parted is None:
-        return None
-    summary = (
-        f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: either "
-        "another branch was taken, or another size was brought to a call that the others have finished"
-    )
-    fork, wanted = parted.divergence, what_would_decide(incident)
-    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *fork.sides[0][:2]))
-    return inconclusive(summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork)
 
 
 def _parted_ops(incident: Incident) -> Finding | None:
@@ -108,5 +92,5 @@ def _state_wait(divergence: Divergence, incident: Incident) -> str:
         who = f"{name_ranks(first.ranks)} {did} {first.op} ({place})"
     silent = tuple(r for r in divergence.unknown if r in without_dumps(incident))
     if silent:
-        return f"{who}; no dump of {name_ranks(silent)} was given, and nothing says why"
-    return f"{who}; the evidence does not show why"
+        return f"{who}, and no dump of {name_ranks(silent)} was given"
+    return f"{who}, and the evidence does not decide why"

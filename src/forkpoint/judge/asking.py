@@ -1,0 +1,54 @@
+"""Words that hypotheses share: who is meant, what to ask for, and what was not given."""
+
+from forkpoint.judge.cite import live_stack, verb
+from forkpoint.model.incident import Incident
+from forkpoint.model.world import format_ranks, name_ranks
+
+Sides = tuple[tuple[int, ...], ...]
+"""Ranks of which one side is at fault."""
+
+
+def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
+    if named:
+        return name_ranks(named)
+    if not sides:
+        return "a rank"
+    shown = [name_ranks(side) for side in sides[:3]]
+    more = f" or one of {len(sides) - 3} more" if len(sides) > 3 else ""
+    return " or ".join(shown) + more
+
+
+def is_or_are(named: tuple[int, ...]) -> str:
+    return verb(named or (0,), "is", "are")
+
+
+def whom_to_ask(named: tuple[int, ...], sides: Sides) -> str:
+    return name_ranks(named or tuple(rank for side in sides for rank in side)) if named or sides else "every rank"
+
+
+def end_of_log(ranks: tuple[int, ...], incident: Incident) -> str:
+    return f"the last 50 lines of the log of {name_ranks(ranks)}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
+
+
+def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
+    pids = {place.rank: place.pid for place in incident.capture.places if place.pid}
+    pid = pids.get(ranks[0], f"<pid of rank {ranks[0]}>") if len(ranks) == 1 else f"<pid> of {name_ranks(ranks)}"
+    return f"py-spy dump --pid {pid}{on_hosts(ranks, incident)} while it hangs, or its dump beside the others"
+
+
+def on_hosts(ranks: tuple[int, ...], incident: Incident) -> str:
+    hosts = sorted({place.host for place in incident.capture.places if place.rank in ranks})
+    return f" on {', '.join(hosts[:3])}" if hosts else ""
+
+
+def what_is_lacking(ranks: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
+    """What of these ranks was not given."""
+    traces, heard = incident.timeline.traces, incident.heard
+    kinds = (
+        ("dump", [r for r in ranks if r not in traces]),
+        ("log", [r for r in ranks if r not in heard]),
+        ("stack", [r for r in ranks if live_stack(r, incident) is None]),
+    )
+    return tuple(
+        f"the {kind} of rank{'s' if len(lack) > 1 else ''} {format_ranks(lack, 8)}" for kind, lack in kinds if lack
+    )

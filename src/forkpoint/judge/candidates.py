@@ -1,0 +1,72 @@
+"""Ranks that may be what the others wait for, where no dump shows it: the fewest whose absence explains every wait."""
+
+from collections import Counter
+
+from forkpoint.judge.cite import events_of
+from forkpoint.judge.repairs import recorded_job
+from forkpoint.judge.stacks import is_communicating
+from forkpoint.judge.symptom import without_dumps
+from forkpoint.model.frames import user_frames
+from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogKind
+from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
+
+_MAX_TRIED = 64
+"""Single ranks that are replayed: of more, those that most calls miss."""
+_NEAR = 1
+"""Assumptions that a candidate may need more than the best one: one rank more without a dump turns that over."""
+_MAX_NAMED = 8
+_ASKED = 2
+"""Of ranks that wait in one call: they made it from the same place, or their cohorts would differ."""
+_WAITS_TOO = (LogKind.WATCHDOG_TIMEOUT, LogKind.PEER_TIMEOUT)
+
+
+@fact
+def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
+    """Each by itself explains why all wait, the one that needs the fewest assumptions first; none that needs many more."""
+    job = recorded_job(incident)
+    idle = job.free - job.elsewhere
+    if idle:
+        return (tuple(sorted(idle)),)
+    tried = [(replay(job, Repair(RepairKind.GO_ON, frozenset({rank}))), rank) for rank in _pool(job, incident)]
+    explaining = sorted((sum(shown.cost), rank) for shown, rank in tried if shown.explains)
+    best = explaining[0][0] if explaining else 0
+    return tuple((rank,) for cost, rank in explaining if cost <= best + _NEAR)[:_MAX_NAMED]
+
+
+def _pool(job: Job, incident: Incident) -> list[int]:
+    """Ranks whose part in a call is unknown, without those that are seen to wait in it."""
+    missed = Counter(rank for slot in job.slots for rank in slot.unknown - find_seen_in(slot, incident))
+    return sorted(sorted(missed, key=lambda rank: (-missed[rank], rank))[:_MAX_TRIED])
+
+
+def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
+    """Ranks without a dump that stand in this very call: their log names it, or their stack is at the line of those who wait."""
+    named = {
+        e.rank
+        for rank in slot.unknown
+        for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT)
+        if e.work is not None and e.work.seq == slot.seq and slot.channel is None
+    }
+    waiting = (incident.timeline.positions[rank][0].op.stack for rank in list(slot.waiting)[:_ASKED])
+    lines = {frames[0] for stack in waiting if (frames := user_frames(stack))}
+    standing = {
+        s.rank
+        for s in incident.capture.stacks
+        if s.rank in slot.unknown and is_communicating(s.stack) and not lines.isdisjoint(user_frames(s.stack)[:1])
+    }
+    return frozenset(rank for rank in named | standing if rank is not None)
+
+
+@fact
+def find_seen_waiting(incident: Incident) -> frozenset[int]:
+    """Ranks that wait for others by their own log, or by their stack."""
+    by_log = {rank for rank in incident.heard if events_of(rank, incident, *_WAITS_TOO)}
+    return frozenset(by_log | {s.rank for s in incident.capture.stacks if is_communicating(s.stack)})
+
+
+@fact
+def find_unheard(incident: Incident) -> frozenset[int]:
+    """Ranks of which nothing at all was given: no dump, no log, no stack."""
+    seen = incident.heard | {stack.rank for stack in incident.capture.stacks}
+    return frozenset(rank for rank in without_dumps(incident) if rank not in seen)

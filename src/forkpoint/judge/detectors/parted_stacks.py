@@ -1,0 +1,26 @@
+"""Stacks show who left the path of the others, but not whether by another branch or by another size."""
+
+from collections.abc import Iterator
+
+from forkpoint.judge.cite import inconclusive, what_would_decide
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.stacks import find_parted_stacks
+from forkpoint.judge.symptom import has_ops
+from forkpoint.model.incident import Incident
+from forkpoint.model.verdict import Action, Finding
+from forkpoint.model.world import name_ranks
+
+
+def find(incident: Incident) -> Iterator[Finding]:
+    if incident.divergence is not None or has_ops(incident) or refused_sizes(incident):
+        return
+    parted = find_parted_stacks(incident)
+    if parted is None:
+        return
+    summary = (
+        f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: either "
+        "another branch was taken, or another size was brought to a call that the others have finished"
+    )
+    fork, wanted = parted.divergence, what_would_decide(incident)
+    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *fork.sides[0][:2]))
+    yield inconclusive(summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork)

@@ -1,0 +1,86 @@
+"""Findings and readings -> Hypotheses: each tested by replay, the smallest repair first."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from forkpoint.judge.cite import describe_slot
+from forkpoint.judge.readings import read_calls
+from forkpoint.judge.repairs import find_replay, recorded_job
+from forkpoint.judge.unrecorded import read_words_and_stacks
+from forkpoint.model.incident import Divergence, Incident
+from forkpoint.model.verdict import Cause, Finding, Hypothesis, Likelihood
+from forkpoint.model.world import name_ranks
+from forkpoint.replay import Job, Repair, RepairKind, Replay
+from forkpoint.replay.job import tell_slots
+
+MAX_HYPOTHESES = 6
+_MAX_STEPS = 8
+_UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
+
+
+def find_hypotheses(incident: Incident, findings: Iterable[Finding]) -> tuple[Hypothesis, ...]:
+    """What detectors found first, then what else survives. Empty of a job that is well."""
+    claims = [_of_finding(finding) for finding in findings if finding.cause not in _UNDECIDED]
+    readings = [*claims, *read_calls(incident), *read_words_and_stacks(incident)]
+    distinct = {(h.cause, h.suspects, h.sides): h for h in reversed(readings)}
+    kept = [h for h in dict.fromkeys(readings) if distinct[h.cause, h.suspects, h.sides] is h]
+    tested = [shown for hypothesis in kept if (shown := _test(hypothesis, incident))]
+    return tuple(
+        replace(hypothesis, likelihood=Likelihood.LIKELY if place == 0 else Likelihood.POSSIBLE)
+        for place, hypothesis in enumerate(tested[:MAX_HYPOTHESES])
+    )
+
+
+def _of_finding(finding: Finding) -> Hypothesis:
+    return Hypothesis(
+        finding.cause,
+        finding.suspects,
+        finding.summary,
+        next(iter(finding.next), next((probe.title for probe in finding.probes), "")),
+        supports=finding.evidence,
+        divergence=finding.divergence,
+    )
+
+
+def _test(hypothesis: Hypothesis, incident: Incident) -> Hypothesis | None:
+    """With its repair and the steps of its replay; None where replay refuses it on every side."""
+    tried = hypothesis.sides or (hypothesis.suspects,)
+    found = [find_replay(hypothesis.cause, ranks, hypothesis.divergence, incident) for ranks in tried]
+    if all(one is None for one in found):
+        return hypothesis
+    explaining = [(ranks, one) for ranks, one in zip(tried, found, strict=True) if one and one[1].explains]
+    if not explaining:
+        return None
+    repair, shown = explaining[0][1]
+    job = recorded_job(incident)
+    sides = tuple(ranks for ranks, _ in explaining) if hypothesis.sides else ()
+    told = _tell(repair, job, hypothesis.divergence, sides)
+    return replace(hypothesis, sides=sides, repair=told, steps=_steps(repair, shown, hypothesis.divergence))
+
+
+def _tell(repair: Repair, job: Job, divergence: Divergence | None, sides: tuple[tuple[int, ...], ...]) -> str:
+    """`had rank 4 issued default_pg seq 9, all 8 ranks would have gone on`."""
+    ranks = frozenset(rank for slot in job.slots for rank in slot.waiting) | repair.ranks
+    who = " or ".join(name_ranks(side) for side in sides[:3]) if len(sides) > 1 else name_ranks(repair.ranks)
+    all_of_them = f"all {len(ranks)} ranks" if len(ranks) > 1 else "it"
+    return f"had {_change(repair, who, divergence)}, {all_of_them} would have gone on"
+
+
+def _change(repair: Repair, who: str, divergence: Divergence | None) -> str:
+    slot = describe_slot(divergence) if divergence else "the call in which the others wait"
+    subject = who if repair.ranks else "all ranks"
+    return {
+        RepairKind.GO_ON: f"{subject} gone on",
+        RepairKind.ISSUE: f"{subject} issued {slot}",
+        RepairKind.LEAVE_OUT: f"{subject} left out its call at {slot}",
+        RepairKind.FIT: f"{subject} brought the same to {slot}",
+        RepairKind.ORDER: f"{subject} kept to one order of calls",
+        RepairKind.FINISH: f"{slot} finished",
+    }[repair.kind]
+
+
+def _steps(repair: Repair, shown: Replay, divergence: Divergence | None) -> tuple[str, ...]:
+    first = f"suppose {_change(repair, name_ranks(repair.ranks), divergence)}"
+    rounds = [f"then {tell_slots(done)} {'finishes' if len(done) == 1 else 'finish'}" for done in shown.rounds]
+    more = [f"and {len(rounds) - _MAX_STEPS} more rounds"] if len(rounds) > _MAX_STEPS else []
+    return (first, *rounds[:_MAX_STEPS], *more)

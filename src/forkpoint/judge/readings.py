@@ -1,0 +1,285 @@
+"""Incident -> every reading of it that an expert would still consider, whatever is decided. Replay tests them afterwards.
+
+Each function looks at one situation: calls that do not fit, ranks that are missed, a call that does not finish, a ring, and
+what logs and stacks say where nothing was recorded.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+from forkpoint.judge.asking import (
+    Sides,
+    end_of_log,
+    is_or_are,
+    on_hosts,
+    stack_of,
+    what_is_lacking,
+    who_is_meant,
+    whom_to_ask,
+)
+from forkpoint.judge.calls import may_be_reordered, may_differ_unseen, same_call_site, same_op
+from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, find_unheard
+from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.repairs import recorded_job
+from forkpoint.judge.symptom import hang_is_shown, without_dumps
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.log import LogKind
+from forkpoint.model.verdict import Cause, Hypothesis
+from forkpoint.model.world import name_ranks
+
+
+def read_calls(incident: Incident) -> Iterator[Hypothesis]:
+    divergence = incident.divergence
+    if divergence is None:
+        return
+    in_flight = divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not hang_is_shown(incident)
+    if in_flight and not without_dumps(incident):
+        yield _in_flight(divergence, incident)
+    match divergence.how:
+        case PartingKind.METADATA | PartingKind.VOLUME | PartingKind.MESSAGE:
+            yield from _calls_differ(divergence, incident)
+        case PartingKind.CYCLE:
+            yield from _ring(divergence, incident)
+        case PartingKind.ABSENCE:
+            yield from _missed(divergence, incident)
+        case PartingKind.STUCK:
+            yield from _does_not_finish(divergence, incident)
+    if in_flight and without_dumps(incident):
+        yield _in_flight(divergence, incident)
+
+
+def _in_flight(divergence: Divergence, incident: Incident) -> Hypothesis:
+    return Hypothesis(
+        Cause.HEALTHY,
+        (),
+        f"the job was well, and its dumps were taken in the middle of {describe_slot(divergence)}",
+        "take the dumps again ten seconds later: do the numbers grow?",
+        supports=cite_divergence(divergence, incident),
+        divergence=divergence,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls that do not fit together.
+
+
+def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
+    named, sides = _named(divergence)
+    who = who_is_meant(named, sides)
+    print_it = f"print rank, operation, shape and line right before {slot} on {whom_to_ask(named, sides)}"
+    path = Hypothesis(
+        Cause.DIVERGENT_PATH,
+        named,
+        f"{who} took another path and made another call at {slot}",
+        print_it,
+        sides=sides,
+        supports=supports,
+        divergence=divergence,
+    )
+    arguments = Hypothesis(
+        Cause.METADATA_MISMATCH,
+        named,
+        f"{who} brought other arguments to {slot}",
+        print_it,
+        sides=sides,
+        supports=supports,
+        divergence=divergence,
+    )
+    order = Hypothesis(
+        Cause.ORDER_INVERSION,
+        named,
+        f"{who} made the same calls in another order from {slot} on",
+        f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
+        sides=sides,
+        supports=supports,
+        divergence=divergence,
+    )
+    fits = divergence.how is not PartingKind.METADATA or (
+        same_op(divergence) and same_call_site(divergence) is not False
+    )
+    yield from (arguments, path) if fits and divergence.shift is None else (path, arguments)
+    if divergence.how is PartingKind.METADATA and may_be_reordered(divergence, incident):
+        yield order
+
+
+def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
+    """Who differs; where no vote tells, the sides, the smallest first."""
+    if divergence.odd:
+        return tuple(sorted(divergence.odd)), ()
+    return (), tuple(sorted((side for side in divergence.sides if side), key=lambda side: (len(side), side)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that wait for each other.
+
+
+def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
+    named = tuple(sorted(divergence.odd))
+    sides = () if named else _ring_sides(divergence, incident)
+    who = who_is_meant(named, sides)
+    path = Hypothesis(
+        Cause.DIVERGENT_PATH,
+        named,
+        f"{who} skipped a call or made one more, so that ranks wait for each other at {slot} and elsewhere",
+        f"log group and number of each call on {whom_to_ask(named, sides)}: is one missing or one too many?",
+        sides=sides,
+        supports=supports,
+        divergence=divergence,
+    )
+    order = Hypothesis(
+        Cause.ORDER_INVERSION,
+        named,
+        f"{who} made the same calls in another order, so that ranks wait for each other at {slot} and elsewhere",
+        f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
+        sides=sides,
+        supports=supports,
+        divergence=divergence,
+    )
+    yield from (path, order) if divergence.left_order else (order, path)
+
+
+def _ring_sides(divergence: Divergence, incident: Incident) -> Sides:
+    """Ranks of the ring by the slot in which they stand, the fewest first."""
+    job = recorded_job(incident)
+    slots = {job.stands[rank] for rank in divergence.cycle if rank in job.stands}
+    together: dict[tuple[object, ...], set[int]] = {}
+    for slot in slots:
+        together.setdefault((slot.group.desc, slot.channel, slot.seq), set()).update(slot.waiting)
+    return tuple(sorted((tuple(sorted(ranks)) for ranks in together.values()), key=lambda side: (len(side), side)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that are missed where others wait.
+
+
+def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    candidates = find_missed_ranks(incident)
+    slot, present = describe_slot(divergence), divergence.sides[0]
+    known = {rank for side in candidates for rank in side} <= incident.timeline.positions.keys() and bool(candidates)
+    waiting = find_seen_waiting(incident)
+    idle = candidates if known else tuple(side for side in candidates if waiting.isdisjoint(side))
+    path = _other_call(candidates, divergence, incident, known=known)
+    away = _away(idle, divergence, incident) if idle else None
+    unheard = bool(idle) and frozenset(rank for side in idle for rank in side) == find_unheard(incident)
+    yield from _other_arguments(divergence, incident)
+    if len(divergence.sides) > 1 and len(present) < len(divergence.sides[1]):
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH,
+            present,
+            f"{name_ranks(present)} made a call at {slot} that the others did not make",
+            f"log group and number of each call on {name_ranks(present)}: is one too many?",
+            supports=cite_divergence(divergence, incident),
+            divergence=divergence,
+        )
+    yield from (h for h in ((away, path) if known or unheard else (path, away)) if h)
+    if not known:  # nobody is seen outside the call: all may be in it
+        yield from _does_not_finish(divergence, incident)
+
+
+def _other_arguments(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    """Ranks without a dump whose log names this very call, with another operation or size than those who wait there."""
+    waiting = next((c for c in divergence.cohorts if c.op and c.sizes), None)
+    if waiting is None or divergence.channel:
+        return
+    size = sum(prod(one) for one in waiting.sizes)
+    told = [
+        e
+        for rank in divergence.unknown
+        for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT)
+        if e.work is not None and e.work.seq == divergence.hang_seq and e.work.numel_in not in (None, size)
+    ]
+    ranks = tuple(sorted({e.rank for e in told if e.rank is not None}))
+    if ranks:
+        slot = describe_slot(divergence)
+        yield Hypothesis(
+            Cause.METADATA_MISMATCH,
+            ranks,
+            f"{name_ranks(ranks)} brought {told[0].work.numel_in if told[0].work else 'other'} elements to {slot}, the others {size}",
+            f"the dump of {name_ranks(ranks)}{on_hosts(ranks, incident)} beside the others",
+            alternatives=(Cause.DIVERGENT_PATH,),
+            supports=(*(cite_event(e) for e in told[:2]), *cite_divergence(divergence, incident)),
+            divergence=divergence,
+        )
+
+
+def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypothesis:
+    """They did not come: they died or are stuck."""
+    named, sides = _one_or_sides(candidates)
+    ranks = tuple(rank for side in candidates for rank in side)
+    alive = set(ranks) <= incident.timeline.traces.keys()
+    lost = frozenset(ranks) == find_unheard(incident)
+    return Hypothesis(
+        Cause.RANK_LOST if lost else Cause.HOST_STALL,
+        named,
+        f"{who_is_meant(named, sides)} {is_or_are(named)} stuck {'' if alive else 'or gone '}and did not come to {describe_slot(divergence)}",
+        end_of_log(ranks, incident) if lost else stack_of(ranks, incident),
+        alternatives=() if alive else (Cause.HOST_STALL,) if lost else (Cause.RANK_LOST,),
+        sides=sides,
+        supports=cite_divergence(divergence, incident),
+        lacks=what_is_lacking(ranks, incident),
+        divergence=divergence,
+    )
+
+
+def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *, known: bool) -> Hypothesis | None:
+    """They made another call, or the same with other arguments; or those who wait did, if they may be the fewer."""
+    present = divergence.sides[0]
+    may_be_fewer = len(present) <= len(divergence.unknown) and not known
+    either = (*candidates, present) if may_be_fewer else candidates
+    if not either:
+        return None
+    named, sides = _one_or_sides(either)
+    ranks = tuple(rank for side in candidates for rank in side) or present
+    return Hypothesis(
+        Cause.DIVERGENT_PATH,
+        named,
+        f"{who_is_meant(named, sides)} made another call than the others at {describe_slot(divergence)}"
+        f"{'' if known else ', or the same with other arguments or in another order'}",
+        stack_of(ranks, incident),
+        alternatives=() if known else (Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
+        sides=sides,
+        supports=cite_divergence(divergence, incident),
+        lacks=what_is_lacking(ranks, incident),
+        divergence=divergence,
+    )
+
+
+def _one_or_sides(candidates: Sides) -> tuple[tuple[int, ...], Sides]:
+    return (candidates[0], ()) if len(candidates) == 1 else ((), candidates)
+
+
+def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    """All members are in the call, as far as is known."""
+    if divergence.channel is not None and divergence.unknown:
+        return
+    slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
+    gloo = any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.group.ranks)
+    if may_differ_unseen(divergence, incident) or refused_sizes(incident):
+        yield Hypothesis(
+            Cause.METADATA_MISMATCH,
+            (),
+            f"all came to {slot}, with roots or splits that differ (the recorder does not keep these)",
+            f"print rank, root and splits right before {slot} on every member",
+            supports=supports,
+            divergence=divergence,
+        )
+    if not gloo:
+        yield Hypothesis(
+            Cause.GPU_STALL,
+            (),
+            f"all came to {slot}, and a GPU does not finish it",
+            "TORCH_NCCL_ENABLE_TIMING=1, then diagnose the new dumps: the rank that stays `scheduled` is the one",
+            supports=supports,
+            divergence=divergence,
+        )
+    yield Hypothesis(
+        Cause.TRANSPORT,
+        (),
+        f"all came to {slot}, and the network does not deliver",
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; all_reduce_perf of nccl-tests over the same nodes",
+        supports=supports,
+        divergence=divergence,
+    )

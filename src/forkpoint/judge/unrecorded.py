@@ -1,0 +1,322 @@
+"""Incident -> readings where no recorded call shows it: what logs say, and where ranks stand."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from forkpoint.judge.asking import end_of_log, is_or_are, who_is_meant, whom_to_ask
+from forkpoint.judge.blame import cut_off, find_exits
+from forkpoint.judge.cite import cite_event, cite_stack, verb
+from forkpoint.judge.departures import Departure, find_departed
+from forkpoint.judge.log_progress import view_logs
+from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.stacks import Standing, find_parted_stacks, find_standings, is_communicating, is_making_group
+from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
+from forkpoint.model.frames import user_place
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import FAILURES, LogKind
+from forkpoint.model.verdict import Cause, Evidence, Hypothesis
+from forkpoint.model.world import name_ranks
+
+_MAX_SIDES = 8
+_OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while rank (\d{1,7}) has inconsistent")
+
+
+def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
+    if incident.divergence is None:
+        yield from _by_words(incident)
+        yield from _by_stacks(incident)
+        yield from _nothing_wrong(incident)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nothing recorded shows it: what logs say.
+
+
+def _by_words(incident: Incident) -> Iterator[Hypothesis]:
+    yield from _departed(incident)
+    yield from _other_models(incident)
+    yield from _refused(incident)
+    yield from _waited_for(incident)
+    yield from _not_joined(incident)
+
+
+def _departed(incident: Incident) -> Iterator[Hypothesis]:
+    """Ranks whose own words say that they failed first."""
+    for gone in [d for d in find_departed(incident) if d.how is not Departure.LEFT][:2]:
+        raised = gone.event is not None and gone.event.exception is not None
+        text = f": {gone.event.text}" if gone.event else ""
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH if raised else Cause.RANK_LOST,
+            (gone.rank,),
+            f"rank {gone.rank} {'raised and left' if raised else 'was lost'} before the others failed{text}",
+            end_of_log((gone.rank,), incident),
+            supports=(cite_event(gone.event),) if gone.event else (),
+        )
+
+
+def _refused(incident: Incident) -> Iterator[Hypothesis]:
+    """A library that refused what a peer sent: one of the two brought something else."""
+    events = refused_sizes(incident)
+    if not events:
+        return
+    refusing = tuple(sorted({e.rank for e in events if e.rank is not None}))
+    others = tuple(r for r in incident.timeline.world if r not in refusing)
+    single = len(refusing) == 1 and len(others) > 1
+    named, sides = (refusing, ()) if single else ((), tuple(side for side in (refusing, others) if side))
+    cited = tuple(cite_event(e) for e in events[:4])
+    decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"
+    who = who_is_meant(named, sides)
+    yield Hypothesis(
+        Cause.METADATA_MISMATCH, named, f"{who} brought another size to one call", decides, sides=sides, supports=cited
+    )
+    yield Hypothesis(
+        Cause.DIVERGENT_PATH, named, f"{who} was at another call than its peers", decides, sides=sides, supports=cited
+    )
+
+
+def _other_models(incident: Incident) -> Iterator[Hypothesis]:
+    """DDP compares the models of ranks when it is made, and each rank names one that differs from its own."""
+    told = [(e, found) for e in incident.capture.events if (found := _OTHER_MODEL.search(e.text))]
+    votes = Counter(int(found[1]) for _, found in told)
+    if votes:
+        (rank, times), *rest = votes.most_common()
+        named = (rank,) if not rest or times > rest[0][1] else ()
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH,
+            named,
+            f"{who_is_meant(named, ())} built another model than the others: most ranks name it as the one that differs",
+            f"print the parameters' names and shapes on {whom_to_ask(named, ())} and on one of the others, before DDP is made",
+            alternatives=(Cause.METADATA_MISMATCH,),
+            supports=tuple(cite_event(e) for e, _ in told[:4]),
+        )
+
+
+def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
+    """Timeouts of some ranks: those that were behind, ahead or said nothing."""
+    view = view_logs(incident)
+    if view is None:
+        yield from _unmentioned(incident)
+        return
+    cited = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.ahead, *view.waiting)[:4])
+    told = (*view.waiting, *view.behind, *view.other, *view.ahead, *view.elsewhere)
+    silent = _unstopped({p.rank for p in told}, incident)
+    place = f"{view.desc or view.group or 'the group'} seq {view.seq}" if view.seq is not None else "that call"
+    for progress, cause, says in (
+        (view.other, Cause.METADATA_MISMATCH, "brought another call or size"),
+        (view.behind, Cause.DIVERGENT_PATH, "took another path"),
+        (view.behind, Cause.HOST_STALL, "is stuck on its host"),
+        (view.ahead, Cause.DIVERGENT_PATH, "made a call that the others did not make, or skipped one"),
+    ):
+        ranks = tuple(sorted({p.rank for p in progress}))
+        if ranks:
+            decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
+            yield Hypothesis(cause, ranks, f"{name_ranks(ranks)} {says} at {place}", decides, supports=cited)
+    spoke = tuple(sorted({p.rank for p in view.waiting}))
+    if silent:
+        yield from _silent(silent, spoke, f"at {place}", cited, incident)
+
+
+def _unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
+    """Ranks that did not speak, and that no launcher stopped before they could."""
+    exits = find_exits(incident)
+    return tuple(r for r in incident.timeline.world if r not in spoke and not (r in exits and exits[r].is_stopped))
+
+
+def _unmentioned(incident: Incident) -> Iterator[Hypothesis]:
+    """Ranks that say nothing of the failure that others report."""
+    failed = [e for e in incident.capture.events if e.kind in FAILURES and e.rank is not None]
+    spoke = tuple(sorted({e.rank for e in failed if e.rank is not None}))
+    silent = _unstopped(set(spoke), incident)
+    if failed and silent:
+        place = "at the call in which the others failed"
+        yield from _silent(silent, spoke, place, (cite_event(failed[0]),), incident)
+
+
+def _silent(
+    ranks: tuple[int, ...], others: tuple[int, ...], place: str, cited: tuple[Evidence, ...], incident: Incident
+) -> Iterator[Hypothesis]:
+    """`ranks` say nothing, `others` complain. Where these are no more than those, they may be the odd ones themselves."""
+    few = 2 * len(ranks) < len(incident.timeline.world)
+    named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:_MAX_SIDES]))
+    path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
+    gone = bool(cut_off(incident))
+    who = who_is_meant(named, sides)
+    away = Hypothesis(
+        Cause.RANK_LOST if gone else Cause.HOST_STALL,
+        named,
+        f"{who} {is_or_are(named)} stuck or gone and missed {place}",
+        end_of_log(ranks, incident),
+        alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST,),
+        sides=sides,
+        supports=cited,
+    )
+    path = Hypothesis(
+        Cause.DIVERGENT_PATH,
+        path_named,
+        f"{who_is_meant(path_named, path_sides)} made another call, or the same with other arguments, {place}",
+        "the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS",
+        alternatives=(Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
+        sides=path_sides,
+        supports=cited,
+    )
+    yield from (away, path) if gone else (path, away)
+
+
+def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
+    events = [e for e in incident.capture.events if e.kind in (LogKind.RENDEZVOUS, LogKind.STORE)]
+    if events and not has_ops(incident):
+        spoke = {e.rank for e in incident.capture.events if e.is_failure}
+        silent = tuple(r for r in incident.timeline.world if r not in spoke)
+        named = silent if 2 * len(silent) < len(incident.timeline.world) else ()
+        yield Hypothesis(
+            Cause.NEVER_JOINED,
+            named,
+            f"{name_ranks(named) if named else 'some ranks'} never joined the job",
+            "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
+            supports=tuple(cite_event(e) for e in events[:3]),
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nothing recorded shows it: where ranks stand.
+
+
+def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
+    parted = find_parted_stacks(incident)
+    if parted is not None:
+        cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
+        who = name_ranks(parted.odd)
+        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?"
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH, parted.odd, f"{who} took another path at {parted.place}", decides, supports=cited
+        )
+        yield Hypothesis(
+            Cause.METADATA_MISMATCH,
+            parted.odd,
+            f"{who} brought another size to an earlier call",
+            decides,
+            supports=cited,
+        )
+        return
+    still = stands_still(incident) or hang_is_shown(incident) or not has_ops(incident)
+    stacks = list({s.rank: s for s in incident.capture.stacks}.values()) if still else []
+    outside = [s for s in stacks if not is_communicating(s.stack)]
+    inside = [s for s in stacks if is_communicating(s.stack)]
+    making = [s for s in inside if is_making_group(s.stack)]
+    if outside and inside:
+        ranks = tuple(sorted(s.rank for s in outside))
+        yield Hypothesis(
+            Cause.HOST_STALL,
+            ranks,
+            f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} held outside communication while the others wait",
+            f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
+            supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+        )
+        yield Hypothesis(
+            Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
+            ranks,
+            f"{name_ranks(ranks)} did not come to {'the group that the others make' if making else 'the call of the others'}",
+            f"the log of {name_ranks(ranks)}, and the source at its line",
+            supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+        )
+    elif outside:
+        yield Hypothesis(
+            Cause.HOST_STALL,
+            tuple(sorted(s.rank for s in outside)) if len(outside) < len(incident.timeline.world) else (),
+            "every rank that is seen is held outside communication, by a lock, a queue, a store or a file",
+            "py-spy dump --native of all threads: who holds what the main threads wait for?",
+            supports=tuple(cite_stack(s) for s in outside[:4]),
+        )
+    elif inside or find_standings(incident):
+        yield from _all_inside(incident)
+
+
+def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
+    """Every rank that is seen waits in communication: who stands apart, or who is not seen."""
+    standings = find_standings(incident)
+    places: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for rank, standing in sorted(standings.items()):
+        places.setdefault(standing.place, []).append(rank)
+    sides = tuple(sorted(map(tuple, places.values()), key=lambda side: (len(side), side)))
+    cited = tuple(standings[side[0]].evidence for side in sides[:4])
+    unseen = _unstopped(set(standings), incident)
+    if unseen and stands_still(incident):
+        yield from _silent(unseen, tuple(standings), "at the call in which the others wait", cited, incident)
+    if len(sides) == 1:
+        yield from _all_at_one_line(standings, cited, incident)
+    if len(sides) > 1:
+        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+        two_sides = len(sides) == 2 and len(sides[0]) < len(sides[1])
+        named, left = (sides[0], ()) if two_sides else ((), sides)
+        who = who_is_meant(named, left)
+        for cause, says in (
+            (Cause.DIVERGENT_PATH, "took another path"),
+            (Cause.ORDER_INVERSION, "made the same calls in another order"),
+        ):
+            yield Hypothesis(cause, named, f"{who} {says}", decides, sides=left, supports=cited)
+
+
+def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
+    """What was given agrees, and tells of no failure."""
+    told = any(e.is_failure for e in incident.capture.events) or stands_still(incident) or incident.outlived_timeout
+    absent = without_dumps(incident)
+    if not told:
+        yield Hypothesis(
+            Cause.HEALTHY,
+            (),
+            "nothing that was given shows a failure: the job was well, or what failed left no trace in it",
+            f"the dumps of {name_ranks(absent)} beside the others" if absent else "the end of every rank's log",
+        )
+
+
+def _all_at_one_line(
+    standings: dict[int, Standing], cited: tuple[Evidence, ...], incident: Incident
+) -> Iterator[Hypothesis]:
+    first = next(iter(standings.values()))
+    place = user_place(first.stack) or "one call"
+    if is_making_group(first.stack):
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH,
+            (),
+            f"every rank that is seen creates a group at {place}: not the same one, or not in the same order",
+            "print rank and members right before each new_group, on every rank",
+            alternatives=(Cause.NEVER_JOINED, Cause.ORDER_INVERSION),
+            supports=cited,
+        )
+        return
+    if first.called in ("send", "recv"):
+        yield Hypothesis(
+            Cause.ORDER_INVERSION,
+            (),
+            f"every rank that is seen is in {first.called} at {place}: all begin with the same half, and nobody with the other",
+            "the stacks of all ranks: is there one in the other half? Else use batch_isend_irecv",
+            supports=cited,
+        )
+        return
+    wait = f"every rank that is seen waits at {place}"
+    yield Hypothesis(
+        Cause.METADATA_MISMATCH,
+        (),
+        f"{wait}, with arguments, roots or splits that differ, or in different rounds of its loop",
+        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which number and which sizes has each?",
+        alternatives=(Cause.DIVERGENT_PATH,),
+        supports=cited,
+    )
+    yield Hypothesis(
+        Cause.TRANSPORT,
+        (),
+        f"{wait}, and the network or a GPU does not finish it",
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; nvidia-smi -q and dmesg on each node",
+        alternatives=(Cause.GPU_STALL,),
+        supports=cited,
+    )
+    if incident.timeline.unseen:
+        yield Hypothesis(
+            Cause.HOST_STALL,
+            (),
+            f"{wait}; a rank that is not seen did not come",
+            "how many ranks has the job, and where do the others stand?",
+            alternatives=(Cause.RANK_LOST,),
+            supports=cited,
+        )

@@ -1,0 +1,104 @@
+"""The recorded end of a job, as small as it can be replayed: who waits in which slot, and for whom.
+
+Ranks that stand in one slot are one entry, so a job of 100,000 ranks is as many entries as it has slots to wait in.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from forkpoint.diverge.waits import Waits
+from forkpoint.model.incident import Divergence, PartingKind
+from forkpoint.model.timeline import Timeline
+from forkpoint.model.world import ProcessGroup, name_ranks
+
+_MISFIT = frozenset({PartingKind.METADATA, PartingKind.VOLUME, PartingKind.MESSAGE})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A call in which ranks wait."""
+
+    group: ProcessGroup
+    channel: tuple[int, int] | None
+    seq: int
+    waiting: frozenset[int]
+    absent: frozenset[int]
+    """Needed here, and have not issued it."""
+    busy: frozenset[int]
+    """Have issued it, and stand in an earlier call."""
+    unknown: frozenset[int]
+    """Needed here; the evidence does not show what they did."""
+    misfit: bool
+    """What ranks brought to it does not fit together."""
+
+    @property
+    def missing(self) -> frozenset[int]:
+        return self.absent | self.unknown
+
+    def __str__(self) -> str:
+        if self.channel:
+            return f"the message {self.channel[0]}->{self.channel[1]}"
+        return f"{self.group} seq {self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    slots: tuple[Slot, ...]
+    stands: Mapping[int, Slot]
+    """Where each rank that waits stands."""
+    free: frozenset[int]
+    """Ranks whose dump is whole and shows nothing pending: they could issue any call."""
+    elsewhere: frozenset[int]
+    """Of these: ranks that are seen in a call which no dump records."""
+    needed_in: Mapping[int, list[Slot]]
+    """By rank: the slots that cannot finish before it has come or got there."""
+    unknown_in: Mapping[int, list[Slot]]
+    """By rank: the slots in which its part is unknown."""
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        waits: Waits,
+        divergences: Iterable[Divergence],
+        elsewhere: frozenset[int] = frozenset(),
+    ) -> Self:
+        misfits = {(d.group, d.channel, at) for d in divergences if d.how in _MISFIT for at in (d.seq, d.hang_seq)}
+        slots: list[Slot] = []
+        stands: dict[int, Slot] = {}
+        for waiting in waits.waiting:
+            stand, held = waits.stand(waiting.ranks[0]), waiting.held
+            slot = Slot(
+                stand.group,
+                stand.channel,
+                stand.seq,
+                frozenset(waiting.ranks),
+                frozenset(held.absent),
+                frozenset(held.busy),
+                frozenset(held.unknown),
+                (stand.group, stand.channel, stand.seq) in misfits,
+            )
+            slots.append(slot)
+            stands.update(dict.fromkeys(waiting.ranks, slot))
+        free = frozenset(rank for slot in slots for rank in slot.absent if rank not in stands)
+        free &= frozenset(timeline.positions)
+        needed_in, unknown_in = _by_rank(slots, "absent", "busy"), _by_rank(slots, "unknown")
+        for rank in elsewhere & free:  # what holds it there is not recorded
+            unknown_in.setdefault(rank, []).extend(needed_in.get(rank, ()))
+        return cls(tuple(slots), stands, free, elsewhere & free, needed_in, unknown_in)
+
+
+def _by_rank(slots: Iterable[Slot], *parts: Literal["absent", "busy", "unknown"]) -> dict[int, list[Slot]]:
+    found: dict[int, list[Slot]] = {}
+    for slot in slots:
+        for rank in (rank for part in parts for rank in getattr(slot, part)):
+            found.setdefault(rank, []).append(slot)
+    return found
+
+
+def tell_slots(slots: Iterable[Slot], limit: int = 2) -> str:
+    """`default_pg seq 23 (ranks 0-3) and 2 more calls`."""
+    each = [f"{slot} ({name_ranks(slot.waiting)})" for slot in slots]
+    more = f" and {len(each) - limit} more calls" if len(each) > limit else ""
+    return f"{', '.join(each[:limit])}{more}"

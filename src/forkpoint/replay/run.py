@@ -1,0 +1,200 @@
+"""Replay: would the recorded job have gone on with a repair, and does it stop where it stopped without it?
+
+What a rank does once all its recorded calls are done is not recorded. It is taken to go on as its peers expect, unless the
+repair says that this is what it did not do. A rank without a dump is taken to have come wherever nothing held it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forkpoint.model.world import ProcessGroup
+from forkpoint.replay.job import Job, Slot
+
+
+class RepairKind(StrEnum):
+    GO_ON = "go-on"
+    """These ranks go on: their host, process or start was what failed."""
+    ISSUE = "issue"
+    """They issue the call that the others made, before the call in which they stand."""
+    LEAVE_OUT = "leave-out"
+    """They do not make the call in which they stand, which the others did not make."""
+    FIT = "fit"
+    """They bring to the call what the others brought."""
+    ORDER = "order"
+    """They make their calls in the order of the others."""
+    FINISH = "finish"
+    """The call itself finishes: the GPU or the link of these ranks works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The smallest change to what ranks did, under which all would have gone on."""
+
+    kind: RepairKind
+    ranks: frozenset[int]
+    """Empty with FINISH and FIT: nobody is named."""
+    group: ProcessGroup | None = None
+    """In which the call is; None: wherever these ranks are missed."""
+    channel: tuple[int, int] | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What replaying shows of a repair."""
+
+    stops: bool
+    """Without it, every rank that waits is held, and by what the repair changes."""
+    goes_on: bool
+    """With it, every call in which ranks wait finishes."""
+    assumed: int
+    """Ranks without a dump that must stand in another call that is held."""
+    unseen: int
+    """Ranks without a dump that must stand in a call that no dump shows."""
+    rounds: tuple[tuple[Slot, ...], ...]
+    """The calls that finish with the repair, one after the other."""
+
+    @property
+    def explains(self) -> bool:
+        return self.stops and self.goes_on
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """The less must be assumed, the better."""
+        return self.unseen, self.assumed
+
+
+def replay(job: Job, repair: Repair) -> Replay:
+    stop = _Stop(job, repair)
+    rounds = _run(job, repair)
+    finished = {slot for done in rounds for slot in done}
+    return Replay(
+        stops=len(stop.held) == len(job.slots) and _nobody_else_idles(job, repair),
+        goes_on=len(finished) == len(job.slots),
+        assumed=len(stop.assumed),
+        unseen=len(stop.unseen),
+        rounds=rounds,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Without the repair.
+
+
+class _Stop:
+    """Which slots cannot finish while the repair is not made, and what must be assumed for it.
+
+    A slot is held if a rank that it needs stands in a slot that is held. Where only ranks without a dump could hold it, one
+    of them is assumed to stand in another call: first one that is needed in a call that is held, then any.
+    """
+
+    def __init__(self, job: Job, repair: Repair) -> None:
+        self.held: set[Slot] = set()
+        self.assumed: set[int] = set()
+        self.unseen: set[int] = set()
+        self._job = job
+        self._near: set[int] = set()
+        self._hold([slot for slot in job.slots if _is_cause(slot, job, repair)])
+        while (rank := self._next(self._near)) is not None:
+            self.assumed.add(rank)
+            self._hold(job.unknown_in[rank])
+        while (rank := self._next(None)) is not None:
+            self.unseen.add(rank)
+            self._hold(job.unknown_in[rank])
+
+    def _hold(self, slots: Iterable[Slot]) -> None:
+        """These, and all that wait for ranks that stand in them."""
+        found = list(slots)
+        while found:
+            slot = found.pop()
+            if slot in self.held:
+                continue
+            self.held.add(slot)
+            self._near.update(slot.channel or slot.group.ranks)
+            found += [other for rank in slot.waiting for other in self._job.needed_in.get(rank, ())]
+
+    def _next(self, among: set[int] | None) -> int | None:
+        """The rank without a dump that could hold most of the slots that nothing holds yet."""
+        left = (slot for slot in self._job.slots if slot not in self.held)
+        missed = Counter(rank for slot in left for rank in slot.unknown | (slot.absent & self._job.elsewhere))
+        fitting = [rank for rank in missed if among is None or rank in among]
+        return min(fitting, key=lambda rank: (-missed[rank], rank), default=None)
+
+
+def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
+    """The slot does not finish because of what the repair changes."""
+    missed = not repair.ranks.isdisjoint(slot.missing)
+    match repair.kind:
+        case RepairKind.GO_ON:
+            return missed
+        case RepairKind.ISSUE:
+            # Messages of a ring buffer that has wrapped have no common number: the rank is off on the whole channel.
+            return (_is_at(slot, repair) and (missed or slot.channel is not None)) or slot.misfit
+        case RepairKind.LEAVE_OUT:
+            return slot.waiting <= repair.ranks or slot.misfit
+        case RepairKind.ORDER:
+            swapped = any(rank in job.stands for rank in repair.ranks & (slot.absent | slot.busy))
+            return slot.misfit or swapped or (repair.group is not None and _is_at(slot, repair))
+        case RepairKind.FIT:
+            return slot.misfit or _is_at(slot, repair)
+        case RepairKind.FINISH:
+            return not slot.missing and not slot.busy
+
+
+def _nobody_else_idles(job: Job, repair: Repair) -> bool:
+    """A rank that nothing holds would have come. A call that is to be left out is one to which the others never came."""
+    if repair.kind is RepairKind.LEAVE_OUT:
+        return True
+    return job.free - job.elsewhere <= repair.ranks
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# With the repair.
+
+
+def _run(job: Job, repair: Repair) -> tuple[tuple[Slot, ...], ...]:
+    finished: set[Slot] = set()
+    rounds: list[tuple[Slot, ...]] = []
+    while True:
+        done = tuple(s for s in job.slots if s not in finished and _finishes(s, finished, job, repair))
+        if not done:
+            return tuple(rounds)
+        rounds.append(done)
+        finished.update(done)
+
+
+def _finishes(slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool:
+    if repair.kind is RepairKind.LEAVE_OUT and slot.waiting <= repair.ranks:
+        return True  # it is not made
+    if slot.misfit and not _mends(slot, repair):
+        return False
+    if not slot.missing and not slot.busy and not slot.misfit:
+        return repair.kind in (RepairKind.FINISH, RepairKind.FIT) and (repair.group is None or _is_at(slot, repair))
+    # Who brought less to a call may have finished its part of it, and stand in a later one.
+    needed = slot.absent if slot.misfit else slot.absent | slot.busy
+    return all(_comes(rank, slot, finished, job, repair) for rank in needed)
+
+
+def _comes(rank: int, slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool:
+    """`slot` needs this rank. What it would do next is taken to be this call, once nothing holds it."""
+    if rank in repair.ranks and repair.kind in (RepairKind.GO_ON, RepairKind.ORDER):
+        return True
+    if rank in repair.ranks and repair.kind is RepairKind.ISSUE and _is_at(slot, repair):
+        return True
+    stand = job.stands.get(rank)
+    return stand in finished if stand is not None else rank not in job.free or rank in job.elsewhere
+
+
+def _mends(slot: Slot, repair: Repair) -> bool:
+    return repair.kind not in (RepairKind.GO_ON, RepairKind.FINISH) and _is_at(slot, repair)
+
+
+def _is_at(slot: Slot, repair: Repair) -> bool:
+    """Calls of a group pair by number: one call too few or too many moves all that follow it."""
+    if repair.group is None:
+        return True
+    if (slot.group, slot.channel) != (repair.group, repair.channel):
+        return False
+    return repair.seq is None or slot.channel is not None or slot.seq >= repair.seq
