@@ -179,7 +179,11 @@ def crowded(ranks: int) -> Verdict:
         findings=(finding, *others),
         sites=(Site("s" * 200, 1, "f" * 200, "c" * 200, "w" * 200, 0),) * 9,
         next=("command " * 60,) * 9,
-        hypotheses=(replace(STALLED, says="says " * 100, sides=(tuple(range(0, ranks, 2)),) * 9, repair="had " * 200),)
+        hypotheses=(
+            replace(
+                STALLED, against=(), says="says " * 100, sides=(tuple(range(0, ranks, 2)),) * 9, repair="had " * 200
+            ),
+        )
         * 6,
         moments=(replace(ISSUED, ranks=tuple(range(0, ranks, 3)), says="says " * 100),) * 200,
     )

@@ -130,7 +130,6 @@ def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
         case RepairKind.GO_ON:
             return missed
         case RepairKind.ISSUE:
-            # Messages of a ring buffer that has wrapped have no common number: the rank is off on the whole channel.
             return (_is_at(slot, repair) and (missed or slot.channel is not None)) or slot.misfit
         case RepairKind.LEAVE_OUT:
             return slot.waiting <= repair.ranks or slot.misfit
@@ -153,6 +152,10 @@ def _nobody_else_idles(job: Job, repair: Repair) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # With the repair.
 
+_MENDS_CALLS = (RepairKind.FINISH, RepairKind.FIT)
+_MENDS_MESSAGES = (*_MENDS_CALLS, RepairKind.ISSUE, RepairKind.LEAVE_OUT)
+"""Where all seem to have come: messages pair by order, so that one too few or too many goes unseen."""
+
 
 def _run(job: Job, repair: Repair) -> tuple[tuple[Slot, ...], ...]:
     finished: set[Slot] = set()
@@ -171,7 +174,8 @@ def _finishes(slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool
     if slot.misfit and not _mends(slot, repair):
         return False
     if not slot.missing and not slot.busy and not slot.misfit:
-        return repair.kind in (RepairKind.FINISH, RepairKind.FIT) and (repair.group is None or _is_at(slot, repair))
+        kinds = _MENDS_MESSAGES if slot.channel else _MENDS_CALLS
+        return repair.kind in kinds and _is_at(slot, repair)
     # Who brought less to a call may have finished its part of it, and stand in a later one.
     needed = slot.absent if slot.misfit else slot.absent | slot.busy
     return all(_comes(rank, slot, finished, job, repair) for rank in needed)
@@ -192,9 +196,15 @@ def _mends(slot: Slot, repair: Repair) -> bool:
 
 
 def _is_at(slot: Slot, repair: Repair) -> bool:
-    """Calls of a group pair by number: one call too few or too many moves all that follow it."""
+    """Calls of a group pair by number: one call too few or too many moves all that follow it.
+
+    A batch of messages finishes as a whole and is told by one of them: an end of the channel that stands in any message
+    of the group stands in the batch. Messages of ring buffers that have wrapped have no common number.
+    """
     if repair.group is None:
         return True
-    if (slot.group, slot.channel) != (repair.group, repair.channel):
+    if slot.group != repair.group or (slot.channel is None) != (repair.channel is None):
         return False
-    return repair.seq is None or slot.channel is not None or slot.seq >= repair.seq
+    if repair.channel is not None:
+        return slot.waiting <= set(repair.channel)
+    return repair.seq is None or slot.seq >= repair.seq

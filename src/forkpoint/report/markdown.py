@@ -107,7 +107,8 @@ def _facts(verdict: Verdict) -> str:
         facts.append(f"suspect: **{name_ranks(verdict.suspects, _MAX_RANGES)}** of {verdict.coverage.ranks}")
     elif verdict.cause != Cause.HEALTHY:
         facts.append("no rank can be singled out")
-    return ", ".join(facts)
+    repair = next((h.repair for h in verdict.hypotheses[:1]), None) if verdict.cause != Cause.INCONCLUSIVE else None
+    return ", ".join(facts) + (f"; replay: {sentence(repair, _SENTENCE)}" if repair else "")
 
 
 def _cohorts(verdict: Verdict) -> list[str]:
@@ -127,10 +128,9 @@ def _cohorts(verdict: Verdict) -> list[str]:
 
 
 def _hypotheses(verdict: Verdict) -> list[str]:
-    """The replay of what is decided; of what is not, each reading with what decides it."""
+    """Of what is not decided: each reading with what decides it."""
     if verdict.cause != Cause.INCONCLUSIVE:
-        repair = next((h.repair for h in verdict.hypotheses[:1]), None)
-        return ["", f"**Replay**: {sentence(repair, _SENTENCE)}"] if repair else []
+        return []
     rows = [
         f"- {h.likelihood}, {h.cause}: {sentence(h.says, _SENTENCE)}; decides: {code(h.decides)}"
         for h in verdict.hypotheses[:_MAX_HYPOTHESES]

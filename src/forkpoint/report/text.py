@@ -50,9 +50,9 @@ def render_text(verdict: Verdict, width: int) -> Text:
         *_what(verdict, width),
         *_where(verdict, width),
         *_do(verdict, width),
-        *_also(verdict, width),
     ]
     tail = [*_coverage(verdict, width), *_next(verdict, width)]
+    head += _also(verdict, width)[: max(0, SCREEN_LINES - len(head) - len(tail) - _LEFT_TO_EVIDENCE)]
     free = SCREEN_LINES - len(head) - len(tail)
     timeline = _timeline(verdict, width, min(_MAX_MOMENTS, free - _LEFT_TO_EVIDENCE))
     room = min(_MAX_EVIDENCE_LINES, free - len(timeline))
