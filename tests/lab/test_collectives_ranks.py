@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,43 @@ BARRIER = (*FEW, "--collectives", "barrier")
 ONE = (*FEW, "--collectives", "all_reduce_sum,all_gather,broadcast", "--no-pairs")
 
 
-def ran(*command: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout), done.stderr
+Told = tuple[int, dict[str, Any], str]
 
 
-def collectives(*args: str) -> tuple[int, dict[str, Any], str]:
+def begin(*command: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(running: "subprocess.Popen[str]") -> Told:
+    out, err = running.communicate()
+    assert out, err
+    return running.returncode, json.loads(out), err
+
+
+def ran(*command: str) -> Told:
+    return finish(begin(*command))
+
+
+def command_of(*args: str) -> tuple[str, ...]:
     """As the command starts them, without its own look at which torch is there."""
-    return ran(sys.executable, "-m", MODULE, "--backend", "gloo", "--json", *args)
+    return sys.executable, "-m", MODULE, "--backend", "gloo", "--json", *args
+
+
+def collectives(*args: str) -> Told:
+    return ran(*command_of(*args))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stopped() -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+    """Runs that wait for a timeout: begun before all others, which go on beside them."""
+    faults = {"hangs": "hang:0", "dies": "die:1"}
+    few = ("--ranks", "2", *ONE, "--timeout", "20", "--inject")
+    running = {name: begin(*command_of(*few, fault)) for name, fault in faults.items()}
+    yield running
+    for one in running.values():
+        if one.stdout is not None and not one.stdout.closed:  # nobody asked for it
+            one.terminate()
+            one.communicate()
 
 
 def test_every_collective_and_type_is_right_to_the_bit_and_timed(tmp_path: Path) -> None:
@@ -105,8 +134,8 @@ def test_a_real_link_at_a_tenth_of_the_rate_is_named_and_no_other() -> None:
     assert [pair["measure"] for pair in told["blamed"][0]["pairs"]] == ["large"]
 
 
-def test_a_rank_that_hangs_ends_the_run_and_is_told() -> None:
-    code, told, _ = collectives("--ranks", "2", *ONE, "--timeout", "20", "--inject", "hang:0")
+def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
+    code, told, _ = finish(stopped["hangs"])
 
     assert (code, told["good"]) == (1, False)
     assert {one["at"] for one in told["stopped"]} == {"all_gather float32 4096 B over world"}
@@ -114,8 +143,8 @@ def test_a_rank_that_hangs_ends_the_run_and_is_told() -> None:
     assert "has not got on" in hung["why"]
 
 
-def test_a_rank_that_dies_is_the_one_that_told_nothing() -> None:
-    code, told, err = collectives("--ranks", "2", *ONE, "--timeout", "20", "--inject", "die:1")
+def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
+    code, told, err = finish(stopped["dies"])
 
     assert code == 1
     assert "rank 1 ended with -9" in err
