@@ -238,14 +238,14 @@ def test_a_full_disk_is_said_after_the_answer(agent):
 # ----------------------------------------------------------------------------------------------------------- replays
 
 
-@pytest.mark.parametrize("script", [right(), [go_on(), Status(400)]], ids=["right", "dead"])
-@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
-@pytest.mark.parametrize("named", [[], [CAPTURE, "--source", SOURCE]], ids=["without PATH", "with PATH"])
-def test_a_replay_prints_the_same_without_a_model(agent, command, tmp_path, script, form, named):
+@for_each("script", [right(), [go_on(), Status(400)]], ids=["right", "dead"])
+@for_each("form", [["--json"], []], ids=["json", "text"])
+def test_a_replay_prints_the_same_without_a_model(agent, command, tmp_path, script, form):
     path = str(tmp_path / "t.jsonl")
-    code, out, err = agent(script, *form, "--transcript", path)
+    live = agent(script, *form, "--transcript", path)
 
-    assert command("agent", *named, "--replay", path, *form) == (code, out, err)
+    assert command("agent", "--replay", path, *form) == live
+    assert command("agent", CAPTURE, "--source", SOURCE, "--replay", path, *form) == live
 
 
 def test_a_replay_of_what_ended_by_its_budget_ends_by_it(agent, command, tmp_path):

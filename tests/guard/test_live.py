@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from looping import for_each
+from looping import for_each, is_swept
 
 pytestmark = pytest.mark.torch
 
@@ -69,11 +69,13 @@ JOBS = (
     Job("stopped", "stop", settings={"stall_s": 20.0}),
     Job("raises", "raise", who=1, world=3, ends_itself=True),
     Job("killed", "kill", world=3, ends_itself=True),
-    Job("leaves early", "exit", world=3, ends_itself=True),
     Job("the guard's thread dies", "thread dies", who=1, steps=120, until=""),
     Job("the store's host's guard dies", "thread dies", who=0, steps=120, until=""),
     Job("the clock jumps", "clock", who=0, steps=120, until=""),
 )
+
+
+SWEPT = (Job("leaves early", "exit", world=3, ends_itself=True),)
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,11 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended() -> Iterator[dict[str, Ended]]:
+def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
+    jobs_run = (*JOBS, *SWEPT) if is_swept(request) else JOBS
     with tempfile.TemporaryDirectory() as base:
-        folders = {job.name: Path(base) / str(number) for number, job in enumerate(JOBS)}
-        for job in JOBS:
+        folders = {job.name: Path(base) / str(number) for number, job in enumerate(jobs_run)}
+        for job in jobs_run:
             folders[job.name].mkdir()
             (folders[job.name] / "train.py").write_text(job.script())
         told = [
@@ -105,7 +108,7 @@ def ended() -> Iterator[dict[str, Ended]]:
                 "until": job.until,
                 "stays_s": STAYS_S,
             }
-            for job in JOBS
+            for job in jobs_run
         ]
         jobs = Path(base) / "jobs.json"
         jobs.write_text(json.dumps(told))
@@ -115,7 +118,7 @@ def ended() -> Iterator[dict[str, Ended]]:
             check=True,
         )
         codes = json.loads(run.stdout)
-        yield {job.name: Ended(folders[job.name], codes[str(folders[job.name])]) for job in JOBS}
+        yield {job.name: Ended(folders[job.name], codes[str(folders[job.name])]) for job in jobs_run}
 
 
 @for_each(
@@ -128,10 +131,18 @@ def ended() -> Iterator[dict[str, Ended]]:
         ("stopped", "rank-lost", "Rank 2"),
         ("raises", "divergent-path", "Rank 1 raised ValueError: a bad batch"),
         ("killed", "rank-lost", "Rank 2"),
-        ("leaves early", "divergent-path", "Rank 2"),
     ],
 )
 def test_what_went_wrong_is_said_with_cause_and_rank(ended, name, cause, suspect) -> None:
+    one_alarm(ended, name, cause, suspect)
+
+
+@pytest.mark.sweep
+def test_a_rank_that_leaves_early_is_said_with_cause_and_rank(ended) -> None:
+    one_alarm(ended, "leaves early", "divergent-path", "Rank 2")
+
+
+def one_alarm(ended, name, cause, suspect) -> None:
     assert len(ended[name].alarms) == 1, ended[name].log(0)
     assert ended[name].alarms[0].startswith(cause)
     assert suspect.lower() in ended[name].alarms[0].lower()

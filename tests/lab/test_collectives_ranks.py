@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ ONE = (*FEW, "--collectives", "all_reduce_sum,all_gather,broadcast", "--no-pairs
 Told = tuple[int, dict[str, Any], str]
 
 
-def begin(*command: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin(*command: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(running: "subprocess.Popen[str]") -> Told:
@@ -163,15 +164,43 @@ def test_a_first_rank_that_dies_leaves_no_result_and_says_so() -> None:
     assert "rank 0 ended with -9" in done.stderr
 
 
-def test_it_runs_under_the_users_own_launcher() -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    script = subprocess.run(
-        [sys.executable, "-m", "forkpoint", "lab", "collectives", "--script-only", "--backend", "gloo", "--json", *ONE],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+def script_for_launchers() -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "forkpoint",
+        "lab",
+        "collectives",
+        "--script-only",
+        "--backend",
+        "gloo",
+        "--json",
+        *ONE,
+    ]
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return words[words.index("-m") :]
 
-    code, told, _ = ran(*torchrun, *script[script.index("-m") :])
+
+def test_it_runs_under_the_users_own_launcher() -> None:
+    """One that starts a process for each rank and tells it who it is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, *script_for_launchers()]
+    first, second = (begin(*command, env=common | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1"))
+
+    code, told, _ = finish(first)
+    quiet, _ = second.communicate()
+
+    assert (code, told["world"], told["good"]) == (0, 2, True)
+    assert (second.returncode, quiet) == (0, "")
+
+
+@pytest.mark.sweep
+def test_it_runs_under_torchrun() -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+
+    code, told, _ = ran(*torchrun, *script_for_launchers())
 
     assert (code, told["world"], told["good"]) == (0, 2, True)

@@ -28,10 +28,10 @@ WRAPPED = {
     "crash": ((), PLUG_IN, 3, "raise", 600),
     "lost GPU": (("--prometheus", "run.prom"), (), 2, "lose the GPU", 600),
     "divergence": (("--hang-after", "20"), (), 3, "broadcast", 600),
-    "told to stop": ((), (), 2, "sleep", 600),
 }
 """What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout."""
 SWEPT = {
+    "told to stop": ((), (), 2, "sleep", 600),
     "killed rank": ((), (), 2, "kill", 600),
     "hang": ((), (), 2, "sleep", 45),
 }
@@ -46,8 +46,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
         torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), *more, JOB, how, str(timeout)]
         started[name] = start(folder, *options, "--", *torchrun, **with_plug_in(folder))
-    started["told to stop"].wait_for_line("step 9")
-    started["told to stop"].process.terminate()
+    if "told to stop" in started:
+        started["told to stop"].wait_for_line("step 9")
+        started["told to stop"].process.terminate()
     return {name: wrapped.finish() for name, wrapped in started.items()}
 
 
@@ -72,7 +73,6 @@ def test_no_process_survives(jobs: dict[str, Done]) -> None:
         ("crash", 93),
         ("lost GPU", 76),
         ("divergence", 93),
-        ("told to stop", 1),
     ],
 )
 def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: int) -> None:
@@ -105,6 +105,13 @@ def test_a_rank_that_is_killed_and_a_hang_that_gloo_ends_are_told_apart(
     assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
     assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
     assert_every_log_is_there(jobs[name], SWEPT[name][2])
+
+
+@pytest.mark.sweep
+def test_a_job_that_is_told_to_stop_leaves_its_logs_and_its_launchers_exit_code(jobs: dict[str, Done]) -> None:
+    """Without torchrun, which passes it on to ranks, in test_endings.py."""
+    assert jobs["told to stop"].code == 1, jobs["told to stop"].stderr
+    assert_every_log_is_there(jobs["told to stop"], SWEPT["told to stop"][2])
 
 
 def test_the_node_whose_gpu_was_lost_is_named_to_be_left_out_wherever_the_decision_goes(jobs: dict[str, Done]) -> None:
@@ -145,7 +152,7 @@ def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs
     assert jobs["success"].stdout == "".join(f"[rank0]:step {step}\n" for step in range(20))
 
 
-@for_each("name", ["lost GPU", "divergence", "told to stop"])
+@for_each("name", ["lost GPU", "divergence"])
 def test_every_rank_has_a_log_and_the_launcher_too(jobs: dict[str, Done], name: str) -> None:
     assert_every_log_is_there(jobs[name], WRAPPED[name][2])
 

@@ -58,7 +58,7 @@ def test_a_hostile_string_in_every_field_is_only_text(open_page, incident, text)
     assert page.locator("script").count() == 3
     assert outside == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.context.close()
+    page.close()
 
 
 def test_marks_that_turn_text_around_are_spelled_out(open_page, incident) -> None:
