@@ -22,8 +22,15 @@ help: ## list these targets
 demo: $(VENV)/.base ## set up and diagnose a recorded incident
 	$(BIN)/forkpoint demo --html forkpoint-demo.html
 
-test: check native chromium ## set up, check, and run every test
-	$(BIN)/python -m pytest -n 4
+# Tests wait for jobs most of the time, so that the checks run beside them; what they said is printed below the tests.
+test: native chromium ## set up, check, and run every test
+	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest -n 3; tested=$$?; \
+	wait $$checks; checked=$$?; \
+	echo "make check:"; cat $(VENV)/check.log; \
+	test $$checked = 0 || echo "make check failed: see above"; \
+	test $$tested = 0 || echo "tests failed: see further above"; \
+	test $$tested = 0 && test $$checked = 0
 
 sweep: native chromium ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
 	$(BIN)/python -m pytest -n 4 -m sweep

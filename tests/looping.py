@@ -56,6 +56,11 @@ def for_each(
     return decorate
 
 
+def one_in(share: int) -> Any:
+    """For a test that walks over cases by itself: `share`, and 1 in `make sweep`. It takes every `share`-th of them."""
+    return pytest.mark.parametrize("share", [share, pytest.param(1, marks=pytest.mark.sweep)])
+
+
 def is_swept(request: pytest.FixtureRequest) -> bool:
     """Whether tests of `make sweep` are run, which need more of what a fixture makes."""
     return any(item.get_closest_marker("sweep") for item in request.session.items)

@@ -106,14 +106,14 @@ def test_a_step_takes_as_many_entries_as_are_counted() -> None:
     assert all(isinstance(frame, Frame) for unit in step for frame in unit.stack)
 
 
-@for_each("kind", FaultKind, one_in=2)
+@for_each("kind", FaultKind, one_in=3)
 def test_a_planted_fault_is_told_exactly(kind: FaultKind) -> None:
     score = diagnosed(plant(MESH, kind, random.Random(21)))
 
     assert (score.exact, score.innocents) == (True, ())
 
 
-@for_each("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE])
+@for_each("kind", [FaultKind.NO_SEND, FaultKind.NO_RECV, FaultKind.MESSAGE_SIZE], one_in=3)
 def test_without_the_dump_of_the_rank_at_fault_its_peers_are_not_accused(kind: FaultKind) -> None:
     world = plant(MESH, kind, random.Random(22))
 

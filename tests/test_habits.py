@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,13 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def functions(path: Path) -> Iterator[Function]:
-    yield from (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Function))
+    yield from (node for node in nodes(path) if isinstance(node, Function))
 
 
 def length(function: Function) -> int:
@@ -60,8 +66,8 @@ def test_no_function_is_written_twice() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
         for function in functions(path):
-            if body_of(function).count("\n") >= 4:
-                places[body_of(function)].append(f"{named(path)} {function.name}")
+            if (body := body_of(function)).count("\n") >= 4:
+                places[body].append(f"{named(path)} {function.name}")
 
     assert [twins for twins in places.values() if len(twins) > 1] == []
 
@@ -86,7 +92,7 @@ def test_nothing_on_the_diagnosis_path_imports_torch() -> None:
         named(path)
         for path in SOURCES
         if not named(path).startswith(INSIDE_TRAINING)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if (isinstance(node, ast.Import) and any(a.name.split(".")[0] == "torch" for a in node.names))
         or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch")
     ]

@@ -1,9 +1,16 @@
 """One question to every kind of endpoint."""
 
+import pytest
+
 from forkpoint.agent.model import Offer, Said
 from forkpoint.agent.providers import Style, connect
 
 MODELS = ["openai:gpt-5", "openai-chat:gpt-5", "openai-compatible:local", "anthropic:claude-sonnet-5"]
+WIRES = [
+    *(m for m in MODELS if m != "openai-compatible:local"),
+    pytest.param("openai-compatible:local", marks=pytest.mark.sweep),
+]
+"""Each kind once; the second that speaks the wire of `openai-chat` in `make sweep`."""
 KEY = "sk-0123456789"
 LONG = 60.0
 """Seconds: no test waits for it."""

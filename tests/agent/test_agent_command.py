@@ -52,22 +52,20 @@ def agent(command):
     return run
 
 
-def test_a_whole_run_in_a_process_of_its_own(tmp_path):
-    def forkpoint(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "forkpoint", *args], capture_output=True, text=True, check=False)
-
+def test_a_whole_run_in_a_process_of_its_own(command, tmp_path):
     path = str(tmp_path / "t.jsonl")
     with ScriptedServer(right()) as server:
         paths = [CAPTURE, "--source", SOURCE]
-        done = forkpoint("agent", *paths, "--model", LOCAL, "--endpoint", server.url, "--transcript", path)
-    diagnosed = forkpoint("diagnose", *paths)
-    again = forkpoint("agent", "--replay", path)
+        args = ["agent", *paths, "--model", LOCAL, "--endpoint", server.url, "--transcript", path]
+        done = subprocess.run([sys.executable, "-m", "forkpoint", *args], capture_output=True, text=True, check=False)
+    diagnosed = command("diagnose", *paths)
+    again = command("agent", "--replay", path)
 
-    assert done.returncode == diagnosed.returncode == again.returncode == 1
-    assert done.stdout.startswith(diagnosed.stdout)
+    assert done.returncode == diagnosed[0] == again[0] == 1
+    assert done.stdout.startswith(diagnosed[1])
     assert "\n\nWhat openai-compatible:scripted adds\n" in done.stdout
     assert done.stderr.splitlines() == [f"forkpoint: {name} ..." for name in PHASES]
-    assert again.stdout == done.stdout
+    assert again[1] == done.stdout
 
 
 # -------------------------------------------------------------------------------------------------- what is printed
@@ -107,19 +105,17 @@ def test_files_that_cannot_be_read_are_named_as_by_diagnose(command, tmp_path):
     assert problem in err.splitlines()
 
 
-def test_the_model_is_heard_as_it_speaks_where_somebody_looks_on(tmp_path):
+def test_the_model_is_heard_as_it_speaks_where_somebody_looks_on(capsys, monkeypatch):
     ours, theirs = pty.openpty()
     spoken = both(says("Rank 0\nis \x1b[2Jelsewhere."), go_on())
     with ScriptedServer([spoken, *reading()[1:], submit(), choose()]) as server:
-        args = ["agent", CAPTURE, "--model", LOCAL, "--endpoint", server.url]
-        with subprocess.Popen(
-            [sys.executable, "-m", "forkpoint", *args], stdout=subprocess.DEVNULL, stderr=theirs
-        ) as running:
-            os.close(theirs)
-            seen = everything_from(ours)
+        with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", terminal)
+            code = main(["agent", CAPTURE, "--model", LOCAL, "--endpoint", server.url])
+        seen = everything_from(ours)
     os.close(ours)
 
-    assert running.returncode == 1
+    assert code == 1
     assert "forkpoint: symptom ...\r\nRank 0 is \\x1b[2Jelsewhere.\r\nforkpoint: progress ...\r\n" in seen
 
 
@@ -242,14 +238,14 @@ def test_a_full_disk_is_said_after_the_answer(agent):
 # ----------------------------------------------------------------------------------------------------------- replays
 
 
-@pytest.mark.parametrize("script", [right(), [go_on(), Status(400)]], ids=["right", "dead"])
-@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
-@pytest.mark.parametrize("named", [[], [CAPTURE, "--source", SOURCE]], ids=["without PATH", "with PATH"])
-def test_a_replay_prints_the_same_without_a_model(agent, command, tmp_path, script, form, named):
+@for_each("script", [right(), [go_on(), Status(400)]], ids=["right", "dead"])
+@for_each("form", [["--json"], []], ids=["json", "text"])
+def test_a_replay_prints_the_same_without_a_model(agent, command, tmp_path, script, form):
     path = str(tmp_path / "t.jsonl")
-    code, out, err = agent(script, *form, "--transcript", path)
+    live = agent(script, *form, "--transcript", path)
 
-    assert command("agent", *named, "--replay", path, *form) == (code, out, err)
+    assert command("agent", "--replay", path, *form) == live
+    assert command("agent", CAPTURE, "--source", SOURCE, "--replay", path, *form) == live
 
 
 def test_a_replay_of_what_ended_by_its_budget_ends_by_it(agent, command, tmp_path):

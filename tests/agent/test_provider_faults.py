@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from agent.endpoints import KEY, LONG, MODELS, ask, url_for
+from agent.endpoints import KEY, LONG, WIRES, ask, url_for
 from agent.scripted_server import (
     Cut,
     Flood,
@@ -27,7 +27,7 @@ from forkpoint.agent.model import ModelFailed, Said
 from forkpoint.agent.providers import Style, connect
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=WIRES)
 def spec(request):
     return request.param
 

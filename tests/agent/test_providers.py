@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.endpoints import KEY, LONG, MODELS, OFFERS, ask, url_for
+from agent.endpoints import KEY, LONG, MODELS, OFFERS, WIRES, ask, url_for
 from agent.scripted_server import SPENT, OutOfTokens, ScriptedServer, both, calls, says, writes
 from forkpoint.agent.model import Answered, Call, Reply, Said, Usage
 from forkpoint.agent.providers import Style, connect
 from looping import for_each
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=WIRES)
 def spec(request):
     return request.param
 

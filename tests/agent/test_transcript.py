@@ -179,7 +179,8 @@ def test_a_secret_in_a_log_reaches_neither_the_model_nor_the_transcript(tmp_path
 
     with TranscriptFile(str(tmp_path / "t.jsonl")) as transcript:
         transcript.write(places(case.paths, case.source, case.redactor))
-        found = walk([asked, *reading(), submit(quote), submit(quote), choose()], transcript=transcript, case=case)
+        script = [asked, *reading(), submit(quote), submit(quote), choose()]
+        found = walk(script, transcript=transcript, case=case, wired=True)
 
     assert "login with HF_TOKEN=[masked-" in found.requests[1].last, "the line was shown"
     said = [json.dumps(request.body) for request in found.requests]

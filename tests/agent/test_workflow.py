@@ -51,7 +51,7 @@ def _key(monkeypatch):
 @cache
 def plain(style: Style = Style.TOOLS) -> Walk:
     """A model that asks nothing and claims nothing."""
-    return walk([*reading(), submit(), choose()], style=style)
+    return walk([*reading(), submit(), choose()], style=style, wired=True)
 
 
 def ids_in(text: str) -> set[str]:
@@ -106,7 +106,8 @@ def test_each_phase_begins_with_facts_that_nobody_asked_for():
 
 @pytest.mark.parametrize("style", list(Style))
 def test_only_ids_of_facts_that_were_shown_can_be_cited(style):
-    requests = walk([calls("similar", cause=None), go_on(), *reading()[1:], submit(), choose()], style=style).requests
+    script = [calls("similar", cause=None), go_on(), *reading()[1:], submit(), choose()]
+    requests = walk(script, style=style, wired=True).requests
 
     seen: set[str] = set()
     for request in requests[:-1]:

@@ -11,7 +11,7 @@ from agent.scripted_server import Request, ScriptedServer, Step, calls
 from cases import CASES
 from forkpoint.agent.case import Case
 from forkpoint.agent.hypothesis import Explanation
-from forkpoint.agent.model import Account, Budget, Message, Offer, Reply
+from forkpoint.agent.model import Account, Budget, Message, ModelFailed, Offer, Reply
 from forkpoint.agent.providers import Style, connect
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import Transcript, Unwritten
@@ -94,9 +94,18 @@ def right() -> list[Step]:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A Request of the scripted server, as far as it does not depend on a wire."""
+
+    offered: tuple[str, ...]
+    text: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
 class Walk:
     explanation: Explanation
-    requests: list[Request]
+    requests: list[Request] | list[Asked]
 
 
 def walk(
@@ -106,8 +115,17 @@ def walk(
     budget: Budget | None = None,
     transcript: Transcript | None = None,
     case: Case | None = None,
+    *,
+    wired: bool = False,
 ) -> Walk:
-    """Through a real client and a server on loopback."""
+    """Through a real client and a server on loopback, unless nothing of them is asked for: they take most of the time."""
+    if (
+        not wired
+        and (spec, style) == (LOCAL, Style.TOOLS)
+        and isinstance(script, list)
+        and not any(map(is_fault, script))
+    ):
+        return unwired(script, case, budget, transcript)
     with ScriptedServer(script) as server:
         model = connect(spec, url_for(server, spec), None if spec == LOCAL else "MINE", style)
         account = Account(budget or Budget(requests=60))
@@ -145,3 +163,33 @@ def walk_in_process(
     account = Account(budget or Budget(requests=60))
     clock = count(0, 0).__next__
     return explain(Talk(case or recorded("0001"), model, account, transcript or Unwritten(), QUIET, clock))
+
+
+def is_fault(step: Step) -> bool:
+    return not isinstance(step, Reply) and not callable(step)
+
+
+def unwired(
+    script: Iterable[Step], case: Case | None = None, budget: Budget | None = None, transcript: Transcript | None = None
+) -> Walk:
+    """Without a wire: for what a model says and is told, whichever way it goes."""
+    requests: list[Asked] = []
+    steps = iter(script)
+
+    def answer(messages: Sequence[Message], offers: Sequence[Offer]) -> Reply:
+        texts = [written(message) for message in messages]
+        requests.append(Asked(tuple(offer.name for offer in offers), "\n".join(texts), texts[-1]))
+        step = next(steps, None)
+        if step is None:
+            raise ModelFailed("the script is over")
+        return step(requests[-1]) if callable(step) else step
+
+    return Walk(walk_in_process(InProcess(answer), case, budget, transcript), requests)
+
+
+def written(message: Message) -> str:
+    match message:
+        case Reply(text, calls_made):
+            return "\n".join([text, *(f"{call.name}\n{call.arguments}" for call in calls_made)])
+        case _:
+            return message.text

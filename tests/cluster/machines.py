@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +52,32 @@ def essence(verdict: Verdict) -> tuple[object, ...]:
     return verdict.cause, verdict.suspects, verdict.symptom, verdict.divergence, verdict.confidence
 
 
-def told_by(program: str, root: Path) -> dict[str, Any]:
-    """What a program tells of a real engine, in a process of its own: engines leave threads and handlers behind."""
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A program that tells of a real engine, in a process of its own: engines leave threads and handlers behind."""
+
+    root: Path
+    process: "subprocess.Popen[bytes]"
+
+    def told(self) -> dict[str, Any]:
+        try:
+            self.process.wait(timeout=_LIMIT_S)
+        finally:
+            self.end()
+        assert self.process.returncode == 0
+        return {**json.loads((self.root / TOLD).read_text()), "left": left_behind(self.root)}
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def begin(program: str, root: Path) -> Scenario:
     named = [path for path in (os.environ.get("PYTHONPATH"), str(_TESTS)) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(named), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(_TESTS / "cluster" / program), str(root)]
-    process = subprocess.Popen(command, env=env, start_new_session=True)
-    try:
-        process.wait(timeout=_LIMIT_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert process.returncode == 0
-    return {**json.loads((root / TOLD).read_text()), "left": left_behind(root)}
+    return Scenario(root, subprocess.Popen(command, env=env, start_new_session=True))
 
 
 def left_behind(root: Path) -> list[int]:

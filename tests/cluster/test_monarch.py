@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from cluster.machines import essence, told_by
+from cluster.machines import Scenario, essence
 from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("m")
+def told(scenarios: dict[str, Scenario]) -> dict[str, Any]:
+    pytest.importorskip("monarch")
+    return scenarios["monarch"].told()
 
 
 @pytest.fixture(scope="module")
-def told(root: Path) -> dict[str, Any]:
-    pytest.importorskip("monarch")
-    return told_by("monarch_scenarios.py", root)
+def root(scenarios: dict[str, Scenario]) -> Path:
+    return scenarios["monarch"].root
 
 
 def test_workers_that_die_are_slow_or_are_not_there_are_named_and_the_others_answer(told: dict[str, Any]) -> None:

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from cluster.machines import essence, told_by
+from cluster.machines import Scenario, essence
 from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("machines")
+def told(scenarios: dict[str, Scenario]) -> dict[str, Any]:
+    pytest.importorskip("ray")
+    return scenarios["ray"].told()
 
 
 @pytest.fixture(scope="module")
-def told(root: Path) -> dict[str, Any]:
-    pytest.importorskip("ray")
-    return told_by("ray_scenarios.py", root)
+def root(scenarios: dict[str, Scenario]) -> Path:
+    return scenarios["ray"].root
 
 
 def test_without_a_cluster_none_is_started(told: dict[str, Any]) -> None:

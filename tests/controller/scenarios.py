@@ -36,15 +36,19 @@ def ranks_left() -> list[str]:
     return [pid for pid, command in commands.items() if command.exists() and b"bootstrap_main" in command.read_bytes()]
 
 
-def healthy_then_other_type(said: dict[str, object]) -> None:
-    with Controller(3, Trainer, every_call=True) as job:
-        said["steps"] = [job.run("step", number) for number in range(3)]
-        said["passed"] = job.run("pass_along")
-        job.run("take_other_type")
+def healthy_then(method: str) -> Callable[[dict[str, object]], None]:
+    def run(said: dict[str, object]) -> None:
+        with Controller(3, Trainer, every_call=True) as job:
+            said["running"] = len(ranks_left())
+            said["steps"] = [job.run("step", number) for number in range(3)]
+            said["passed"] = job.run("pass_along")
+            job.run(method)
+
+    return run
 
 
 def healthy_to_the_end(said: dict[str, object]) -> None:
-    with Controller(2, Trainer) as job:
+    with Controller(1, Trainer) as job:
         said["steps"] = [job.run("step", number=7)]
         said["running"] = len(ranks_left())
     try:
@@ -73,11 +77,11 @@ def fault_of_others(heard: list[str]) -> Callable[[dict[str, object]], None]:
 if __name__ == "__main__":
     of_others: list[str] = []
     monarch.actor.unhandled_fault_hook = lambda failure: of_others.append(failure.mesh_name)
-    tell("other type", healthy_then_other_type)
-    tell("skipped", fault("skip_one", 3))
-    tell("raised", fault("fail_on_one", 3))
+    tell("skipped", healthy_then("skip_one"))
     tell("exited", fault("exit_on_one", 2))
-    if "stalled" in sys.argv:
+    if "all" in sys.argv:
+        tell("other type", healthy_then("take_other_type"))
+        tell("raised", fault("fail_on_one", 3))
         tell("stalled", fault("stall_on_one", 3, timeout_s=40.0))
     tell("ended", healthy_to_the_end)
     tell("of others", fault_of_others(of_others))

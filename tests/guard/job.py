@@ -61,7 +61,7 @@ def go_wrong() -> bool:  # noqa: C901 a table
 
 
 for step in range(JOB["steps"]):
-    time.sleep(0.03)
+    time.sleep(JOB.get("pace_s", 0.03))
     if step == JOB["at"] and JOB["who"] == RANK:
         print(f"WRONG {time.time():.3f}", flush=True)
         if go_wrong():

@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,43 @@ BARRIER = (*FEW, "--collectives", "barrier")
 ONE = (*FEW, "--collectives", "all_reduce_sum,all_gather,broadcast", "--no-pairs")
 
 
-def ran(*command: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout), done.stderr
+Told = tuple[int, dict[str, Any], str]
 
 
-def collectives(*args: str) -> tuple[int, dict[str, Any], str]:
+def begin(*command: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(running: "subprocess.Popen[str]") -> Told:
+    out, err = running.communicate()
+    assert out, err
+    return running.returncode, json.loads(out), err
+
+
+def ran(*command: str) -> Told:
+    return finish(begin(*command))
+
+
+def command_of(*args: str) -> tuple[str, ...]:
     """As the command starts them, without its own look at which torch is there."""
-    return ran(sys.executable, "-m", MODULE, "--backend", "gloo", "--json", *args)
+    return sys.executable, "-m", MODULE, "--backend", "gloo", "--json", *args
+
+
+def collectives(*args: str) -> Told:
+    return ran(*command_of(*args))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stopped() -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+    """Runs that wait for a timeout: begun before all others, which go on beside them."""
+    faults = {"hangs": "hang:0", "dies": "die:1"}
+    few = ("--ranks", "2", *ONE, "--timeout", "20", "--inject")
+    running = {name: begin(*command_of(*few, fault)) for name, fault in faults.items()}
+    yield running
+    for one in running.values():
+        if one.stdout is not None and not one.stdout.closed:  # nobody asked for it
+            one.terminate()
+            one.communicate()
 
 
 def test_every_collective_and_type_is_right_to_the_bit_and_timed(tmp_path: Path) -> None:
@@ -105,8 +135,8 @@ def test_a_real_link_at_a_tenth_of_the_rate_is_named_and_no_other() -> None:
     assert [pair["measure"] for pair in told["blamed"][0]["pairs"]] == ["large"]
 
 
-def test_a_rank_that_hangs_ends_the_run_and_is_told() -> None:
-    code, told, _ = collectives("--ranks", "2", *ONE, "--timeout", "20", "--inject", "hang:0")
+def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
+    code, told, _ = finish(stopped["hangs"])
 
     assert (code, told["good"]) == (1, False)
     assert {one["at"] for one in told["stopped"]} == {"all_gather float32 4096 B over world"}
@@ -114,8 +144,8 @@ def test_a_rank_that_hangs_ends_the_run_and_is_told() -> None:
     assert "has not got on" in hung["why"]
 
 
-def test_a_rank_that_dies_is_the_one_that_told_nothing() -> None:
-    code, told, err = collectives("--ranks", "2", *ONE, "--timeout", "20", "--inject", "die:1")
+def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, "subprocess.Popen[str]"]) -> None:
+    code, told, err = finish(stopped["dies"])
 
     assert code == 1
     assert "rank 1 ended with -9" in err
@@ -134,15 +164,43 @@ def test_a_first_rank_that_dies_leaves_no_result_and_says_so() -> None:
     assert "rank 0 ended with -9" in done.stderr
 
 
-def test_it_runs_under_the_users_own_launcher() -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    script = subprocess.run(
-        [sys.executable, "-m", "forkpoint", "lab", "collectives", "--script-only", "--backend", "gloo", "--json", *ONE],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+def script_for_launchers() -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "forkpoint",
+        "lab",
+        "collectives",
+        "--script-only",
+        "--backend",
+        "gloo",
+        "--json",
+        *ONE,
+    ]
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return words[words.index("-m") :]
 
-    code, told, _ = ran(*torchrun, *script[script.index("-m") :])
+
+def test_it_runs_under_the_users_own_launcher() -> None:
+    """One that starts a process for each rank and tells it who it is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, *script_for_launchers()]
+    first, second = (begin(*command, env=common | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1"))
+
+    code, told, _ = finish(first)
+    quiet, _ = second.communicate()
+
+    assert (code, told["world"], told["good"]) == (0, 2, True)
+    assert (second.returncode, quiet) == (0, "")
+
+
+@pytest.mark.sweep
+def test_it_runs_under_torchrun() -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+
+    code, told, _ = ran(*torchrun, *script_for_launchers())
 
     assert (code, told["world"], told["good"]) == (0, 2, True)

@@ -8,13 +8,36 @@ from signal import SIGKILL
 import pytest
 
 import forkpoint
-from forkpoint.lab.fault import Fault, read_case
+from forkpoint.lab.fault import Edit, Fault, read_case
 from forkpoint.lab.faults import FAULTS
 from forkpoint.lab.ranks import LabSettings, Signal, _own_folder
 from forkpoint.lab.record import RecordedFault, record
 from forkpoint.model.verdict import Cause
 
 pytestmark = pytest.mark.torch
+
+
+WITHOUT_TORCH = """
+import os, socket, sys, time
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    peer, _ = socket.create_server(address).accept()
+else:
+    while True:
+        try:
+            peer = socket.create_connection(address)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+print("hears", os.environ["GREETING"])
+for step in range(int(os.environ["STEPS"])):
+    peer.sendall(b".")
+    print("step", step, "done", flush=True)
+    time.sleep(0.05)
+    if not peer.recv(1):
+        sys.exit("the other rank is gone")
+"""
+"""Ranks that need each other, as those of a job do, at a fraction of what importing torch costs."""
 
 
 def fault_named(name: str) -> Fault:
@@ -71,13 +94,16 @@ def test_a_broken_job_leaves_dumps_logs_stacks_source_and_truth(tmp_path: Path) 
 def test_a_signal_is_sent_when_the_log_says_so_and_a_run_can_go_without_anything_of_the_lab_inside(
     tmp_path: Path,
 ) -> None:
-    fault = replace(fault_named("healthy-loop"), signals=(Signal(1, SIGKILL, when="step 2 "),))
+    job = fault_named("healthy-loop").job
+    instead = Edit(job.text, WITHOUT_TORCH)
+    fault = replace(fault_named("healthy-loop"), edits=(instead,), signals=(Signal(1, SIGKILL, when="step 2 "),))
 
     settings = LabSettings(out=tmp_path, world=2, limit=800, dumps=False, env={"STEPS": "5000", "GREETING": "hello"})
     recorded = record(named(fault, tmp_path), settings)
 
     assert recorded.exits[1] == -SIGKILL
     assert recorded.exits[0] != 0
+    assert "hears hello\n" in recorded.log(0)
     assert "step 2 " in recorded.log(1)
     assert sorted(path.name for path in recorded.capture.iterdir()) == ["log_rank_0.txt", "log_rank_1.txt"]
     assert processes_of(recorded) == []

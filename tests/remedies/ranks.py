@@ -40,6 +40,8 @@ class Job:
     pg_timeout: int
     own_hashes: bool = False
     """Every rank has other hashes of strings, as processes have by default."""
+    ends_itself: bool = False
+    """Each rank ends as an interpreter does, hooks and threads included: for what happens when one ends."""
     must_end: bool = False
     """If a rank has to be killed, try once more: torch itself now and then hangs when a model is freed at the end."""
     ends: list[int] = field(default_factory=list)
@@ -58,7 +60,7 @@ class Job:
     codes: dict[int, int] = field(default_factory=dict)
 
 
-def rank_main(job: Job, rank: int, port: int) -> int:
+def prepare_rank(job: Job, rank: int, port: int) -> None:
     with (job.folder / f"log_rank_{rank}.txt").open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -77,12 +79,11 @@ def rank_main(job: Job, rank: int, port: int) -> int:
     if job.own_hashes:
         os.execv(sys.executable, [sys.executable, "train.py"])
     faulthandler.register(signal.SIGUSR1)
-    return run_script(job.folder)
-
-
-def run_script(folder: Path) -> int:
-    sys.path[0] = str(folder)
+    sys.path[0] = str(job.folder)
     sys.argv = ["train.py"]
+
+
+def run_script() -> int:
     code = 1
     try:
         runpy.run_path("train.py", run_name="__main__")
@@ -110,7 +111,11 @@ def start(job: Job) -> Job:
     for rank in range(job.world):
         pid = os.fork()
         if pid == 0:
-            os._exit(rank_main(job, rank, port))
+            prepare_rank(job, rank, port)
+            if job.ends_itself:
+                runpy.run_path("train.py", run_name="__main__")
+                sys.exit()
+            os._exit(run_script())
         job.ranks[pid] = rank
     return job
 

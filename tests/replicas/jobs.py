@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from forkpoint import replicas
 
-FLIPS = 100
-STEPS = 150
+FLIPS = int(os.environ.get("REPLICAS_FLIPS", "100"))
+STEPS = int(os.environ.get("REPLICAS_STEPS", "150"))
 
 
 class Net(nn.Module):
@@ -100,7 +100,7 @@ def flip(tensor: Tensor, place: int, bit: int) -> None:
 
 
 def flips(rank: int) -> dict[str, object]:
-    """100 places, drawn alike on all ranks: which rank, tensor, element and bit. Looked for, then flipped back."""
+    """Places, drawn alike on all ranks: which rank, tensor, element and bit. Looked for, then flipped back."""
     draw = random.Random(7)
     found: list[object] = []
     for dtype in (torch.float32, torch.bfloat16):

@@ -18,17 +18,26 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 850
 RIGHT = ["right"]
+FEW, MANY = (20, 30), (100, 150)
+"""Flipped bits and healthy steps: in `make test`, and in `make sweep`."""
 
 Answers = dict[str, list[dict[str, Any]]]
 
 
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.sweep)], ids=["few", "many"])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+def answers(tmp_path_factory: pytest.TempPathFactory, size: tuple[int, int]) -> Answers:
     """What every rank of every job said."""
+    flips, steps = map(str, size)
     process = subprocess.Popen(
         [sys.executable, "-m", "replicas.ranks"],
         env=os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path_factory.mktemp("ranks"))},
+        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(tmp_path_factory.mktemp("ranks"))}
+        | {"REPLICAS_FLIPS": flips, "REPLICAS_STEPS": steps},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,9 +71,9 @@ def verdict(answers: Answers, job: str, check: str) -> tuple[Any, ...]:
 # Hardware.
 
 
-def test_a_hundred_flipped_bits_are_all_found_with_tensor_rank_and_kind(answers: Answers) -> None:
+def test_all_flipped_bits_are_found_with_tensor_rank_and_kind(answers: Answers, size: tuple[int, int]) -> None:
     """In parameters, gradients and optimizer state, fp32 and bf16. Flipped back, all is equal again."""
-    expected = [*[RIGHT] * 50, True] * 2
+    expected = [*[RIGHT] * (size[0] // 2), True] * 2
 
     assert said(answers, "flips", "found") == [expected] * 4
 
@@ -179,20 +188,20 @@ def test_flat_shards_are_refused_with_a_way_out(answers: Answers) -> None:
 # Healthy.
 
 
-def test_a_healthy_run_raises_no_alarm(answers: Answers) -> None:
-    """Dropout, BatchNorm, accumulation, mixed precision, activation checkpointing: 76 checks, gradients included."""
+def test_a_healthy_run_raises_no_alarm(answers: Answers, size: tuple[int, int]) -> None:
+    """Dropout, BatchNorm, accumulation, mixed precision, activation checkpointing; gradients are checked, too."""
     for rank in answers["healthy"]:
-        assert (rank["checks"], rank["alarms"], rank["warned"]) == (76, [], [])
+        assert (rank["checks"], rank["alarms"], rank["warned"]) == (size[1] // 2 + 1, [], [])
         assert rank["differ"]
 
 
-def test_the_file_says_up_to_which_step_all_was_equal(answers: Answers) -> None:
+def test_the_file_says_up_to_which_step_all_was_equal(answers: Answers, size: tuple[int, int]) -> None:
     for number, rank in enumerate(answers["healthy"]):
         start, *equal = [json.loads(line) for line in rank["lines"]]
         assert {line["schema"] for line in (start, *equal)} == {"forkpoint.replicas/1"}
         assert (start["record"], start["rank"], start["world"], start["every"]) == ("start", number, 4, 2)
         assert {line["record"] for line in equal} == {"equal"}
-        assert (equal[-1]["since"], equal[-1]["step"]) == (1, 150)
+        assert (equal[-1]["since"], equal[-1]["step"]) == (1, size[1])
         assert equal[-1]["groups"][0]["ranks"] == [0, 1, 2, 3]
 
 

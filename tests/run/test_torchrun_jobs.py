@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from forkpoint.evidence import read
 from forkpoint.live.worker import decide, find_nodes
 from forkpoint.pipeline import diagnose
-from looping import for_each
+from looping import for_each, is_swept
 from run.wrapped import Done, Wrapped, start
 
 pytestmark = pytest.mark.torch
@@ -26,24 +26,29 @@ PLUG_IN = ("--logs-specs", "forkpoint")
 WRAPPED = {
     "success": ((), (), 1, "nothing", 600),
     "crash": ((), PLUG_IN, 3, "raise", 600),
-    "killed rank": ((), (), 2, "kill", 600),
     "lost GPU": (("--prometheus", "run.prom"), (), 2, "lose the GPU", 600),
-    "hang": ((), (), 2, "sleep", 45),
     "divergence": (("--hang-after", "20"), (), 3, "broadcast", 600),
-    "told to stop": ((), (), 2, "sleep", 600),
 }
 """What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout."""
+SWEPT = {
+    "told to stop": ((), (), 2, "sleep", 600),
+    "killed rank": ((), (), 2, "kill", 600),
+    "hang": ((), (), 2, "sleep", 45),
+}
+"""Every rank imports torch for itself, so that these are left to `make sweep`."""
+ALL = WRAPPED | SWEPT
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+def jobs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Done]:
     started: dict[str, Wrapped] = {}
-    for name, (options, more, ranks, how, timeout) in WRAPPED.items():
+    for name, (options, more, ranks, how, timeout) in (ALL if is_swept(request) else WRAPPED).items():
         folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
         torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), *more, JOB, how, str(timeout)]
         started[name] = start(folder, *options, "--", *torchrun, **with_plug_in(folder))
-    started["told to stop"].wait_for_line("step 9")
-    started["told to stop"].process.terminate()
+    if "told to stop" in started:
+        started["told to stop"].wait_for_line("step 9")
+        started["told to stop"].process.terminate()
     return {name: wrapped.finish() for name, wrapped in started.items()}
 
 
@@ -57,9 +62,8 @@ def with_plug_in(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(path)}
 
 
-@for_each("name", [*WRAPPED])
-def test_no_process_survives(jobs: dict[str, Done], name: str) -> None:
-    assert jobs[name].survivors() == []
+def test_no_process_survives(jobs: dict[str, Done]) -> None:
+    assert {name: job.survivors() for name, job in jobs.items()} == {name: [] for name in jobs}
 
 
 @for_each(
@@ -67,11 +71,8 @@ def test_no_process_survives(jobs: dict[str, Done], name: str) -> None:
     [
         ("success", 0),
         ("crash", 93),
-        ("killed rank", 75),
         ("lost GPU", 76),
-        ("hang", 1),
         ("divergence", 93),
-        ("told to stop", 1),
     ],
 )
 def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: int) -> None:
@@ -82,9 +83,7 @@ def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: i
     ("name", "cause", "suspects"),
     [
         ("crash", "divergent-path", [1]),
-        ("killed rank", "rank-lost", [1]),
         ("lost GPU", "rank-lost", [1]),
-        ("hang", "inconclusive", []),
         ("divergence", "divergent-path", [1]),
     ],
 )
@@ -93,6 +92,26 @@ def test_the_verdict_is_that_of_what_went_wrong(
 ) -> None:
     assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
     assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
+
+
+@pytest.mark.sweep
+@for_each(
+    ("name", "code", "cause", "suspects"), [("killed rank", 75, "rank-lost", [1]), ("hang", 1, "inconclusive", [])]
+)
+def test_a_rank_that_is_killed_and_a_hang_that_gloo_ends_are_told_apart(
+    jobs: dict[str, Done], name: str, code: int, cause: str, suspects: list[int]
+) -> None:
+    assert jobs[name].code == code, jobs[name].stderr
+    assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
+    assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
+    assert_every_log_is_there(jobs[name], SWEPT[name][2])
+
+
+@pytest.mark.sweep
+def test_a_job_that_is_told_to_stop_leaves_its_logs_and_its_launchers_exit_code(jobs: dict[str, Done]) -> None:
+    """Without torchrun, which passes it on to ranks, in test_endings.py."""
+    assert jobs["told to stop"].code == 1, jobs["told to stop"].stderr
+    assert_every_log_is_there(jobs["told to stop"], SWEPT["told to stop"][2])
 
 
 def test_the_node_whose_gpu_was_lost_is_named_to_be_left_out_wherever_the_decision_goes(jobs: dict[str, Done]) -> None:
@@ -120,11 +139,11 @@ def test_the_same_evidence_with_an_xid_of_another_process_at_another_gpu_leaves_
     assert (decision.code, decision.nodes) == (75, ())
 
 
-@for_each("name", [*WRAPPED])
-def test_what_became_of_a_run_is_told_as_the_schema_says(jobs: dict[str, Done], name: str) -> None:
-    RUN.validate(jobs[name].outcome)
-    for attempt in jobs[name].outcome["attempts"]:
-        assert attempt["verdict"] is None or VERDICT.is_valid(attempt["verdict"])
+def test_what_became_of_a_run_is_told_as_the_schema_says(jobs: dict[str, Done]) -> None:
+    for job in jobs.values():
+        RUN.validate(job.outcome)
+        for attempt in job.outcome["attempts"]:
+            assert attempt["verdict"] is None or VERDICT.is_valid(attempt["verdict"])
 
 
 def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs: dict[str, Done]) -> None:
@@ -133,10 +152,13 @@ def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs
     assert jobs["success"].stdout == "".join(f"[rank0]:step {step}\n" for step in range(20))
 
 
-@for_each("name", ["killed rank", "hang", "divergence", "told to stop"])
+@for_each("name", ["lost GPU", "divergence"])
 def test_every_rank_has_a_log_and_the_launcher_too(jobs: dict[str, Done], name: str) -> None:
-    files = [path for path in jobs[name].evidence() if path.suffix == ".log"]
-    ranks = WRAPPED[name][2]
+    assert_every_log_is_there(jobs[name], WRAPPED[name][2])
+
+
+def assert_every_log_is_there(job: Done, ranks: int) -> None:
+    files = [path for path in job.evidence() if path.suffix == ".log"]
 
     assert [path.name for path in files if path.parent.name == "logs"] == ["stderr.log"]
     assert len([path for path in files if "stdout" in path.name and "step 9\n" in path.read_text()]) == ranks

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from bench.page_browser import find_chromium, launch
 from cases import CASES
@@ -14,6 +14,7 @@ from forkpoint.pipeline import diagnose
 from forkpoint.report.page import render_html
 
 Opener = Callable[..., Page]
+SIZE = {"viewport": {"width": 1200, "height": 1600}}
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +29,14 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def plain(browser: Browser) -> BrowserContext:
+    """Shared, since a page keeps nothing: a window of its own costs more than most pages."""
+    return browser.new_context(**SIZE)
+
+
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
+def open_page(browser: Browser, plain: BrowserContext, tmp_path: Path) -> Iterator[Opener]:
     """Opens a report from disk. At the end: no console message, no exception, no request but for the file itself."""
     wrong: list[str] = []
     asked: list[str] = []
@@ -42,7 +49,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
         file = report if isinstance(report, Path) else tmp_path / f"report-{len(opened)}.html"
         if isinstance(report, Verdict):
             file.write_text(render_html(report), encoding="utf-8")
-        page = browser.new_context(**{"viewport": {"width": 1200, "height": 1600}, **options}).new_page()
+        page = (browser.new_context(**{**SIZE, **options}) if options else plain).new_page()
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: wrong.append(dialog.message))
@@ -54,7 +61,10 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
 
     yield open_
     for context in browser.contexts:
-        context.close()
+        for page in context.pages:
+            page.close()
+        if context != plain:
+            context.close()
     assert wrong == []
     assert set(asked) <= set(opened)
 

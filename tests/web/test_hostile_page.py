@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from forkpoint.model.picture import Axis, OpName
+from looping import for_each
 from report.hostile import STRINGS, hostile
 
 
@@ -42,7 +41,7 @@ def everywhere(text, recorded):
     return replace(hostile(text), picture=drawn, moments=moments)
 
 
-@pytest.mark.parametrize("text", STRINGS, ids=range(len(STRINGS)))
+@for_each("text", STRINGS, one_in=3)
 def test_a_hostile_string_in_every_field_is_only_text(open_page, incident, text) -> None:
     page = open_page(everywhere(text, incident("0001")))
     page.click("#heat summary")
@@ -59,6 +58,7 @@ def test_a_hostile_string_in_every_field_is_only_text(open_page, incident, text)
     assert page.locator("script").count() == 3
     assert outside == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
 
 
 def test_marks_that_turn_text_around_are_spelled_out(open_page, incident) -> None:

@@ -5,6 +5,15 @@ from dataclasses import replace
 import pytest
 
 SIX = ["0001", "0002", "0003", "0004", "0005", "0006"]
+
+
+def shown(*often):
+    """Of the six incidents these in `make test`, and all in `make sweep`."""
+    return pytest.mark.parametrize(
+        "number", [n if n in often else pytest.param(n, marks=pytest.mark.sweep) for n in SIX]
+    )
+
+
 SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "arrivals", "heat", "findings", "evidence"]
 
 
@@ -12,7 +21,7 @@ def pixels(page, canvas: str) -> str:
     return page.evaluate("(id) => document.getElementById(id).toDataURL()", canvas)
 
 
-@pytest.mark.parametrize("number", SIX)
+@shown("0001", "0004")
 def test_an_incident_opens_from_disk_and_begins_with_its_sentence(open_page, incident, number) -> None:
     verdict = incident(number)
     page = open_page(verdict)
@@ -67,7 +76,7 @@ def test_a_claim_leads_to_its_evidence_row(open_page, incident) -> None:
     assert "timed out" in page.inner_text("tr:target")
 
 
-@pytest.mark.parametrize("number", SIX)
+@shown("0002", "0005")
 def test_every_claim_has_an_evidence_row_that_exists(open_page, incident, number) -> None:
     page = open_page(incident(number))
 
@@ -191,7 +200,7 @@ def test_print_is_black_and_white_with_letters(open_page, incident) -> None:
     assert page.is_visible("#legend")
 
 
-@pytest.mark.parametrize("number", SIX)
+@shown("0003", "0006")
 def test_a_phone_scrolls_the_page_only_downwards(open_page, incident, number) -> None:
     page = open_page(incident(number), viewport={"width": 360, "height": 740}, has_touch=True)
     page.click("#heat summary")

@@ -7,7 +7,7 @@ from forkpoint.evidence.logs import LogReading, read_log
 from ingest.live_stacks.recorded import SAMPLES as STACKS
 from ingest.logs.sample_lines import SAMPLES
 
-SIZE = 5_000_000
+SIZE = 2_000_000
 WRITTEN = re.compile(
     rb"\[rank(?:: )?(\d+)\]|(?:^|[\r\n ])(\d+):(?: |$)|\[\d+,(?:mpirank:)?(\d+)|rank\s*: (\d+) \(|global rank: (\d+)"
     rb"|=== Rank (\d+)",
