@@ -17,6 +17,7 @@ from bench.scale.mesh import Mesh
 from bench.scale.score import Score
 from forkpoint.errors import InputError
 from forkpoint.evidence.reading import Reading
+from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
 
@@ -46,13 +47,18 @@ class Tally:
 
 
 def try_faults(ranks: int, faults: int, seed: int, damage: Damage) -> Iterator[tuple[World, Verdict, Score]]:
+    for world, capture in try_capture(ranks, faults, seed, damage):
+        verdict = diagnose(capture)
+        yield world, verdict, Score.of(verdict, world)
+
+
+def try_capture(ranks: int, faults: int, seed: int, damage: Damage) -> Iterator[tuple[World, Capture]]:
     """Kinds in turn; where in the job and in the step, how far hosts run ahead and which dumps are damaged by chance."""
     mesh = Mesh.of(ranks)
     for number in range(faults):
         chance = random.Random(f"{seed} {number}")
         world = plant(mesh, chance.choice(DRAWN[number % len(DRAWN)]), chance)
-        verdict = diagnose(_read(world, damage, chance).capture())
-        yield world, verdict, Score.of(verdict, world)
+        yield world, _read(world, damage, chance).capture()
 
 
 def _read(world: World, damage: Damage, chance: random.Random) -> Reading:

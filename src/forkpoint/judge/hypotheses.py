@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from forkpoint.judge.cite import describe_slot
 from forkpoint.judge.readings import read_calls
-from forkpoint.judge.repairs import find_replay, recorded_job
+from forkpoint.judge.repairs import find_replay, may_be, recorded_job
 from forkpoint.judge.unrecorded import read_words_and_stacks
-from forkpoint.model.incident import Divergence, Incident
+from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.verdict import Cause, Finding, Hypothesis, Likelihood
 from forkpoint.model.world import name_ranks
 from forkpoint.replay import Job, Repair, RepairKind, Replay
@@ -44,6 +44,9 @@ def _of_finding(finding: Finding) -> Hypothesis:
 
 def _test(hypothesis: Hypothesis, incident: Incident) -> Hypothesis | None:
     """With its repair and the steps of its replay; None where replay refuses it on every side."""
+    fork = hypothesis.divergence
+    if fork is not None and fork.how is PartingKind.METADATA and not may_be(hypothesis.cause, (), fork, incident):
+        return None
     tried = hypothesis.sides or (hypothesis.suspects,)
     found = [find_replay(hypothesis.cause, ranks, hypothesis.divergence, incident) for ranks in tried]
     if all(one is None for one in found):

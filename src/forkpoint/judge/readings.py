@@ -21,7 +21,7 @@ from forkpoint.judge.calls import may_be_reordered, may_differ_unseen, same_call
 from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
 from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.repairs import recorded_job
+from forkpoint.judge.repairs import recorded_job, ring_sides
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
@@ -118,7 +118,7 @@ def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
 def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
     named = tuple(sorted(divergence.odd))
-    sides = () if named else _ring_sides(divergence, incident)
+    sides = () if named else ring_sides(divergence, recorded_job(incident))
     who = who_is_meant(named, sides)
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
@@ -139,16 +139,6 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         divergence=divergence,
     )
     yield from (path, order) if divergence.left_order else (order, path)
-
-
-def _ring_sides(divergence: Divergence, incident: Incident) -> Sides:
-    """Ranks of the ring by the slot in which they stand, the fewest first."""
-    job = recorded_job(incident)
-    slots = {job.stands[rank] for rank in divergence.cycle if rank in job.stands}
-    together: dict[tuple[object, ...], set[int]] = {}
-    for slot in slots:
-        together.setdefault((slot.group.desc, slot.channel, slot.seq), set()).update(slot.waiting)
-    return tuple(sorted((tuple(sorted(ranks)) for ranks in together.values()), key=lambda side: (len(side), side)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,19 @@
 """What a claim supposes to have gone wrong, as a change under which the recorded job would have gone on; and its replay."""
 
 from forkpoint.diverge.waits import Waits, find_waits
+from forkpoint.judge.calls import holds_past, is_of_two_threads, is_reordered, same_call_site, same_op
 from forkpoint.judge.cite import live_stack
+from forkpoint.judge.departures import find_departed
+from forkpoint.judge.refusal import Refused, find_refusal
 from forkpoint.judge.stacks import is_communicating
+from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
 from forkpoint.replay import Job, Repair, RepairKind, Replay, replay
 
 _AWAY = frozenset({Cause.HOST_STALL, Cause.RANK_LOST, Cause.NEVER_JOINED})
+_SHOWN_OTHERWISE = frozenset({Cause.RANK_LOST, Cause.NEVER_JOINED, Cause.METADATA_MISMATCH})
+"""They rest on words of ranks and launchers, not on a wait alone."""
 _NOT_REPLAYED = frozenset({Cause.SILENT_CORRUPTION, Cause.HEALTHY, Cause.INCONCLUSIVE})
 
 
@@ -29,7 +35,7 @@ def find_replay(
 ) -> tuple[Repair, Replay] | None:
     """The smallest repair that the claim supposes, replayed. None: no recorded call shows where ranks stopped."""
     job = recorded_job(incident)
-    recorded = divergence is None or any(divergence.group == g.group for g in incident.timeline.groups)
+    recorded = divergence is None or _is_recorded(divergence, incident)
     if not job.slots or not recorded or cause in _NOT_REPLAYED:
         return None
     tried = [(repair, replay(job, repair)) for repair in _supposed(cause, ranks, divergence, job)]
@@ -37,9 +43,58 @@ def find_replay(
 
 
 def is_explained(finding: Finding, incident: Incident) -> bool:
-    """Replay does not refuse it. Where no recorded call can be replayed, nothing does."""
-    found = find_replay(finding.cause, finding.suspects, finding.divergence, incident)
+    """It cites something, it supposes nothing that the records exclude, and replay does not refuse it."""
+    cause, ranks, divergence = finding.cause, finding.suspects, finding.divergence
+    if not finding.evidence or not may_be(cause, ranks, divergence, incident):
+        return False
+    found = find_replay(cause, ranks, divergence, incident)
     return found is None or found[1].explains
+
+
+def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
+    """What the repair supposes is not excluded by what is recorded. Each asks for no more than its repair would change."""
+    if cause in _NOT_REPLAYED or divergence is None or not _is_recorded(divergence, incident):
+        return True
+    if divergence.how is PartingKind.METADATA:
+        return _may_differ_so(cause, divergence, incident)
+    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK):
+        stopped = hang_is_shown(incident) or cause in _SHOWN_OTHERWISE
+        return stopped and _may_be_away(cause, ranks, divergence, incident)
+    return True
+
+
+def _may_differ_so(cause: Cause, divergence: Divergence, incident: Incident) -> bool:
+    """Other arguments come with the same call from the same line; the same calls in another order are all there; another
+    path is another call, another line, or calls that are some numbers off.
+    """
+    if cause is Cause.METADATA_MISMATCH:
+        return same_op(divergence) and same_call_site(divergence) is not False
+    if cause is Cause.ORDER_INVERSION:
+        refusal = find_refusal(incident)
+        threads = is_of_two_threads(divergence, incident) or (refusal is not None and refusal.how is Refused.THREADS)
+        return threads or is_reordered(divergence, incident) or not holds_past(divergence, incident)
+    if cause is Cause.DIVERGENT_PATH:
+        other = not same_op(divergence) or same_call_site(divergence) is not True
+        return other or divergence.shift is not None
+    return True
+
+
+def _may_be_away(cause: Cause, ranks: tuple[int, ...], divergence: Divergence, incident: Incident) -> bool:
+    """A rank that is seen with nothing pending is elsewhere only if its stack, its log or its numbers say so. Where somebody
+    is missed, no link is to blame, and a GPU only if it is somebody's.
+    """
+    if divergence.how is PartingKind.ABSENCE and cause in (Cause.TRANSPORT, Cause.GPU_STALL):
+        return cause is Cause.GPU_STALL and bool(ranks)
+    if cause is not Cause.DIVERGENT_PATH or divergence.shift is not None or divergence.how is not PartingKind.ABSENCE:
+        return True
+    job, left = recorded_job(incident), {departed.rank for departed in find_departed(incident)}
+    idle = job.free - job.elsewhere - left
+    one_too_many = set(ranks) == set(divergence.sides[0])
+    return one_too_many or not set(ranks) <= idle
+
+
+def _is_recorded(divergence: Divergence, incident: Incident) -> bool:
+    return any(divergence.group == group.group for group in incident.timeline.groups)
 
 
 def _supposed(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, job: Job) -> list[Repair]:
@@ -70,7 +125,23 @@ def _sides(divergence: Divergence, job: Job) -> list[frozenset[int]]:
     ring = set(divergence.cycle)
     missed = [side for slot in job.slots for side in (slot.absent, slot.waiting) if ring & side]
     alone = [frozenset({rank}) for rank in divergence.cycle]
-    return list(dict.fromkeys([*map(frozenset, divergence.sides), *missed, *alone]))
+    return list(
+        dict.fromkeys(
+            [*map(frozenset, divergence.sides), *missed, *alone, *map(frozenset, ring_sides(divergence, job))]
+        )
+    )
+
+
+def ring_sides(divergence: Divergence, job: Job) -> tuple[tuple[int, ...], ...]:
+    """Ranks that stand in slots of one kind as those of the ring do (rows here, columns there), the fewest first."""
+    kinds = {(s.group.desc, s.seq) for rank in divergence.cycle if (s := job.stands.get(rank)) and not s.channel}
+    together: dict[tuple[object, ...], set[int]] = {}
+    for slot in job.slots:
+        if slot.channel is None and (slot.group.desc, slot.seq) in kinds:
+            together.setdefault((slot.group.desc, slot.seq), set()).update(slot.waiting)
+        elif slot.channel and not slot.waiting.isdisjoint(divergence.cycle):
+            together.setdefault((slot.channel, slot.seq), set()).update(slot.waiting)
+    return tuple(sorted((tuple(sorted(ranks)) for ranks in together.values()), key=lambda side: (len(side), side)))
 
 
 def _of_path(divergence: Divergence) -> tuple[RepairKind, ...]:

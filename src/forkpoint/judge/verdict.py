@@ -19,7 +19,7 @@ _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
     """The verdict stands on the strongest finding. There is always one: where no cause can be claimed, what can be said."""
-    strongest, *others = sorted(findings, key=_weigh)
+    strongest, *others = sorted(findings, key=weigh)
     cited = dict.fromkeys((*strongest.evidence, *cite_remarks(strongest.suspects, incident)))
     best = replace(strongest, evidence=tuple(cited))
     hypotheses = () if best.cause is Cause.HEALTHY else find_hypotheses(incident, (best, *others))
@@ -55,7 +55,7 @@ def _next(best: Finding, hypotheses: tuple[Hypothesis, ...], incident: Incident)
     return tuple(dict.fromkeys((*_known_hints(incident), *fetch_written(incident), *decides, *wanted)))
 
 
-def _weigh(finding: Finding) -> tuple[bool, float, str]:
+def weigh(finding: Finding) -> tuple[bool, float, str]:
     """What ended or hung the job goes before values that were wrong while it ran."""
     return finding.cause is Cause.SILENT_CORRUPTION, -finding.confidence, finding.detector
 

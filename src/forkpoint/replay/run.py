@@ -67,6 +67,7 @@ class Replay:
 
 
 def replay(job: Job, repair: Repair) -> Replay:
+    """A repair that goes on without saying who changes nothing, and explains nothing."""
     stop = _Stop(job, repair)
     rounds = _run(job, repair)
     finished = {slot for done in rounds for slot in done}
@@ -146,6 +147,8 @@ def _nobody_else_idles(job: Job, repair: Repair) -> bool:
     """A rank that nothing holds would have come. A call that is to be left out is one to which the others never came."""
     if repair.kind is RepairKind.LEAVE_OUT:
         return True
+    if repair.kind is RepairKind.GO_ON and not repair.ranks:
+        return False
     return job.free - job.elsewhere <= repair.ranks
 
 
@@ -177,7 +180,8 @@ def _finishes(slot: Slot, finished: set[Slot], job: Job, repair: Repair) -> bool
         kinds = _MENDS_MESSAGES if slot.channel else _MENDS_CALLS
         return repair.kind in kinds and _is_at(slot, repair)
     # Who brought less to a call may have finished its part of it, and stand in a later one.
-    needed = slot.absent if slot.misfit else slot.absent | slot.busy
+    mended = slot.misfit or (slot.channel is not None and repair.kind is RepairKind.FIT and _is_at(slot, repair))
+    needed = slot.absent if mended else slot.absent | slot.busy
     return all(_comes(rank, slot, finished, job, repair) for rank in needed)
 
 
@@ -206,5 +210,6 @@ def _is_at(slot: Slot, repair: Repair) -> bool:
     if slot.group != repair.group or (slot.channel is None) != (repair.channel is None):
         return False
     if repair.channel is not None:
-        return slot.waiting <= set(repair.channel)
+        needs = slot.waiting | slot.busy | slot.missing
+        return slot.waiting <= set(repair.channel) or not repair.ranks.isdisjoint(needs)
     return repair.seq is None or slot.seq >= repair.seq

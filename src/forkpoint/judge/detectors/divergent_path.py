@@ -52,8 +52,8 @@ from forkpoint.judge.stacks import Handling, PartedStacks, find_handling, find_p
 from forkpoint.judge.symptom import hang_is_shown, has_ops
 from forkpoint.model.frames import user_frames, user_place
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
-from forkpoint.model.log import LogEvent
-from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
 NAME = "divergent-path"
@@ -238,8 +238,23 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
     summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
-    events = tuple(cite_event(d.event) for d in gone if d.event)
-    yield replace(finding, evidence=(*events, *finding.evidence))
+    said = tuple(e for d in gone[:4] for e in (_cite_end(d, incident)))
+    yield replace(finding, evidence=(*said, *finding.evidence))
+
+
+def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
+    """Its own words; else the end of its log; else the words of the launcher, which tells of all processes but those that ended
+    well.
+    """
+    ends = incident.capture.log_ends
+    own = next((file for file, rank in incident.capture.logs if rank == departed.rank and file in ends), None)
+    tables = [e for e in incident.capture.events if e.kind is LogKind.AGENT_FAILURE]
+    if departed.event:
+        yield cite_event(departed.event)
+    elif own and ends[own].lines:
+        yield Evidence(own, departed.rank, "end", ends[own].lines[-1])
+    elif tables:
+        yield replace(cite_event(tables[0]), says="tells of other ranks that failed, and not of this one")
 
 
 def _tell_departure(departed: Departed) -> str:
