@@ -4,14 +4,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from forkpoint.judge.asking import end_of_log, is_or_are, who_is_meant, whom_to_ask
+from forkpoint.judge.asking import Sides, end_of_log, is_or_are, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import cut_off, find_exits
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
 from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.stacks import Standing, find_parted_stacks, find_standings, is_communicating, is_making_group
+from forkpoint.judge.stacks import (
+    Standing,
+    find_parted_stacks,
+    find_standings,
+    is_at_work,
+    is_communicating,
+    is_making_group,
+    is_waiting_for_ranks,
+)
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
+from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogKind
@@ -19,6 +28,7 @@ from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _MAX_SIDES = 8
+_MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while rank (\d{1,7}) has inconsistent")
 
 
@@ -37,6 +47,7 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _departed(incident)
     yield from _other_models(incident)
     yield from _refused(incident)
+    yield from _at_other_lines(incident)
     yield from _waited_for(incident)
     yield from _not_joined(incident)
 
@@ -147,7 +158,7 @@ def _silent(
         named,
         f"{who} {is_or_are(named)} stuck or gone and missed {place}",
         end_of_log(ranks, incident),
-        alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST,),
+        alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,
         supports=cited,
     )
@@ -183,26 +194,12 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
-    parted = find_parted_stacks(incident)
-    if parted is not None:
-        cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
-        who = name_ranks(parted.odd)
-        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?"
-        yield Hypothesis(
-            Cause.DIVERGENT_PATH, parted.odd, f"{who} took another path at {parted.place}", decides, supports=cited
-        )
-        yield Hypothesis(
-            Cause.METADATA_MISMATCH,
-            parted.odd,
-            f"{who} brought another size to an earlier call",
-            decides,
-            supports=cited,
-        )
+    if find_parted_stacks(incident) is not None:
         return
     still = stands_still(incident) or hang_is_shown(incident) or not has_ops(incident)
     stacks = list({s.rank: s for s in incident.capture.stacks}.values()) if still else []
-    outside = [s for s in stacks if not is_communicating(s.stack)]
-    inside = [s for s in stacks if is_communicating(s.stack)]
+    inside = [s for s in stacks if _waits_for_ranks(s)]
+    outside = [s for s in stacks if s not in inside]
     making = [s for s in inside if is_making_group(s.stack)]
     if outside and inside:
         ranks = tuple(sorted(s.rank for s in outside))
@@ -232,29 +229,76 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
         yield from _all_inside(incident)
 
 
+def _waits_for_ranks(stack: LiveStack) -> bool:
+    """Itself, or it waits for a lock, an event or a queue while another of its threads waits for ranks."""
+    by_thread = is_at_work(stack.stack) and any(is_communicating(other) for _, other in stack.others)
+    return is_communicating(stack.stack) or by_thread
+
+
 def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
     """Every rank that is seen waits in communication: who stands apart, or who is not seen."""
     standings = find_standings(incident)
-    places: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    for rank, standing in sorted(standings.items()):
-        places.setdefault(standing.place, []).append(rank)
-    sides = tuple(sorted(map(tuple, places.values()), key=lambda side: (len(side), side)))
+    sides = _by_place(standings)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
     unseen = _unstopped(set(standings), incident)
-    if unseen and stands_still(incident):
+    if unseen:
         yield from _silent(unseen, tuple(standings), "at the call in which the others wait", cited, incident)
     if len(sides) == 1:
         yield from _all_at_one_line(standings, cited, incident)
-    if len(sides) > 1:
-        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
-        two_sides = len(sides) == 2 and len(sides[0]) < len(sides[1])
-        named, left = (sides[0], ()) if two_sides else ((), sides)
-        who = who_is_meant(named, left)
-        for cause, says in (
-            (Cause.DIVERGENT_PATH, "took another path"),
-            (Cause.ORDER_INVERSION, "made the same calls in another order"),
-        ):
-            yield Hypothesis(cause, named, f"{who} {says}", decides, sides=left, supports=cited)
+
+
+def _parted(incident: Incident) -> Iterator[Hypothesis]:
+    """Every rank is seen, and one took another turn than the others."""
+    parted = find_parted_stacks(incident)
+    if parted is not None:
+        cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
+        who = name_ranks(parted.odd)
+        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?"
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH, parted.odd, f"{who} took another path at {parted.place}", decides, supports=cited
+        )
+        yield Hypothesis(
+            Cause.METADATA_MISMATCH,
+            parted.odd,
+            f"{who} brought another size to an earlier call",
+            decides,
+            supports=cited,
+        )
+
+
+def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
+    """Ranks that wait for others at different lines. Stages of a pipeline do so by nature: there each rank may be the one."""
+    if find_parted_stacks(incident) is not None:
+        yield from _parted(incident)
+        return
+    standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
+    sides = _by_place(standings)
+    if len(sides) < 2:
+        return
+    messages = any(standing.called in _MESSAGES for standing in standings.values())
+    one_odd = len(sides) == 2 and len(sides[0]) < len(sides[1]) and not messages
+    each = tuple((rank,) for rank in sorted(standings))[:_MAX_SIDES]
+    named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:_MAX_SIDES])
+    who = who_is_meant(named, left)
+    cited = tuple(standings[side[0]].evidence for side in sides[:4])
+    decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
+    for cause, says, others in (
+        (
+            Cause.DIVERGENT_PATH,
+            "took another path, or brought another size to an earlier call",
+            (Cause.METADATA_MISMATCH,),
+        ),
+        (Cause.ORDER_INVERSION, "made the same calls in another order", ()),
+    ):
+        yield Hypothesis(cause, named, f"{who} {says}", decides, alternatives=others, sides=left, supports=cited)
+
+
+def _by_place(standings: dict[int, Standing]) -> Sides:
+    """Ranks that stand at one place, the fewest first."""
+    places: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for rank, standing in sorted(standings.items()):
+        places.setdefault(standing.place, []).append(rank)
+    return tuple(sorted(map(tuple, places.values()), key=lambda side: (len(side), side)))
 
 
 def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
