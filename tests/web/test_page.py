@@ -4,8 +4,21 @@ from dataclasses import replace
 
 import pytest
 
+import verdicts
+
 SIX = ["0001", "0002", "0003", "0004", "0005", "0006"]
-SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "arrivals", "heat", "findings", "evidence"]
+SECTIONS = [
+    "answer",
+    "mesh",
+    "skyline",
+    "lanes",
+    "stacks",
+    "timeline",
+    "arrivals",
+    "heat",
+    "findings",
+    "evidence",
+]
 
 
 def pixels(page, canvas: str) -> str:
@@ -65,6 +78,15 @@ def test_a_claim_leads_to_its_evidence_row(open_page, incident) -> None:
     assert page.evaluate("document.activeElement.id") == "ev-T2"
     assert page.locator("tr:target").get_attribute("id") == "ev-T2"
     assert "timed out" in page.inner_text("tr:target")
+
+
+def test_files_named_from_the_root_and_from_here_share_no_folder(open_page) -> None:
+    """`forkpoint diagnose /dumps logs`: the page once looked for their folder for ever."""
+    dump = replace(verdicts.ENTRY, file="/dumps/nccl_trace_rank_0")
+    finding = replace(verdicts.FINDING, evidence=(dump, replace(verdicts.WATCHDOG, file="logs/rank_1.txt")))
+    page = open_page(replace(verdicts.FOUND, findings=(finding,), hypotheses=(), moments=()))
+
+    assert page.locator("#evidence td.file").all_inner_texts() == ["/dumps/nccl_trace_rank_0", "logs/rank_1.txt"]
 
 
 @pytest.mark.parametrize("number", SIX)
