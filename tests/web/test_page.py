@@ -12,6 +12,7 @@ SECTIONS = [
     "mesh",
     "skyline",
     "lanes",
+    "hypotheses",
     "stacks",
     "timeline",
     "arrivals",
