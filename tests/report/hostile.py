@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import verdicts
-from forkpoint.model.incident import Cohort, Role
-from forkpoint.model.verdict import Coverage, Evidence, Fix, Probe, Site, Verdict
+from forkpoint.model.incident import Cohort, Divergence, Role
+from forkpoint.model.verdict import Coverage, Evidence, Fix, Hypothesis, Probe, Site, Verdict
 from forkpoint.model.world import ProcessGroup
 
 STRINGS = (
@@ -48,4 +48,19 @@ def hostile(text: str) -> Verdict:
         findings=(finding,),
         sites=(Site(text, 3, text, text, f"because {text}", 0), Site(text, 0, text)),
         next=finding.next,
+        hypotheses=(_hypothesis(text, divergence), replace(_hypothesis(text, divergence), suspects=(0,), sides=())),
+    )
+
+
+def _hypothesis(text: str, divergence: Divergence) -> Hypothesis:
+    return replace(
+        verdicts.STALLED,
+        says=text,
+        decides=text,
+        supports=(Evidence(text, 0, text, text),),
+        against=(Evidence(text, 1, text, f"not {text}"),),
+        lacks=(text, text),
+        divergence=divergence,
+        repair=text,
+        steps=(text, f"then {text}", text),
     )

@@ -48,6 +48,7 @@ def test_a_hostile_string_in_every_field_is_only_text(open_page, incident, text)
     page.fill("#search", "host:x")
     page.focus("#mesh-canvas")
     page.keyboard.press("ArrowRight")
+    page.click("#hypotheses .player >> nth=0 >> text=Next")
 
     elements = page.evaluate("[...new Set([...document.querySelectorAll('*')].map((e) => e.localName))]")
     outside = page.evaluate(
@@ -57,6 +58,7 @@ def test_a_hostile_string_in_every_field_is_only_text(open_page, incident, text)
     assert {"img", "iframe", "object", "b"}.isdisjoint(elements)
     assert page.locator("script").count() == 3
     assert outside == 0
+    assert page.locator("#hypotheses .player li.now").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.close()
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+import verdicts
+
 SIX = ["0001", "0002", "0003", "0004", "0005", "0006"]
 
 
@@ -14,7 +16,19 @@ def shown(*often):
     )
 
 
-SECTIONS = ["answer", "mesh", "skyline", "lanes", "stacks", "timeline", "arrivals", "heat", "findings", "evidence"]
+SECTIONS = [
+    "answer",
+    "mesh",
+    "skyline",
+    "lanes",
+    "hypotheses",
+    "stacks",
+    "timeline",
+    "arrivals",
+    "heat",
+    "findings",
+    "evidence",
+]
 
 
 def pixels(page, canvas: str) -> str:
@@ -76,7 +90,20 @@ def test_a_claim_leads_to_its_evidence_row(open_page, incident) -> None:
     assert "timed out" in page.inner_text("tr:target")
 
 
+<<<<<<< HEAD
 @shown("0002", "0005")
+=======
+def test_files_named_from_the_root_and_from_here_share_no_folder(open_page) -> None:
+    """`forkpoint diagnose /dumps logs`: the page once looked for their folder for ever."""
+    dump = replace(verdicts.ENTRY, file="/dumps/nccl_trace_rank_0")
+    finding = replace(verdicts.FINDING, evidence=(dump, replace(verdicts.WATCHDOG, file="logs/rank_1.txt")))
+    page = open_page(replace(verdicts.FOUND, findings=(finding,), hypotheses=(), moments=()))
+
+    assert page.locator("#evidence td.file").all_inner_texts() == ["/dumps/nccl_trace_rank_0", "logs/rank_1.txt"]
+
+
+@pytest.mark.parametrize("number", SIX)
+>>>>>>> page-replay
 def test_every_claim_has_an_evidence_row_that_exists(open_page, incident, number) -> None:
     page = open_page(incident(number))
 

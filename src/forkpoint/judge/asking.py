@@ -27,7 +27,8 @@ def whom_to_ask(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def end_of_log(ranks: tuple[int, ...], incident: Incident) -> str:
-    return f"the last 50 lines of the log of {name_ranks(ranks)}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
+    whose = name_ranks(ranks) if ranks else "every rank that printed nothing"
+    return f"the last 50 lines of the log of {whose}{on_hosts(ranks, incident)}, and `dmesg -T | tail -50` there"
 
 
 def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:

@@ -20,6 +20,7 @@ from forkpoint.judge.stacks import (
     is_waiting_for_ranks,
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
+from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
@@ -151,6 +152,8 @@ def _silent(
     few = 2 * len(ranks) < len(incident.timeline.world)
     named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:_MAX_SIDES]))
     path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
+    if not incident.timeline.world_known:  # how many ranks there are, nobody says: those in between are no more likely
+        named, sides, path_named, path_sides, ranks = (), (), (), (), ()
     gone = bool(cut_off(incident))
     who = who_is_meant(named, sides)
     away = Hypothesis(
@@ -305,7 +308,18 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
     """What was given agrees, and tells of no failure."""
     told = any(e.is_failure for e in incident.capture.events) or stands_still(incident) or incident.outlived_timeout
     absent = without_dumps(incident)
-    if not told:
+    first = find_first_out_of_line(incident.capture.values)
+    if first is not None:
+        ranks = tuple(sorted({one.rank for one in first.out}))
+        named = ranks if 2 * len(ranks) < len(incident.timeline.world) else ()
+        yield Hypothesis(
+            Cause.SILENT_CORRUPTION,
+            named,
+            f"{who_is_meant(named, ())} computed wrong values",
+            "replicas.recheck(): the same batch on another rank and on the same GPU again",
+            supports=cite_out_of_line(first, incident.capture.values),
+        )
+    elif not told:
         yield Hypothesis(
             Cause.HEALTHY,
             (),

@@ -82,15 +82,28 @@ def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
 # A job of 10,000 ranks names most of them in every moment; as lists they would outweigh the whole page.
 
 _RANKS = frozenset({"ranks", "suspects"})
+_ITEMS = {"sides": "ranks"}
+"""What the items of a list are, where they are not named like the list."""
 _LIMITS = {"patch": MAX_PATCH, "summary": MAX_LONG_TEXT, "condition": MAX_LONG_TEXT, "why": MAX_LONG_TEXT}
-_MAX_ITEMS = {"evidence": 1000, "cohorts": 64, "sizes": 16, "dtypes": 16}
+_MAX_ITEMS = {
+    "evidence": 1000,
+    "cohorts": 64,
+    "sizes": 16,
+    "dtypes": 16,
+    "hypotheses": 16,
+    "sides": 16,
+    "for": 40,
+    "against": 40,
+    "lacks": 40,
+    "steps": 40,
+}
 _MAX_OTHERS = 200
 """Of any other list. The timeline is no longer than that."""
 
 
 def render_document(verdict: Verdict) -> str:
     """ASCII that can stand inside a script element: nothing in it can end that element or act on a terminal."""
-    left_out: dict[str, Json] = {}
+    left_out: dict[str, int] = {}
     embeds_source = verdict.picture is not None and verdict.picture.embeds_source
     whole = verdict_document(verdict if embeds_source else _without_patches(verdict))
     document = {name: _for_page(item, name, left_out) for name, item in whole.items()}
@@ -118,8 +131,8 @@ def _without_patches(verdict: Verdict) -> Verdict:
     )
 
 
-def _for_page(value: Json, key: str, left_out: dict[str, Json]) -> Json:
-    """`left_out`: by the name of a list, how many of its items are not there."""
+def _for_page(value: Json, key: str, left_out: dict[str, int]) -> Json:
+    """`left_out`: by the name of a list, how many of its items are not there, in all lists of that name."""
     if isinstance(value, str):
         return bounded(value, _LIMITS.get(key, MAX_TEXT))
     if isinstance(value, list | tuple) and key in _RANKS:
@@ -127,8 +140,8 @@ def _for_page(value: Json, key: str, left_out: dict[str, Json]) -> Json:
     if isinstance(value, list | tuple):
         limit = _MAX_ITEMS.get(key, _MAX_OTHERS)
         if len(value) > limit:
-            left_out[key] = len(value) - limit
-        return [_for_page(item, key, left_out) for item in value[:limit]]
+            left_out[key] = left_out.get(key, 0) + len(value) - limit
+        return [_for_page(item, _ITEMS.get(key, key), left_out) for item in value[:limit]]
     if isinstance(value, dict):
         return {name: _for_page(item, name, left_out) for name, item in value.items()}
     return value

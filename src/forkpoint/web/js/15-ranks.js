@@ -52,13 +52,23 @@ class Ranks {
     return taken;
   }
 
+  /** What to search for to see only these; nothing where there are more than the report carries. */
+  query() {
+    const runs = this.runs.map(([first, last, step]) => (first === last ? first : `${first}-${last}${step === 1 ? "" : `/${step}`}`));
+    return this.count && this.listed === this.count ? `rank:${runs.join(",")}` : "";
+  }
+
+  /** How many the runs hold. */
+  get listed() {
+    return this.runs.reduce((sum, [first, last, step]) => sum + Math.floor((last - first) / step) + 1, 0);
+  }
+
   text(limit = 8) {
     const runs = this.runs.map(([first, last, step]) => {
       if (first === last) return String(first);
       return step === 1 ? `${first}-${last}` : `${first}-${last} by ${step}`;
     });
-    const listed = this.runs.reduce((sum, [first, last, step]) => sum + Math.floor((last - first) / step) + 1, 0);
-    if (runs.length <= limit && listed === this.count) return runs.join(", ");
+    if (runs.length <= limit && this.listed === this.count) return runs.join(", ");
     return `${runs.slice(0, limit).join(", ")} … (${number(this.count)} in all)`;
   }
 

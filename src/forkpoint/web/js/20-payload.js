@@ -9,9 +9,10 @@ const COLUMN = {
 };
 
 function readVerdict() {
-  return JSON.parse(document.getElementById("verdict").textContent, (key, value) =>
-    key === "ranks" || key === "suspects" ? (value.ranges === undefined ? value : Ranks.read(value)) : value,
-  );
+  return JSON.parse(document.getElementById("verdict").textContent, (key, value) => {
+    if (key === "sides") return value?.map(Ranks.read) ?? [];
+    return (key === "ranks" || key === "suspects") && value.ranges !== undefined ? Ranks.read(value) : value;
+  });
 }
 
 /** The job as the picture has it, or null where the report carries none. */
@@ -92,6 +93,7 @@ function jobWithoutPicture(verdict) {
   verdict.suspects.some(add);
   verdict.timeline.forEach((moment) => moment.ranks.some(add));
   verdict.evidence.forEach(({ rank }) => rank !== null && add(rank));
+  verdict.hypotheses.flatMap(ranksNamed).forEach((ranks) => ranks.some(add));
   verdict.divergence?.group.ranks.some(add);
   const ranks = Int32Array.from(named).sort();
   return {

@@ -74,7 +74,7 @@ function testsOf(query, job) {
 function kindOf(term) {
   const colon = term.indexOf(":");
   if (colon > 0 && KEYS.includes(term.slice(0, colon))) return [term.slice(0, colon), term.slice(colon + 1)];
-  return [/^\d[\d,-]*$/.test(term) ? "rank" : "name", term];
+  return [/^\d[\d,/-]*$/.test(term) ? "rank" : "name", term];
 }
 
 function testOf(kind, value, job) {
@@ -88,10 +88,11 @@ function testOf(kind, value, job) {
 
 function rankTest(value, job) {
   const runs = value.split(",").map((run) => {
-    const [first, last] = run.split("-").map(Number);
-    return [first, last ?? first];
+    const [ends, step] = run.split("/");
+    const [first, last] = ends.split("-").map(Number);
+    return [first, last ?? first, Number(step) || 1];
   });
-  return (i) => runs.some(([first, last]) => first <= job.ranks[i] && job.ranks[i] <= last);
+  return (i) => runs.some(([first, last, step]) => first <= job.ranks[i] && job.ranks[i] <= last && (job.ranks[i] - first) % step === 0);
 }
 
 /** A full name means that one; part of a name means all that have it. */

@@ -1,5 +1,8 @@
 // What each detector claims and on which evidence; then what to try, what to change, what to run.
 
+// Lists whose name in the document does not say what is in them.
+const LISTS = { for: "evidence for a reading", against: "evidence against a reading", lacks: "what readings lack", steps: "replay steps" };
+
 function showFindings(view) {
   const { findings, probes, fixes, next } = view.verdict;
   const parts = findings.map((finding) => findingBox(finding, view));
@@ -15,7 +18,7 @@ function showFindings(view) {
 /** What the report does not carry, and how to get it. */
 function leftOut(verdict) {
   const { patch, ...lists } = verdict.left_out;
-  const parts = Object.entries(lists).map(([name, count]) => `${number(count)} of ${short(name, 20)}`);
+  const parts = Object.entries(lists).map(([name, count]) => `${number(count)} of ${LISTS[name] ?? short(name, 20)}`);
   if (patch) parts.unshift(`${plural(patch, "patch").replace("patchs", "patches")} (made with --source DIR --embed-source, the report holds them)`);
   return parts.length ? `Left out of this report: ${parts.join(", ")}.` : "";
 }

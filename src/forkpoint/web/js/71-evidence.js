@@ -73,7 +73,7 @@ function evidenceRow(row, folder, view) {
 function commonFolder(files) {
   let folder = files[0].slice(0, files[0].lastIndexOf("/") + 1);
   for (const file of files) {
-    while (!file.startsWith(folder)) folder = folder.slice(0, folder.lastIndexOf("/", folder.length - 2) + 1);
+    while (!file.startsWith(folder)) folder = folder.slice(0, folder.slice(0, -1).lastIndexOf("/") + 1);
   }
   return folder;
 }

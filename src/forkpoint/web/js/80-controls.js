@@ -7,6 +7,7 @@ const HELP = [
   ["Home, End", "in a picture: first and last"],
   ["+ − 0", "in the heat map: zoom in, zoom out, show all"],
   ["Shift + arrows", "in the heat map: pan"],
+  ["Arrows, Home, End", "in a replay: step back and on, first and last"],
   ["Enter", "on E1, T1 ...: go to that row of evidence"],
   ["Esc", "close help, leave and clear the search, drop the selection"],
   ["?", "this help"],
@@ -14,7 +15,7 @@ const HELP = [
 
 const SEARCHES = [
   ["5  or  rank:5", "one rank"],
-  ["rank:0-7  rank:1,3", "several"],
+  ["rank:0-7  rank:1,3  rank:0-64/8", "several, every eighth"],
   ["host:node-52", "the ranks of a host"],
   ["group:dp", "the members of groups of that name"],
   ["state:behind", "ranks in a state"],

@@ -15,6 +15,7 @@ async function main() {
   const draw = job ? drawn(view) : withoutPictures(problem || "This report was made without pictures.");
   performance.mark("forkpoint:first-picture");
   showLanes(view);
+  showHypotheses(view);
   showStacks(view);
   showTimeline(view);
   showArrivals(view);
