@@ -43,8 +43,10 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
         "",
         "Rank 0 calls `all_reduce` at `metrics.py:15`, which ranks 1-3 never reach.",
         "",
-        "confidence 0.93, action **fix-code**, symptom watchdog-timeout, suspect: **rank 0** of 4"
-        "; replay: had rank 0 left out its call at `default_pg` seq 16, all 4 ranks would have gone on",
+        (
+            "confidence 0.93, action **fix-code**, symptom watchdog-timeout, suspect: **rank 0** of 4"
+            "; replay: had rank 0 left out its call at `default_pg` seq 16, all 4 ranks would have gone on"
+        ),
         "",
         "**What**: `default_pg` (group 0, 4 ranks), collective seq 16",
         "",

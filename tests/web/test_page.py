@@ -90,9 +90,6 @@ def test_a_claim_leads_to_its_evidence_row(open_page, incident) -> None:
     assert "timed out" in page.inner_text("tr:target")
 
 
-<<<<<<< HEAD
-@shown("0002", "0005")
-=======
 def test_files_named_from_the_root_and_from_here_share_no_folder(open_page) -> None:
     """`forkpoint diagnose /dumps logs`: the page once looked for their folder for ever."""
     dump = replace(verdicts.ENTRY, file="/dumps/nccl_trace_rank_0")
@@ -102,8 +99,7 @@ def test_files_named_from_the_root_and_from_here_share_no_folder(open_page) -> N
     assert page.locator("#evidence td.file").all_inner_texts() == ["/dumps/nccl_trace_rank_0", "logs/rank_1.txt"]
 
 
-@pytest.mark.parametrize("number", SIX)
->>>>>>> page-replay
+@shown("0002", "0005")
 def test_every_claim_has_an_evidence_row_that_exists(open_page, incident, number) -> None:
     page = open_page(incident(number))
 

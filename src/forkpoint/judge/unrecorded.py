@@ -20,7 +20,7 @@ from forkpoint.judge.stacks import (
     is_waiting_for_ranks,
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
-from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line
+from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
@@ -316,7 +316,7 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             Cause.SILENT_CORRUPTION,
             named,
             f"{who_is_meant(named, ())} computed wrong values",
-            "replicas.recheck(): the same batch on another rank and on the same GPU again",
+            what_to_recheck(first),
             supports=cite_out_of_line(first, incident.capture.values),
         )
     elif not told:

@@ -301,3 +301,14 @@ def _acquit_data(first: OutOfLine, marked: dict[int, list[OutOfLine]], values: V
             if step.step not in odd:
                 left.difference_update(step.data)
     return None if left else "each sample of its batch was also in a batch that was in line"
+
+
+def what_to_recheck(first: FirstOutOfLine) -> str:
+    """The smallest step that tells the GPU from the data."""
+    if first.absent:
+        return f"the forensics files of {name_ranks(first.absent)}: forkpoint diagnose DIR"
+    if first.alike:
+        return f"look at the batches of step {first.step} and the learning rate there"
+    data = first.out[0].values.data
+    batch = f" (samples {', '.join(map(str, data[:8]))}{', ...' if len(data) > 8 else ''})" if data else ""
+    return f"run the batch of that step{batch} on another rank: replicas.recheck()"

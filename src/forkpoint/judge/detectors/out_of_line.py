@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from forkpoint.judge.cite import inconclusive
 from forkpoint.judge.symptom import only_values_tell
-from forkpoint.judge.values import FirstOutOfLine, cite_out_of_line, describe_out_of_line, find_first_out_of_line
+from forkpoint.judge.values import (
+    FirstOutOfLine,
+    cite_out_of_line,
+    describe_out_of_line,
+    find_first_out_of_line,
+    what_to_recheck,
+)
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Finding
 from forkpoint.model.world import name_ranks
@@ -15,7 +21,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     first = find_first_out_of_line(values) if only_values_tell(incident) else None
     if first is not None:
         told = f"{describe_out_of_line(first)}; {_reading(first)}"
-        yield inconclusive(told, cite_out_of_line(first, values), _wanted(first))
+        yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),))
 
 
 def _reading(first: FirstOutOfLine) -> str:
@@ -26,13 +32,3 @@ def _reading(first: FirstOutOfLine) -> str:
     if len(first.out) == 1:
         return "the others were in line: either its GPU or its batch is the cause, and nothing says which"
     return "the others were in line: look at what these ranks share, a model-parallel group, a node or data"
-
-
-def _wanted(first: FirstOutOfLine) -> tuple[str, ...]:
-    if first.absent:
-        return (f"the forensics files of {name_ranks(first.absent)}: forkpoint diagnose DIR",)
-    if first.alike:
-        return (f"look at the batches of step {first.step} and the learning rate there",)
-    data = first.out[0].values.data
-    batch = f" (samples {', '.join(map(str, data[:8]))}{', ...' if len(data) > 8 else ''})" if data else ""
-    return (f"run the batch of that step{batch} on another rank: replicas.recheck()",)
