@@ -25,7 +25,7 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 # Tests wait for jobs most of the time, so that the checks run beside them; what they said is printed below the tests.
 test: native chromium ## set up, check, and run every test
 	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest -n 3; tested=$$?; \
+	$(BIN)/python -m pytest -n 4; tested=$$?; \
 	wait $$checks; checked=$$?; \
 	echo "make check:"; cat $(VENV)/check.log; \
 	test $$checked = 0 || echo "make check failed: see above"; \

@@ -245,6 +245,13 @@ innocent rank: the sweep fails then.
 {table}
 *Vanished*: every trace of the fault is gone from what is left (for example the only rank at fault, from gloo dumps that do
 not say how many ranks there were), and the rest is healthy. Last sweep: {variants} variants, seed {seed}.
+
+Where nothing is decided, the truth (a cause and, where somebody is at fault, a rank) is among the first two hypotheses of
+{undecided} of these verdicts; `sides` and `alternatives` count as named.
+
+What each step of confidence keeps on these variants, `healthy` included:
+
+{steps}
 """
 
 
@@ -252,7 +259,18 @@ def _swept() -> str:
     """What the last `make sweep` counted; docs/swept.json is written by it."""
     figures = json.loads((DOCS / "swept.json").read_text())
     table = _table(("outcome", "variants"), figures["counts"].items())
-    return _SWEPT.format(table=table, variants=figures["variants"], seed=figures["seed"])
+    steps = _table(
+        ("confidence", "verdicts", "right, or right cause"), map(_step, *zip(*figures["steps"].items(), strict=True))
+    )
+    among = figures["undecided"].get("among the first two", 0)
+    undecided = sum(figures["undecided"].values())
+    told = f"{among} of {undecided} ({among / undecided:.0%})"
+    return _SWEPT.format(table=table, variants=figures["variants"], seed=figures["seed"], steps=steps, undecided=told)
+
+
+def _step(step: str, outcomes: dict[str, int]) -> tuple[str, int, str]:
+    right = sum(count for outcome, count in outcomes.items() if outcome.startswith("right"))
+    return step, sum(outcomes.values()), f"{right / sum(outcomes.values()):.1%}"
 
 
 def _confusion(scores: Sequence[Score]) -> str:

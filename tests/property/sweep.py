@@ -28,6 +28,10 @@ class Outcome:
     what: str
     said: str
     damage: str
+    step: str = ""
+    """The confidence of a verdict that names a cause."""
+    is_among: bool = False
+    """Of one that does not: whether the truth is among its first two hypotheses."""
 
 
 def score(verdict: Verdict | None, case: Case) -> str:
@@ -52,8 +56,21 @@ def try_variant(case: Case, seed: int) -> Outcome:
     if isinstance(verdict, str):
         return Outcome(case.number, seed, "crash", verdict, str(damage))
     what = "vanished" if verdict and _vanished(verdict, case, damage) else score(verdict, case)
-    said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence} {verdict.summary}" if verdict else ""
-    return Outcome(case.number, seed, what, said, str(damage))
+    if verdict is None:
+        return Outcome(case.number, seed, what, "", str(damage))
+    said = f"{verdict.cause} {list(verdict.suspects)} {verdict.confidence} {verdict.summary}"
+    step = "" if verdict.cause is Cause.INCONCLUSIVE else f"{verdict.confidence:.2f}"
+    return Outcome(case.number, seed, what, said, str(damage), step, is_among(verdict, case))
+
+
+def is_among(verdict: Verdict, case: Case) -> bool:
+    """A cause and, where somebody is at fault, a rank that the truth names are those of one of the first two hypotheses."""
+    for hypothesis in verdict.hypotheses[:2]:
+        named = {*hypothesis.suspects, *(rank for side in hypothesis.sides for rank in side)}
+        who = bool(named & case.guilty) or not case.guilty or (() in case.suspects and not hypothesis.suspects)
+        if who and not {hypothesis.cause, *hypothesis.alternatives}.isdisjoint(case.causes):
+            return True
+    return False
 
 
 def _vanished(verdict: Verdict, case: Case, damage: Damage) -> bool:
@@ -92,15 +109,28 @@ def main() -> None:
     options = parser.parse_args()
     cases = tuple(c for c in load_cases() if not options.cases or c.number in options.cases)
     counts: Counter[str] = Counter()
+    steps: dict[str, Counter[str]] = {}
+    undecided: Counter[str] = Counter()
     for done, outcome in enumerate(sweep(cases, options.variants, options.seed), 1):
         counts[outcome.what] += 1
+        if outcome.step:
+            steps.setdefault(outcome.step, Counter())[outcome.what] += 1
+        elif outcome.what == "inconclusive":
+            undecided["among the first two" if outcome.is_among else "not among them"] += 1
         if outcome.what in WRONG:
             print(f"{outcome.what}: case {outcome.case} seed {outcome.seed}: {outcome.said}\n    {outcome.damage}")
         if done % 100 == 0:
             print(f"\r{done} of {options.variants}", end="", file=sys.stderr)
     print(*(f"{what}: {count}" for what, count in counts.most_common()), sep="\n")
+    print(f"undecided: {dict(undecided)}", *(f"{step}: {dict(steps[step])}" for step in sorted(steps)), sep="\n")
     if options.write:
-        figures = {"variants": options.variants, "seed": options.seed, "counts": {o: counts[o] for o in OUTCOMES}}
+        figures = {
+            "variants": options.variants,
+            "seed": options.seed,
+            "counts": {o: counts[o] for o in OUTCOMES},
+            "steps": {step: {o: steps[step][o] for o in OUTCOMES if steps[step][o]} for step in sorted(steps)},
+            "undecided": dict(sorted(undecided.items())),
+        }
         options.write.write_text(json.dumps(figures, indent=1) + "\n")
     sys.exit(any(counts[what] for what in WRONG))
 

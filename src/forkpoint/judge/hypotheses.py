@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from forkpoint.judge.cite import describe_slot
+from forkpoint.judge.cite import describe_slot, verb
 from forkpoint.judge.readings import read_calls
 from forkpoint.judge.repairs import find_replay, may_be, recorded_job
 from forkpoint.judge.unrecorded import read_words_and_stacks
@@ -64,26 +64,29 @@ def _test(hypothesis: Hypothesis, incident: Incident) -> Hypothesis | None:
 def _tell(repair: Repair, job: Job, divergence: Divergence | None, sides: tuple[tuple[int, ...], ...]) -> str:
     """`had rank 4 issued default_pg seq 9, all 8 ranks would have gone on`."""
     ranks = frozenset(rank for slot in job.slots for rank in slot.waiting) | repair.ranks
-    who = " or ".join(name_ranks(side) for side in sides[:3]) if len(sides) > 1 else name_ranks(repair.ranks)
+    either = " or ".join(name_ranks(side) for side in sides[:3]) if len(sides) > 1 else None
+    subject, done = _change(repair, divergence)
     all_of_them = f"all {len(ranks)} ranks" if len(ranks) > 1 else "it"
-    return f"had {_change(repair, who, divergence)}, {all_of_them} would have gone on"
+    return f"had {either or subject} {done}, {all_of_them} would have gone on"
 
 
-def _change(repair: Repair, who: str, divergence: Divergence | None) -> str:
+def _change(repair: Repair, divergence: Divergence | None) -> tuple[str, str]:
+    """Who, and what it would have done."""
     slot = describe_slot(divergence) if divergence else "the call in which the others wait"
-    subject = who if repair.ranks else "all ranks"
-    return {
-        RepairKind.GO_ON: f"{subject} gone on",
-        RepairKind.ISSUE: f"{subject} issued {slot}",
-        RepairKind.LEAVE_OUT: f"{subject} left out its call at {slot}",
-        RepairKind.FIT: f"{subject} brought the same to {slot}",
-        RepairKind.ORDER: f"{subject} kept to one order of calls",
-        RepairKind.FINISH: f"{slot} finished",
+    if repair.kind is RepairKind.FINISH:
+        return slot, "finished"
+    done = {
+        RepairKind.GO_ON: "gone on",
+        RepairKind.ISSUE: f"issued {slot}",
+        RepairKind.LEAVE_OUT: f"left out {verb(repair.ranks, 'its', 'their')} call at {slot}",
+        RepairKind.FIT: f"brought the same to {slot}",
+        RepairKind.ORDER: "kept to one order of calls",
     }[repair.kind]
+    return name_ranks(repair.ranks) if repair.ranks else "all ranks", done
 
 
 def _steps(repair: Repair, shown: Replay, divergence: Divergence | None) -> tuple[str, ...]:
-    first = f"suppose {_change(repair, name_ranks(repair.ranks), divergence)}"
-    rounds = [f"then {tell_slots(done)} {'finishes' if len(done) == 1 else 'finish'}" for done in shown.rounds]
+    subject, done = _change(repair, divergence)
+    rounds = [f"then {tell_slots(slots)} {'finishes' if len(slots) == 1 else 'finish'}" for slots in shown.rounds]
     more = [f"and {len(rounds) - _MAX_STEPS} more rounds"] if len(rounds) > _MAX_STEPS else []
-    return (first, *rounds[:_MAX_STEPS], *more)
+    return (f"suppose {subject} had {done}", *rounds[:_MAX_STEPS], *more)

@@ -100,5 +100,6 @@ def _by_rank(slots: Iterable[Slot], *parts: Literal["absent", "busy", "unknown"]
 def tell_slots(slots: Iterable[Slot], limit: int = 2) -> str:
     """`default_pg seq 23 (ranks 0-3) and 2 more calls`."""
     each = [f"{slot} ({name_ranks(slot.waiting)})" for slot in slots]
-    more = f" and {len(each) - limit} more calls" if len(each) > limit else ""
+    left = len(each) - limit
+    more = f" and {left} more {'call' if left == 1 else 'calls'}" if left > 0 else ""
     return f"{', '.join(each[:limit])}{more}"

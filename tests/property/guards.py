@@ -1,6 +1,6 @@
 """Which wrong verdicts does replay refuse? Each guard of each detector is turned off, one at a time.
 
-    PYTHONPATH=tests python -m bench.guards [--dropped 2] [--faults 27] [--write docs/guards.json]
+    PYTHONPATH=tests:. python -m property.guards [--dropped 2] [--faults 27] [--write docs/guards.json]
 
 A guard is a condition that keeps a detector from speaking: an `if` that only returns, or one term of an `and`. With one
 turned off a detector claims more. Of the verdicts that become wrong by it (another cause than the truth allows, or an
@@ -82,7 +82,7 @@ def _load(tree: ast.Module, original: ModuleType) -> ModuleType:
     changed = ModuleType(original.__name__)
     changed.__file__ = original.__file__
     code = compile(ast.fix_missing_locations(tree), original.__file__ or "", "exec")
-    exec(code, changed.__dict__)  # noqa: S102 our own source, with one condition changed
+    exec(code, changed.__dict__)
     return changed
 
 
