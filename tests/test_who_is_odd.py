@@ -1,0 +1,153 @@
+"""Who is odd where a group's own vote does not tell: common ends, groups beside it, side threads, closed doors. Each with a near miss."""
+
+from collections.abc import Iterable
+
+import forkpoint
+from forkpoint.model.capture import LiveStack
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.op import Frame, Stack
+from forkpoint.model.verdict import Cause, Verdict
+from small_jobs import SmallJob
+
+C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+IN_GATHER: Stack = (Frame("all_gather", C10D, 4287), Frame("share", "/train/ckpt.py", 31))
+IN_OPEN: Stack = (Frame("write", "/train/ckpt.py", 40), Frame("run", "/usr/lib/python3.12/threading.py", 982))
+ON_EVENT: Stack = (Frame("wait", "/usr/lib/python3.12/threading.py", 359), Frame("submit", "/train/ckpt.py", 22))
+IN_RECV: Stack = (
+    Frame("recv", C10D, 2799),
+    Frame("step", "/train/pipe.py", 62),
+    Frame("<module>", "/train/pipe.py", 90),
+)
+AT_BARRIER: Stack = (
+    Frame("barrier", C10D, 5070),
+    Frame("main", "/train/prep.py", 30),
+    Frame("<module>", "/train/prep.py", 40),
+)
+TIMED_OUT = (
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete"
+)
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:2001"
+
+
+def _answer(verdict: Verdict) -> tuple[Cause, tuple[int, ...]]:
+    return verdict.cause, verdict.suspects
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rank at which all unmatched channels meet.
+
+
+def _sizes_differ(channels: Iterable[tuple[int, int]]) -> Verdict:
+    job = SmallJob(4)
+    for source, destination in ((0, 1), (1, 2), (2, 3)):
+        odd = (source, destination) in set(channels)
+        job.send(source, destination, input_sizes=[[8]], done=not odd)
+        job.recv(destination, source, output_sizes=[[4 if odd else 8]], input_sizes=[[4 if odd else 8]], done=not odd)
+    return forkpoint.diagnose(job.capture())
+
+
+def test_the_common_end_of_unmatched_channels_is_the_odd_one() -> None:
+    assert _answer(_sizes_differ([(0, 1), (1, 2)])) == (Cause.METADATA_MISMATCH, (1,))
+
+
+def test_of_one_unmatched_channel_neither_end_is_named() -> None:
+    assert _answer(_sizes_differ([(0, 1)])) == (Cause.METADATA_MISMATCH, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What groups beside a group did.
+
+ROWS = {str(n): ("tp", (2 * n - 2, 2 * n - 1)) for n in range(1, 5)}
+
+
+def _other_size(odd: int, *, beside: int) -> Verdict:
+    """Groups of two, in which one member cannot be outvoted; only so many groups beside the first are given."""
+    job = SmallJob(8, groups=ROWS)
+    for _ in range(10):
+        for group in ROWS:
+            job.op(group=group)
+    for group, (_, ranks) in ROWS.items():
+        for rank in ranks:
+            job.op(ranks=[rank], group=group, size=8 if rank == odd else 4, done=odd not in ranks)
+    return forkpoint.diagnose(job.capture(range(2 * (1 + beside))))
+
+
+def test_groups_beside_a_group_tell_which_of_its_two_members_is_odd() -> None:
+    assert _answer(_other_size(1, beside=3)) == (Cause.METADATA_MISMATCH, (1,))
+
+
+def test_one_group_beside_it_is_too_few_to_tell() -> None:
+    assert _answer(_other_size(1, beside=1)) == (Cause.METADATA_MISMATCH, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A thread that waits for ranks on all but one of them.
+
+
+def _threads(stacks: dict[int, Stack]) -> Verdict:
+    live = tuple(
+        LiveStack(rank, f"stacks_{rank}", 1, ON_EVENT, others=(("writer", stack),)) for rank, stack in stacks.items()
+    )
+    return forkpoint.diagnose(SmallJob(4).capture((), stacks=live))
+
+
+def test_the_rank_whose_thread_is_not_in_the_collective_of_the_others_holds_them() -> None:
+    assert _answer(_threads({0: IN_GATHER, 1: IN_OPEN, 2: IN_GATHER, 3: IN_GATHER})) == (Cause.HOST_STALL, (1,))
+
+
+def test_an_even_split_of_threads_names_nobody() -> None:
+    assert _answer(_threads({0: IN_GATHER, 1: IN_OPEN, 2: IN_GATHER, 3: IN_OPEN})) == (Cause.INCONCLUSIVE, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls that no dump holds.
+
+
+def _all_done(stack: Stack) -> Verdict:
+    job = SmallJob(4, lib="gloo")
+    job.op()
+    live = tuple(LiveStack(rank, f"stacks_{rank}", 1, stack) for rank in range(4))
+    return forkpoint.diagnose(job.capture(stacks=live, logs=tuple((f"log_{rank}", rank) for rank in range(4))))
+
+
+def test_ranks_in_a_call_that_no_dump_holds_are_not_healthy() -> None:
+    assert _all_done(IN_RECV).cause is Cause.INCONCLUSIVE
+
+
+def test_ranks_that_compute_are_healthy() -> None:
+    assert _all_done((Frame("matmul", "/train/model.py", 12),)).cause is Cause.HEALTHY
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who came when the others had timed out and gone.
+
+
+def _ends(closed: Iterable[int], elsewhere: Iterable[int] = ()) -> Verdict:
+    away = {rank: (Frame("all_reduce", C10D, 3252), Frame("main", "/train/prep.py", 36)) for rank in elsewhere}
+    events = tuple(
+        LogEvent(
+            LogKind.NETWORK if rank in set(closed) else LogKind.PEER_TIMEOUT,
+            f"log_{rank}",
+            9,
+            rank,
+            CLOSED if rank in set(closed) else TIMED_OUT,
+            stack=away.get(rank, AT_BARRIER),
+            exception="RuntimeError",
+        )
+        for rank in range(6)
+    )
+    return forkpoint.diagnose(
+        SmallJob(6).capture((), events=events, logs=tuple((f"log_{rank}", rank) for rank in range(6)))
+    )
+
+
+def test_a_rank_that_came_when_the_others_had_timed_out_is_a_straggler() -> None:
+    assert _answer(_ends(closed=[5])) == (Cause.STRAGGLER, (5,))
+
+
+def test_half_of_the_ranks_are_no_stragglers() -> None:
+    assert _ends(closed=[3, 4, 5]).cause is not Cause.STRAGGLER
+
+
+def test_a_rank_that_ended_at_another_line_is_no_straggler() -> None:
+    assert _ends(closed=[5], elsewhere=[5]).cause is not Cause.STRAGGLER
