@@ -93,10 +93,8 @@ def test_a_node_that_is_gone_slow_garbled_cut_or_without_forkpoint_is_named_and_
     told = problems(gathered)
     assert sorted(told) == ["cut", "empty", "garbage", "gone", "slow"]
     assert "No route to host" in told["gone"]
-    # The node's own `timeout` has the same limit, and on a busy machine its end is heard first.
-    assert told["slow"] == "ssh: exit code 124" or (
-        "no answer after 60 s" in told["slow"] and "--node-timeout" in told["slow"]
-    )
+    assert "no answer after 60 s" in told["slow"]
+    assert "--node-timeout" in told["slow"]
     assert "did not answer with a summary" in told["garbage"]
     assert "did not answer with a summary" in told["cut"]
     assert "no such file or directory" in told["empty"]

@@ -91,6 +91,8 @@ _MAX_SUMMARY = 256 << 20
 _MAX_GREETING = 1 << 16
 """What the shell's start-up files of a node may print before the summary."""
 _LISTING_S = 60.0
+_TIMED_OUT = "exit code 124"
+"""Of the node's own `timeout`, which has the same limit: on a busy machine its end may be heard first."""
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
@@ -150,7 +152,7 @@ class Commands:
         return NodeAnswer(node, answer[max(0, at) :], None, seconds)
 
     def _why(self, node: str, why: str) -> str:
-        if "not done after" in why:
+        if "not done after" in why or _TIMED_OUT in why:
             return slow(node, self.node_timeout_s)
         if any(sign in why for sign in _NO_MODULE):
             return f"{without_forkpoint(node)}; --node-python names another ({why})"
