@@ -5,6 +5,7 @@ what logs and stacks say where nothing was recorded.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from forkpoint.judge.asking import (
@@ -78,30 +79,18 @@ def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
         supports=supports,
         divergence=divergence,
     )
-    arguments = Hypothesis(
-        Cause.METADATA_MISMATCH,
-        named,
-        f"{who} brought other arguments to {slot}",
-        print_it,
-        sides=sides,
-        supports=supports,
-        divergence=divergence,
-    )
-    order = Hypothesis(
-        Cause.ORDER_INVERSION,
-        named,
-        f"{who} made the same calls in another order from {slot} on",
-        f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
-        sides=sides,
-        supports=supports,
-        divergence=divergence,
-    )
+    arguments = replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought other arguments to {slot}")
     fits = divergence.how is not PartingKind.METADATA or (
         same_op(divergence) and same_call_site(divergence) is not False
     )
     yield from (arguments, path) if fits and divergence.shift is None else (path, arguments)
     if divergence.how is PartingKind.METADATA and may_be_reordered(divergence, incident):
-        yield order
+        yield replace(
+            path,
+            cause=Cause.ORDER_INVERSION,
+            says=f"{who} made the same calls in another order from {slot} on",
+            decides=f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
+        )
 
 
 def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
@@ -129,14 +118,11 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         supports=supports,
         divergence=divergence,
     )
-    order = Hypothesis(
-        Cause.ORDER_INVERSION,
-        named,
-        f"{who} made the same calls in another order, so that ranks wait for each other at {slot} and elsewhere",
-        f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
-        sides=sides,
-        supports=supports,
-        divergence=divergence,
+    order = replace(
+        path,
+        cause=Cause.ORDER_INVERSION,
+        says=f"{who} made the same calls in another order, so that ranks wait for each other at {slot} and elsewhere",
+        decides=f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
     )
     yield from (path, order) if divergence.left_order else (order, path)
 
