@@ -224,6 +224,8 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
     hidden = tuple(r for r in wait.held.absent if r not in timeline.positions)  # it is not here, and nobody knows where
     unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
+    if free and not odd and Replicas(timeline).are_alike(rank, group.group, seq):
+        odd = free  # who waits does what groups beside this one do: nobody issued one too many
     shift = _shift((present, free), odd, seq, group, timeline) if free else None
     return build_divergence(
         kind,

@@ -116,6 +116,12 @@ class Replicas:
         odd = tuple(sorted(rank for rank, window in own.items() if window and window[-1] not in done_there))
         return odd if usual and len(usual) + len(odd) == len(own) else ()
 
+    def are_alike(self, rank: int, group: ProcessGroup, seq: int) -> bool:
+        """At least two groups beside this one made the same call in this slot, after the same calls before it."""
+        window = self._window(group, rank, seq)
+        beside = (self._windows(sibling, seq) for sibling in self._siblings(group))
+        return bool(window) and sum(window in windows for windows in beside) >= MIN_REPLICAS
+
     def owe_message(self, rank: int, group: ProcessGroup, channel: tuple[int, int]) -> bool:
         """All of them went on from the call that the rank made last to a message on this channel."""
         beside = self._beside(rank, group)
