@@ -151,3 +151,25 @@ def test_half_of_the_ranks_are_no_stragglers() -> None:
 
 def test_a_rank_that_ended_at_another_line_is_no_straggler() -> None:
     assert _ends(closed=[5], elsewhere=[5]).cause is not Cause.STRAGGLER
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Amounts of an all_to_all of which a member is not seen.
+
+
+def _amounts(sent: dict[int, int], received: dict[int, int]) -> Verdict:
+    job = SmallJob(4)
+    for _ in range(3):
+        job.op(name="all_to_all", size=8)
+    for rank in range(4):
+        out, into = sent.get(rank, 8), received.get(rank, 8)
+        job.op(ranks=[rank], name="all_to_all", input_sizes=[[out]], output_sizes=[[into]], done=False)
+    return forkpoint.diagnose(job.capture([0, 1, 2]))
+
+
+def test_a_rank_that_alone_sends_another_amount_is_odd_though_a_member_is_not_seen() -> None:
+    assert _answer(_amounts({1: 9}, {})) == (Cause.METADATA_MISMATCH, (1,))
+
+
+def test_a_rank_that_receives_another_amount_may_have_been_sent_it() -> None:
+    assert _answer(_amounts({}, {1: 9})) == (Cause.INCONCLUSIVE, ())

@@ -178,17 +178,40 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
     """all_to_all: what all members send must be what all members receive. Needs every member."""
     everyone = timeline.unseen == 0 and len(timeline.traces) == len(timeline.world)
     if not group.is_uneven or not (group.group.declared or everyone):
-        return []
+        return _lone_sender(group)
     volumes = {rank: told for rank, trace in group.traces.items() if (told := trace.volumes)}
     seq = _first_unbalanced([(v.seqs, v.sent - v.received) for v in volumes.values()])
     if seq is None:
-        return []
+        return _lone_sender(group)
     sides: dict[tuple[int, int], list[int]] = {}
     for rank, v in volumes.items():
         for at in np.flatnonzero(v.seqs == seq):
             sides.setdefault((int(v.sent[at]), int(v.received[at])), []).append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), ranks))
     return [Parting(PartingKind.VOLUME, group.group, None, seq, tuple(map(tuple, ordered)))]
+
+
+_LEAST_SENDERS = 3
+"""Members that must be seen: of two either may be the one whose amount is new."""
+
+
+def _lone_sender(group: GroupTimeline) -> list[Parting]:
+    """all_to_all of which not every member is seen, so that nothing can be summed. What a rank sends is its own doing, what
+    it receives is its peers': where all that are seen always sent and received one amount, and in the call in which they
+    wait one of them sends another and nobody receives another, that one is odd.
+    """
+    seq = first_pending(group)
+    told = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes) and (v.seqs == seq).any()}
+    if seq is None or len(told) < _LEAST_SENDERS or len(told) == len(group.group.ranks):
+        return []
+    before = [amounts[v.seqs < seq] for v in told.values() for amounts in (v.sent, v.received)]
+    usual = np.unique(np.concatenate(before))
+    at = {rank: (int(v.sent[v.seqs == seq][0]), int(v.received[v.seqs == seq][0])) for rank, v in told.items()}
+    odd = tuple(rank for rank, (sent, _) in at.items() if usual.size == 1 and sent != usual[0])
+    if len(odd) != 1 or any(received != usual[0] for _, received in at.values()):
+        return []
+    others = tuple(rank for rank in sorted(told) if rank not in odd)
+    return [Parting(PartingKind.VOLUME, group.group, None, seq, (others, odd))]
 
 
 def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:

@@ -152,7 +152,9 @@ def _silent(
     few = 2 * len(ranks) < len(incident.timeline.world)
     named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:_MAX_SIDES]))
     path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
-    if not incident.timeline.world_known and len(ranks) > len(others):  # a few that were heard point at none of the many
+    if not incident.timeline.world_known and len(ranks) > len(
+        others
+    ):  # a few that were heard point at none of the many
         named, sides, path_named, path_sides, ranks = (), (), (), (), ()
     gone = bool(cut_off(incident))
     who = who_is_meant(named, sides)
