@@ -8,6 +8,8 @@ import verdicts
 
 STEPS = ("suppose rank 0 had gone on", "then seq 16 finishes", "then seq 17 finishes")
 PLAYED = replace(verdicts.FOUND, hypotheses=(replace(verdicts.DECIDED, steps=STEPS), verdicts.STALLED))
+FAR_MS = 3_600_000
+"""Later than any page can have come on its own."""
 STEP_MS = 1200
 
 
@@ -20,8 +22,14 @@ def standing(page) -> list[str]:
 def player(open_page):
     """A page with a replay of three steps and a clock that only the test moves."""
     page = open_page(PLAYED)
-    page.clock.install()
+    stop_clock(page)
     return page
+
+
+def stop_clock(page) -> None:
+    """An installed clock goes on by itself until it is told to stand."""
+    page.clock.install(time=0)
+    page.clock.pause_at(FAR_MS)
 
 
 def press(page, name: str) -> None:
@@ -162,7 +170,7 @@ def test_the_keys_step_from_any_of_its_buttons(player) -> None:
 @pytest.mark.parametrize(("motion", "seconds"), [("reduce", "0s"), ("no-preference", "0.3s")])
 def test_steps_fade_only_for_readers_who_do_not_mind_motion(open_page, motion, seconds) -> None:
     page = open_page(PLAYED, reduced_motion=motion)
-    page.clock.install()
+    stop_clock(page)
 
     press(page, "Play")
     page.clock.run_for(STEP_MS)
