@@ -67,10 +67,8 @@ def _from_parting(parting: Parting, odd_end: tuple[int, ...], timeline: Timeline
 
 
 def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Timeline) -> tuple[int, ...]:
-    """By vote of the members; where those that are not known could turn it over, by what groups beside this one did."""
-    if parting.kind is PartingKind.VOLUME and unknown:
-        return parting.sides[-1]  # without all members only the one whose own amount is new is told
-    voted = odd_ranks(parting.sides, unknown + _unseen(group, timeline))
+    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does."""
+    voted = parting.odd or odd_ranks(parting.sides, unknown + _unseen(group, timeline))
     return voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
 
 

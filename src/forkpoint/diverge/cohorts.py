@@ -211,7 +211,7 @@ def _lone_sender(group: GroupTimeline) -> list[Parting]:
     if len(odd) != 1 or any(received != usual[0] for _, received in at.values()):
         return []
     others = tuple(rank for rank in sorted(told) if rank not in odd)
-    return [Parting(PartingKind.VOLUME, group.group, None, seq, (others, odd))]
+    return [Parting(PartingKind.VOLUME, group.group, None, seq, (others, odd), odd)]
 
 
 def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:

@@ -161,7 +161,7 @@ class Replicas:
         return sorted(beside, key=lambda g: abs(g.ranks[0] - group.ranks[0]))[:MAX_REPLICAS]
 
     def _windows(self, group: ProcessGroup, seq: int) -> set[tuple[int, ...]]:
-        """What members of the group called up to this slot; each way once."""
+        """The distinct sequences of calls that members of the group made up to this slot."""
         return {window for rank in group.ranks if (window := self._window(group, rank, seq))}
 
     def _window(self, group: ProcessGroup, rank: int, seq: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from forkpoint.model.incident import fact
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Stand, Timeline
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
@@ -90,6 +91,7 @@ def _slot(stand: Stand) -> tuple[ProcessGroup, tuple[int, int] | None, int]:
     return stand.group, stand.channel, stand.seq
 
 
+@fact
 def find_waits(timeline: Timeline) -> Waits:
     groups = {g.group: g for g in timeline.groups}
     found: list[Waiting] = []

@@ -1,6 +1,6 @@
 """Words that hypotheses share: who is meant, what to ask for, and what was not given."""
 
-from forkpoint.judge.cite import live_stack, verb
+from forkpoint.judge.cite import live_stack
 from forkpoint.model.incident import Incident
 from forkpoint.model.world import format_ranks, name_ranks
 
@@ -19,7 +19,8 @@ def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
 
 
 def is_or_are(named: tuple[int, ...]) -> str:
-    return verb(named or (0,), "is", "are")
+    """Of several sides one is meant."""
+    return "are" if len(named) > 1 else "is"
 
 
 def whom_to_ask(named: tuple[int, ...], sides: Sides) -> str:

@@ -8,7 +8,8 @@ from forkpoint.judge.stacks import is_communicating
 from forkpoint.judge.symptom import without_dumps
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Incident, fact
-from forkpoint.model.log import LogKind
+from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.world import ProcessGroup
 from forkpoint.replay import Job, Repair, RepairKind, Slot, replay
 
 _MAX_TRIED = 64
@@ -35,7 +36,7 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
-    """Ranks whose part in a call is unknown, without those that are seen to wait in it."""
+    """Ranks without a dump that a waiting call needs, except those whose log or stack shows them in that call."""
     missed = Counter(rank for slot in job.slots for rank in slot.unknown - find_seen_in(slot, incident))
     return sorted(sorted(missed, key=lambda rank: (-missed[rank], rank))[:_MAX_TRIED])
 
@@ -46,7 +47,7 @@ def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
         e.rank
         for rank in slot.unknown
         for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT)
-        if e.work is not None and e.work.seq == slot.seq and slot.channel is None
+        if e.work is not None and e.work.seq == slot.seq and slot.channel is None and names_group(e, slot.group)
     }
     waiting = (incident.timeline.positions[rank][0].op.stack for rank in list(slot.waiting)[:_ASKED])
     lines = {frames[0] for stack in waiting if (frames := user_frames(stack))}
@@ -56,6 +57,11 @@ def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
         if s.rank in slot.unknown and is_communicating(s.stack) and not lines.isdisjoint(user_frames(s.stack)[:1])
     }
     return frozenset(rank for rank in named | standing if rank is not None)
+
+
+def names_group(event: LogEvent, group: ProcessGroup) -> bool:
+    """The line names this group, or none."""
+    return event.group is None or event.group.desc in (None, "", group.desc) or event.group.name == group.name
 
 
 @fact

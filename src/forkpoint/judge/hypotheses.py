@@ -22,9 +22,10 @@ def find_hypotheses(incident: Incident, findings: Iterable[Finding]) -> tuple[Hy
     """What detectors found first, then what else survives. Empty of a job that is well."""
     claims = [_of_finding(finding) for finding in findings if finding.cause not in _UNDECIDED]
     readings = [*claims, *read_calls(incident), *read_words_and_stacks(incident)]
-    distinct = {(h.cause, h.suspects, h.sides): h for h in reversed(readings)}
-    kept = [h for h in dict.fromkeys(readings) if distinct[h.cause, h.suspects, h.sides] is h]
-    tested = [shown for hypothesis in kept if (shown := _test(hypothesis, incident))]
+    first_of_each: dict[object, Hypothesis] = {}
+    for reading in readings:
+        first_of_each.setdefault((reading.cause, reading.suspects, reading.sides), reading)
+    tested = [shown for hypothesis in first_of_each.values() if (shown := _test(hypothesis, incident))]
     return tuple(
         replace(hypothesis, likelihood=Likelihood.LIKELY if place == 0 else Likelihood.POSSIBLE)
         for place, hypothesis in enumerate(tested[:MAX_HYPOTHESES])
@@ -57,17 +58,19 @@ def _test(hypothesis: Hypothesis, incident: Incident) -> Hypothesis | None:
     repair, shown = explaining[0][1]
     job = recorded_job(incident)
     sides = tuple(ranks for ranks, _ in explaining) if hypothesis.sides else ()
-    told = _tell(repair, job, hypothesis.divergence, sides)
+    told = _tell(repair, job, hypothesis.divergence, sides, len(incident.timeline.world))
     return replace(hypothesis, sides=sides, repair=told, steps=_steps(repair, shown, hypothesis.divergence))
 
 
-def _tell(repair: Repair, job: Job, divergence: Divergence | None, sides: tuple[tuple[int, ...], ...]) -> str:
+def _tell(
+    repair: Repair, job: Job, divergence: Divergence | None, sides: tuple[tuple[int, ...], ...], world: int
+) -> str:
     """`had rank 4 issued default_pg seq 9, all 8 ranks would have gone on`."""
-    ranks = frozenset(rank for slot in job.slots for rank in slot.waiting) | repair.ranks
+    waiting = frozenset(rank for slot in job.slots for rank in slot.waiting)
     either = " or ".join(name_ranks(side) for side in sides[:3]) if len(sides) > 1 else None
     subject, done = _change(repair, divergence)
-    all_of_them = f"all {len(ranks)} ranks" if len(ranks) > 1 else "it"
-    return f"had {either or subject} {done}, {all_of_them} would have gone on"
+    everyone = f"all {world} ranks" if len(waiting | repair.ranks) == world else name_ranks(waiting)
+    return f"had {either or subject} {done}, {everyone} would have gone on"
 
 
 def _change(repair: Repair, divergence: Divergence | None) -> tuple[str, str]:

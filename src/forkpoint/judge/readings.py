@@ -1,7 +1,6 @@
-"""Incident -> every reading of it that an expert would still consider, whatever is decided. Replay tests them afterwards.
+"""Incident -> readings of recorded calls that an expert would still consider. Replay tests them afterwards.
 
-Each function looks at one situation: calls that do not fit, ranks that are missed, a call that does not finish, a ring, and
-what logs and stacks say where nothing was recorded.
+Each function looks at one situation: calls that do not fit, ranks that are missing, a call that does not finish, a ring.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from forkpoint.judge.asking import (
     whom_to_ask,
 )
 from forkpoint.judge.calls import may_be_reordered, may_differ_unseen, same_call_site, same_op
-from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, find_unheard
+from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, find_unheard, names_group
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import recorded_job, ring_sides
@@ -54,7 +53,7 @@ def _in_flight(divergence: Divergence, incident: Incident) -> Hypothesis:
     return Hypothesis(
         Cause.HEALTHY,
         (),
-        f"the job was well, and its dumps were taken in the middle of {describe_slot(divergence)}",
+        f"the job was healthy, and its dumps were taken in the middle of {describe_slot(divergence)}",
         "take the dumps again ten seconds later: do the numbers grow?",
         supports=cite_divergence(divergence, incident),
         divergence=divergence,
@@ -166,17 +165,20 @@ def _other_arguments(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         for rank in divergence.unknown
         for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT)
         if e.work is not None and e.work.seq == divergence.hang_seq and e.work.numel_in not in (None, size)
+        if names_group(e, divergence.group)
     ]
-    ranks = tuple(sorted({e.rank for e in told if e.rank is not None}))
+    brought = told[0].work.numel_in if told and told[0].work else None
+    alike = [e for e in told if e.work and e.work.numel_in == brought]
+    ranks = tuple(sorted({e.rank for e in alike if e.rank is not None}))
     if ranks:
         slot = describe_slot(divergence)
         yield Hypothesis(
             Cause.METADATA_MISMATCH,
             ranks,
-            f"{name_ranks(ranks)} brought {told[0].work.numel_in if told[0].work else 'other'} elements to {slot}, the others {size}",
+            f"{name_ranks(ranks)} brought {brought} elements to {slot}, {name_ranks(waiting.ranks)} {size}",
             f"the dump of {name_ranks(ranks)}{on_hosts(ranks, incident)} beside the others",
             alternatives=(Cause.DIVERGENT_PATH,),
-            supports=(*(cite_event(e) for e in told[:2]), *cite_divergence(divergence, incident)),
+            supports=(*(cite_event(e) for e in alike[:2]), *cite_divergence(divergence, incident)),
             divergence=divergence,
         )
 

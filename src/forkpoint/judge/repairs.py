@@ -1,4 +1,4 @@
-"""What a claim supposes to have gone wrong, as a change under which the recorded job would have gone on; and its replay."""
+"""Each cause implies a repair: a change with which the recorded job would have gone on. Finds that repair and replays it."""
 
 from forkpoint.diverge.waits import Waits, find_waits
 from forkpoint.judge.calls import holds_past, is_of_two_threads, is_reordered, same_call_site, same_op

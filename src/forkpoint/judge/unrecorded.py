@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.judge.asking import Sides, end_of_log, is_or_are, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import cut_off, find_exits
@@ -11,6 +12,7 @@ from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import (
+    PartedStacks,
     Standing,
     find_parted_stacks,
     find_standings,
@@ -105,7 +107,7 @@ def _other_models(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
-    """Timeouts of some ranks: those that were behind, ahead or said nothing."""
+    """Some ranks timed out: what of those that were behind them, ahead of them, or said nothing?"""
     view = view_logs(incident)
     if view is None:
         yield from _unmentioned(incident)
@@ -126,7 +128,7 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
             yield Hypothesis(cause, ranks, f"{name_ranks(ranks)} {says} at {place}", decides, supports=cited)
     spoke = tuple(sorted({p.rank for p in view.waiting}))
     if silent:
-        yield from _silent(silent, spoke, f"at {place}", cited, incident)
+        yield from _silent(silent, spoke, place, cited, incident)
 
 
 def _unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
@@ -141,7 +143,7 @@ def _unmentioned(incident: Incident) -> Iterator[Hypothesis]:
     spoke = tuple(sorted({e.rank for e in failed if e.rank is not None}))
     silent = _unstopped(set(spoke), incident)
     if failed and silent:
-        place = "at the call in which the others failed"
+        place = "the call in which the others failed"
         yield from _silent(silent, spoke, place, (cite_event(failed[0]),), incident)
 
 
@@ -152,16 +154,15 @@ def _silent(
     few = 2 * len(ranks) < len(incident.timeline.world)
     named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:_MAX_SIDES]))
     path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
-    if not incident.timeline.world_known and len(ranks) > len(
-        others
-    ):  # a few that were heard point at none of the many
+    if not incident.timeline.world_known and len(ranks) > len(others):
+        # Nobody says how many ranks there are: the few that were heard do not single out one of many.
         named, sides, path_named, path_sides, ranks = (), (), (), (), ()
     gone = bool(cut_off(incident))
     who = who_is_meant(named, sides)
     away = Hypothesis(
         Cause.RANK_LOST if gone else Cause.HOST_STALL,
         named,
-        f"{who} {is_or_are(named)} stuck or gone and missed {place}",
+        f"{who} {is_or_are(named)} stuck, late or gone and did not come to {place}",
         end_of_log(ranks, incident),
         alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,
@@ -170,7 +171,7 @@ def _silent(
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
         path_named,
-        f"{who_is_meant(path_named, path_sides)} made another call, or the same with other arguments, {place}",
+        f"{who_is_meant(path_named, path_sides)} made another call than {place}, or the same with other arguments",
         "the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS",
         alternatives=(Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
         sides=path_sides,
@@ -247,34 +248,30 @@ def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
     unseen = _unstopped(set(standings), incident)
     if unseen:
-        yield from _silent(unseen, tuple(standings), "at the call in which the others wait", cited, incident)
+        yield from _silent(unseen, tuple(standings), "the call in which the others wait", cited, incident)
     if len(sides) == 1:
         yield from _all_at_one_line(standings, cited, incident)
 
 
-def _parted(incident: Incident) -> Iterator[Hypothesis]:
-    """Every rank is seen, and one took another turn than the others."""
-    parted = find_parted_stacks(incident)
-    if parted is not None:
-        cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
-        who = name_ranks(parted.odd)
-        decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?"
-        yield Hypothesis(
-            Cause.DIVERGENT_PATH, parted.odd, f"{who} took another path at {parted.place}", decides, supports=cited
-        )
-        yield Hypothesis(
-            Cause.METADATA_MISMATCH,
-            parted.odd,
-            f"{who} brought another size to an earlier call",
-            decides,
-            supports=cited,
-        )
+def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
+    """Every rank is seen, and some took another turn than the others."""
+    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
+    who = name_ranks(parted.odd)
+    path = Hypothesis(
+        Cause.DIVERGENT_PATH,
+        parted.odd,
+        f"{who} took another path at {parted.place}",
+        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
+        supports=cited,
+    )
+    yield path
+    yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought another size to an earlier call")
 
 
 def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
     """Ranks that wait for others at different lines. Stages of a pipeline do so by nature: there each rank may be the one."""
-    if find_parted_stacks(incident) is not None:
-        yield from _parted(incident)
+    if parted := find_parted_stacks(incident):
+        yield from _parted(parted)
         return
     standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
     sides = _by_place(standings)
@@ -325,7 +322,7 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
         yield Hypothesis(
             Cause.HEALTHY,
             (),
-            "nothing that was given shows a failure: the job was well, or what failed left no trace in it",
+            "nothing that was given shows a failure: the job was healthy, or what failed left no trace in these files",
             f"the dumps of {name_ranks(absent)} beside the others" if absent else "the end of every rank's log",
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
-from typing import Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 from forkpoint.model.capture import Capture
 from forkpoint.model.log import LogEvent
@@ -70,6 +70,8 @@ class Parting:
     seq: int
     sides: tuple[tuple[int, ...], ...]
     """Ranks by what they did there, the most numerous first."""
+    odd: tuple[int, ...] = ()
+    """The ranks that differ, where the comparison itself shows it and no vote is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,14 @@ class Divergence:
 T = TypeVar("T")
 
 
+class HasFacts(Protocol):
+    @property
+    def facts(self) -> dict[str, object]: ...
+
+
+Subject = TypeVar("Subject", bound=HasFacts)
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     capture: Capture
@@ -153,15 +163,15 @@ class Incident:
         return self.divergences[0] if self.divergences else None
 
 
-def fact(find: Callable[[Incident], T]) -> Callable[[Incident], T]:
-    """Decorator: work this out once per incident and keep it there. For what several detectors ask."""
+def fact(find: Callable[[Subject], T]) -> Callable[[Subject], T]:
+    """Decorator: work this out once per incident (or timeline) and keep it there. For what several stages or detectors ask."""
     name = f"{find.__module__}.{find.__qualname__}"
 
     @wraps(find)
-    def find_once(incident: Incident) -> T:
-        if name not in incident.facts:
-            incident.facts[name] = find(incident)
-        return cast("T", incident.facts[name])
+    def find_once(subject: Subject) -> T:
+        if name not in subject.facts:
+            subject.facts[name] = find(subject)
+        return cast("T", subject.facts[name])
 
     return find_once
 

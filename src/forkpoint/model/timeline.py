@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import overload
 
@@ -353,6 +353,8 @@ class Timeline:
     entering: frozenset[int]
     """Ranks that stand in an op of which only we infer that it is not done (OpState.ENTERING, ABORTED)."""
     tables: Tables
+    facts: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
+    """Answers of functions marked with `fact`, by the function's name."""
 
     def of_group(self, group: ProcessGroup) -> GroupTimeline:
         return next(g for g in self.groups if g.group == group)

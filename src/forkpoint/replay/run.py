@@ -19,7 +19,7 @@ class RepairKind(StrEnum):
     ISSUE = "issue"
     """They issue the call that the others made, before the call in which they stand."""
     LEAVE_OUT = "leave-out"
-    """They do not make the call in which they stand, which the others did not make."""
+    """They do not make the call they wait in: the other ranks never made it."""
     FIT = "fit"
     """They bring to the call what the others brought."""
     ORDER = "order"
@@ -46,9 +46,9 @@ class Replay:
     """What replaying shows of a repair."""
 
     stops: bool
-    """Without it, every rank that waits is held, and by what the repair changes."""
+    """Without the repair, every waiting rank stays blocked, and what the repair changes is the reason."""
     goes_on: bool
-    """With it, every call in which ranks wait finishes."""
+    """With the repair, every call that ranks wait in finishes."""
     assumed: int
     """Ranks without a dump that must stand in another call that is held."""
     unseen: int
@@ -67,7 +67,7 @@ class Replay:
 
 
 def replay(job: Job, repair: Repair) -> Replay:
-    """A repair that goes on without saying who changes nothing, and explains nothing."""
+    """Run the recorded end of the job without the repair, and with it."""
     stop = _Stop(job, repair)
     rounds = _run(job, repair)
     finished = {slot for done in rounds for slot in done}
@@ -144,7 +144,9 @@ def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
 
 
 def _nobody_else_idles(job: Job, repair: Repair) -> bool:
-    """A rank that nothing holds would have come. A call that is to be left out is one to which the others never came."""
+    """No rank is idle except those that the repair changes: an idle rank would have come by itself. For a call that should
+    have been left out, idle ranks are expected.
+    """
     if repair.kind is RepairKind.LEAVE_OUT:
         return True
     if repair.kind is RepairKind.GO_ON and not repair.ranks:
