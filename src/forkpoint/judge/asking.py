@@ -14,8 +14,9 @@ def who_is_meant(named: tuple[int, ...], sides: Sides) -> str:
     if not sides:
         return "a rank"
     shown = [name_ranks(side) for side in sides[:3]]
-    more = f" or one of {len(sides) - 3} more" if len(sides) > 3 else ""
-    return " or ".join(shown) + more
+    left = len(sides) - len(shown)
+    more = [] if not left else ["another one"] if left == 1 else [f"one of {left} others"]
+    return " or ".join([*shown, *more])
 
 
 def is_or_are(named: tuple[int, ...]) -> str:

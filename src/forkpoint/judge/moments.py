@@ -38,8 +38,8 @@ _TOLD = FAILURES | {
 }
 _SAYS = {
     LogKind.DUMPED: "began to write the dump",
-    LogKind.LEAVING: "began to destroy its process groups",
-    LogKind.LEFT: "destroyed its process group",
+    LogKind.LEAVING: "began to destroy the process groups",
+    LogKind.LEFT: "destroyed the process group",
     LogKind.GIL_HELD: "could not get the GIL",
 }
 """Where every line of a kind says the same, it is said once for all ranks."""

@@ -168,8 +168,15 @@ def _blind(incident: Incident) -> list[str]:
     hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
     vague = tuple(r for r in hidden if traces[r].is_partial)
     early = tuple(r for r in hidden if not traces[r].is_partial)
-    said = [(early, "was taken before its peers'"), (vague, "leaves out finished ops")]
-    return [f"the dump of {name_ranks(ranks)} {why}: its position is unknown" for ranks, why in said if ranks]
+    one = [(early, "was taken before its peers': its"), (vague, "leaves out finished ops: its")]
+    many = [(early, "were taken before their peers': their"), (vague, "leave out finished ops: their")]
+    return [
+        f"the dump of {name_ranks(ranks)} {alone} position is unknown"
+        if len(ranks) == 1
+        else f"the dumps of {name_ranks(ranks)} {together} positions are unknown"
+        for (ranks, alone), (_, together) in zip(one, many, strict=True)
+        if ranks
+    ]
 
 
 def _stackless(incident: Incident) -> list[str]:

@@ -67,7 +67,7 @@ def _symptom(best: Finding, incident: Incident) -> Symptom | None:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
 
 
 def _known_hints(incident: Incident) -> tuple[str, ...]:
