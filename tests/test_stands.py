@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases import Case, examine_case, load_cases
 from forkpoint.diverge.align import align
-from forkpoint.diverge.waits import Held, Waiting, Waits, find_cycle, find_waits
+from forkpoint.diverge.waits import Waiting, Waits, WaitsFor, find_cycle, find_waits
 from forkpoint.model.timeline import Position, Timeline
 from looping import for_each
 from small_jobs import SmallJob
@@ -101,7 +101,7 @@ def who_waits(draw: st.DrawFn) -> list[Waiting]:
         slots.setdefault(draw(st.integers(0, 4)), []).append(rank)
     others = st.lists(st.integers(0, 11), unique=True, max_size=3)
     on = [tuple(r for r in draw(others) if r not in held) for held in slots.values()]
-    return [Waiting(held, Held(missed)) for held, missed in zip(slots.values(), on, strict=True)]
+    return [Waiting(held, WaitsFor(missed)) for held, missed in zip(slots.values(), on, strict=True)]
 
 
 def has_cycle(waiting: list[Waiting]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from agent.scripted_server import Request, ScriptedServer, Status, Step, calls
 from cases import CASES
 from forkpoint.agent.evaluation import read_known
-from forkpoint.agent.evaluation.known import CaseAnswer, TrueLines, Truth, mark, open_neutral, similar_without
+from forkpoint.agent.evaluation.known import CaseAnswer, KnownTruth, TrueLines, mark, open_neutral, similar_without
 from forkpoint.agent.model import Account
 from forkpoint.agent.talk import Hear, Talk
 from forkpoint.agent.transcript import Replayed, read_transcript
@@ -136,7 +136,7 @@ def results(capsys: pytest.CaptureFixture[str], script: Iterable[Step], *more: s
     return json.loads(out)
 
 
-def truth(**told: object) -> Truth:
+def truth(**told: object) -> KnownTruth:
     plain = {
         "healthy": False,
         "group": None,
@@ -144,7 +144,7 @@ def truth(**told: object) -> Truth:
         "suspects": ((2,),),
         "places": (TrueLines("train.py", 14, 16),),
     }
-    return Truth(**{**plain, **told})
+    return KnownTruth(**{**plain, **told})
 
 
 def answer(**told: object) -> CaseAnswer:

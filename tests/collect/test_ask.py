@@ -13,7 +13,7 @@ from forkpoint.evidence import read
 from forkpoint.gather.collect import RankQuestion, Wanted, ask_pipes, collect, pipes_of
 from forkpoint.gather.this_machine import LiveRank
 from forkpoint.live.watch.sources import pipes
-from forkpoint.live.watch.sources.ask import Address
+from forkpoint.live.watch.sources.ask import SourceAddress
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.live.watch.sources.pipes import Pipes
 from small_jobs import SmallJob
@@ -96,7 +96,7 @@ def ranks(tmp_path: Path) -> Iterator[tuple[list[DebugWorker], list["subprocess.
             assert time.monotonic() < deadline, "the job did not begin"
             time.sleep(0.1)
         yield (
-            [DebugWorker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)],
+            [DebugWorker(rank, SourceAddress("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)],
             running,
         )
     finally:

@@ -7,7 +7,7 @@ import pytest
 from forkpoint.errors import HostileInput
 from forkpoint.evidence.file_names import FileNames
 from forkpoint.evidence.reading import DumpReader
-from forkpoint.model.tables import EntryKind, SharedTables
+from forkpoint.model.tables import SharedTables, TableKind
 from forkpoint.traces import dump as flight_recorder
 from ingest.encode import encode
 from ingest.samples import dump, entry
@@ -57,10 +57,10 @@ def test_what_was_read_stays_when_the_next_is_read(tables: SharedTables):
     reader = DumpReader(tables, FileNames())
 
     claim, record = reader.read(NAME, io.BytesIO(LONG))
-    kept = {kind: dict(tables.entries(kind)) for kind in EntryKind}
+    kept = {kind: dict(tables.entries(kind)) for kind in TableKind}
     reader.read(NAME, io.BytesIO(SHORT.replace(b"train.py", b"other.py")))
     assert (claim, record) == DumpReader(SharedTables(), FileNames()).read(NAME, LONG)
-    assert all(tables.entries(kind).items() >= kept[kind].items() for kind in EntryKind)
+    assert all(tables.entries(kind).items() >= kept[kind].items() for kind in TableKind)
 
 
 def test_a_stream_that_holds_more_than_a_dump_may_is_refused(tables: SharedTables, monkeypatch: pytest.MonkeyPatch):

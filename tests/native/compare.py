@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from forkpoint.errors import InputError
 from forkpoint.evidence.file_names import hints_of
-from forkpoint.model.tables import EntryKind, SharedTables
+from forkpoint.model.tables import SharedTables, TableKind
 from forkpoint.traces.columns import DumpColumns
 from forkpoint.traces.dump import decode
 from forkpoint.traces.native import Claimable, NativePacker
@@ -57,6 +57,6 @@ class Pair:
 
     def assert_same_tables(self) -> None:
         """Of every kind but one: the compiled reader tells of all groups that a dump declares, to claim a rank."""
-        for kind in set(EntryKind) - {EntryKind.MEMBERS}:
+        for kind in set(TableKind) - {TableKind.MEMBERS}:
             assert self.native.entries(kind) == self.python.entries(kind)
-        assert self.native.entries(EntryKind.MEMBERS).items() >= self.python.entries(EntryKind.MEMBERS).items()
+        assert self.native.entries(TableKind.MEMBERS).items() >= self.python.entries(TableKind.MEMBERS).items()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.generate import encode_dump
 from bench.job import Job
-from forkpoint.model.tables import EntryKind
+from forkpoint.model.tables import TableKind
 from forkpoint.traces.native import NativePacker
 from ingest.encode import encode
 from ingest.samples import CASES, T0, dump, entry
@@ -95,7 +95,7 @@ def test_lists_of_ranks_are_read_the_same(pair: Pair, ranks: list[int], space: s
 
     for _ in range(2):
         assert pair.assert_same(encode(dump([entry(0)], pg_config={"0": group})))
-    assert [pair.native.members(key) for key in pair.native.entries(EntryKind.MEMBERS)] == [tuple(ranks)]
+    assert [pair.native.members(key) for key in pair.native.entries(TableKind.MEMBERS)] == [tuple(ranks)]
     pair.assert_same_tables()
 
 
@@ -105,7 +105,7 @@ def test_long_texts_that_differ_in_one_byte_are_told_apart(pair: Pair):
     for name in [*names, *names]:
         assert pair.assert_same(encode(dump([entry(i, thread_name=name) for i in range(2)])))
     pair.assert_same_tables()
-    assert set(names) <= {text.decode() for text in pair.native.entries(EntryKind.TEXT).values()}
+    assert set(names) <= {text.decode() for text in pair.native.entries(TableKind.TEXT).values()}
 
 
 def test_a_dump_in_memory_that_can_be_written_to_is_read_the_same(packer: NativePacker):

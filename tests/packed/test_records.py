@@ -7,7 +7,7 @@ import pytest
 from forkpoint.evidence.file_names import claim_rank
 from forkpoint.model.op import Op
 from forkpoint.model.records import Record
-from forkpoint.model.tables import EntryKind, SharedTables
+from forkpoint.model.tables import SharedTables, TableKind
 from forkpoint.model.trace import ChannelTrace, GroupTrace, RankTrace, Track
 from forkpoint.model.traces import Traces
 from forkpoint.traces.dump import decode
@@ -125,8 +125,8 @@ def test_whatever_byte_of_a_record_is_changed_it_is_refused_or_can_be_read() -> 
     assert refused > len(record.data) // 2
 
 
-@for_each("kind", list(EntryKind))
-def test_an_entry_under_another_key_is_refused(kind: EntryKind) -> None:
+@for_each("kind", list(TableKind))
+def test_an_entry_under_another_key_is_refused(kind: TableKind) -> None:
     _, tables = pipeline()
     packed = next(iter(tables.entries(kind).values()))
     tables.add(kind, 12345, packed)

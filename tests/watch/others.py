@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from forkpoint.live.watch.sources.ask import Address
+from forkpoint.live.watch.sources.ask import SourceAddress
 
 Answer = Callable[[socket.socket], None]
 
 
 @contextmanager
-def answering(answer: Answer) -> Iterator[Address]:
+def answering(answer: Answer) -> Iterator[SourceAddress]:
     """Whoever connects is given to `answer`, in a thread of its own."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = Thread(target=_accept, args=(server, answer), daemon=True)
         thread.start()
-        yield Address("127.0.0.1", server.getsockname()[1])
+        yield SourceAddress("127.0.0.1", server.getsockname()[1])
         server.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
         thread.join(10)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.evidence import read
-from forkpoint.live.watch.look import Watch, WatchSettings
+from forkpoint.live.watch.look import JobWatch, WatchSettings
 from forkpoint.live.watch.rule import Sight, WatchState
 from forkpoint.live.watch.sources import Dump, Gathered, Spool
 from forkpoint.live.watch.sources.paths import Paths
@@ -42,12 +42,12 @@ class Recorders:
         return Gathered(dumps, tuple(shown), has_grown=self.has_grown, said=said)
 
 
-def looking(job: SmallJob, tmp_path: Path) -> tuple[Recorders, Watch]:
+def looking(job: SmallJob, tmp_path: Path) -> tuple[Recorders, JobWatch]:
     source = Recorders(job)
-    return source, Watch([source], Spool(str(tmp_path)), WatchSettings(stall_s=300))
+    return source, JobWatch([source], Spool(str(tmp_path)), WatchSettings(stall_s=300))
 
 
-def look_after(seconds: float, source: Recorders, watch: Watch) -> Sight:
+def look_after(seconds: float, source: Recorders, watch: JobWatch) -> Sight:
     source.now += seconds
     return watch.look()
 
@@ -212,7 +212,7 @@ def append(logs: Path, rank: int, text: str) -> None:
 
 
 def test_a_watchdog_line_in_a_log_that_grows_is_found_whoever_it_was(logs: Path, tmp_path: Path) -> None:
-    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
+    watch = JobWatch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
     first = watch.look()
     append(logs, 0, "[rank0]: step 2\n")
     grown = watch.look()
@@ -227,7 +227,7 @@ def test_a_watchdog_line_in_a_log_that_grows_is_found_whoever_it_was(logs: Path,
 
 
 def test_an_exception_counts_only_once_the_logs_are_still(logs: Path, tmp_path: Path) -> None:
-    watch = Watch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
+    watch = JobWatch([Paths([str(logs)])], Spool(str(tmp_path / "spool")), WatchSettings())
     watch.look()
     trace = 'Traceback (most recent call last):\n  File "train.py", line 4, in <module>\n    step()\nValueError: bad batch\n'
     append(logs, 2, "".join(f"[rank2]: {line}\n" for line in trace.splitlines()))
@@ -252,7 +252,7 @@ def test_a_blind_watch_says_why_and_what_was_found_stays_found_when_the_job_is_g
         def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
             return Gathered(notes=("rank 0: no answer",))
 
-    blind = Watch([Gone()], Spool(str(tmp_path / "blind")), WatchSettings()).look()
+    blind = JobWatch([Gone()], Spool(str(tmp_path / "blind")), WatchSettings()).look()
     source, watch = looking(waiting_for_2(), tmp_path / "gone")
     for seconds in (1, 300, 5):
         look_after(seconds, source, watch)

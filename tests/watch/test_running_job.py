@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.live.watch.look import Watch, WatchSettings
+from forkpoint.live.watch.look import JobWatch, WatchSettings
 from forkpoint.live.watch.rule import Sight, WatchState
 from forkpoint.live.watch.sources import Spool
-from forkpoint.live.watch.sources.ask import Address
+from forkpoint.live.watch.sources.ask import SourceAddress
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
 from forkpoint.model.verdict import Cause
 
@@ -43,18 +43,18 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def watch(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Watch:
+def watch(job: Path, tmp_path_factory: pytest.TempPathFactory) -> JobWatch:
     deadline = time.monotonic() + PATIENCE_S
     ports = [job / f"port_{rank}" for rank in range(3)]
     while not all(port.exists() for port in ports):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.1)
-    workers = [DebugWorker(rank, Address("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)]
+    workers = [DebugWorker(rank, SourceAddress("127.0.0.1", int(port.read_text()))) for rank, port in enumerate(ports)]
     spool = Spool(str(tmp_path_factory.mktemp("spool")))
-    return Watch([DebugServer(workers, dated=False)], spool, WatchSettings(stall_s=20.0, world_size=3))
+    return JobWatch([DebugServer(workers, dated=False)], spool, WatchSettings(stall_s=20.0, world_size=3))
 
 
-def look_until(watch: Watch, *states: WatchState) -> list[Sight]:
+def look_until(watch: JobWatch, *states: WatchState) -> list[Sight]:
     """All sights up to the first in one of the states."""
     deadline = time.monotonic() + PATIENCE_S
     sights: list[Sight] = []
@@ -65,7 +65,7 @@ def look_until(watch: Watch, *states: WatchState) -> list[Sight]:
     return sights
 
 
-def test_a_healthy_job_is_running_however_ranks_are_caught(watch: Watch) -> None:
+def test_a_healthy_job_is_running_however_ranks_are_caught(watch: JobWatch) -> None:
     first = watch.look()
     sights = [sight for _ in range(5) for sight in look_until(watch, WatchState.RUNNING)]
 
@@ -76,7 +76,7 @@ def test_a_healthy_job_is_running_however_ranks_are_caught(watch: Watch) -> None
 
 
 def test_a_rank_that_stops_is_named_after_the_stall_time_and_the_job_runs_again_after_it(
-    watch: Watch, job: Path
+    watch: JobWatch, job: Path
 ) -> None:
     (job / "rank_1_sleeps").touch()
     found = look_until(watch, WatchState.FOUND)[-1]
@@ -93,7 +93,7 @@ def test_a_rank_that_stops_is_named_after_the_stall_time_and_the_job_runs_again_
     assert {evidence.file.rpartition("/")[0] for evidence in found.verdict.evidence} == {found.evidence}
 
 
-def test_calls_that_do_not_fit_are_found_with_the_odd_rank(watch: Watch, job: Path) -> None:
+def test_calls_that_do_not_fit_are_found_with_the_odd_rank(watch: JobWatch, job: Path) -> None:
     (job / "rank_2_differs").touch()
     found = look_until(watch, WatchState.FOUND)[-1]
 

@@ -12,7 +12,7 @@ import pytest
 from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.live.watch.sources import Spool, ask, pipes
-from forkpoint.live.watch.sources.ask import Address, parse_address
+from forkpoint.live.watch.sources.ask import SourceAddress, parse_address
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker, parse_workers
 from forkpoint.live.watch.sources.paths import Paths
 from forkpoint.live.watch.sources.pipes import Pipes
@@ -106,7 +106,7 @@ def test_a_frontend_that_is_not_there_is_a_note(spool: Spool) -> None:
 def test_workers_are_given_in_the_order_of_ranks_or_by_rank() -> None:
     assert [w.rank for w in parse_workers(["a:1", "b:2"])] == [0, 1]
     assert [w.rank for w in parse_workers(["7=[::1]:1", "3=/run/rank.sock"])] == [7, 3]
-    assert parse_address("[::1]:80") == Address("::1", 80)
+    assert parse_address("[::1]:80") == SourceAddress("::1", 80)
     for wrong in (["a"], ["a:0"], ["a:99999"], ["x=a:1"], ["0=a:1", "0=b:1"]):
         with pytest.raises(UsageError):
             parse_workers(wrong)

@@ -14,7 +14,7 @@ from forkpoint.report.escape import escape
 if TYPE_CHECKING:
     from forkpoint.live.metrics import WatchMetrics
     from forkpoint.live.watch.alerts import Alerts
-    from forkpoint.live.watch.look import Watch
+    from forkpoint.live.watch.look import JobWatch
     from forkpoint.live.watch.rule import Sight
     from forkpoint.live.watch.sources import LiveSource
 
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
             return 0
 
 
-def _run_once(args: Namespace, watch: "Watch", alerts: "Alerts") -> int:
+def _run_once(args: Namespace, watch: "JobWatch", alerts: "Alerts") -> int:
     from forkpoint.live.watch.look import look_once
     from forkpoint.live.watch.rule import WatchState
 
@@ -71,7 +71,7 @@ def _run_once(args: Namespace, watch: "Watch", alerts: "Alerts") -> int:
     return _BLIND if sight.state is WatchState.BLIND else 0
 
 
-def _run_on(args: Namespace, watch: "Watch", alerts: "Alerts", metrics: "WatchMetrics | None") -> NoReturn:
+def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "WatchMetrics | None") -> NoReturn:
     from rich.console import Console
     from rich.live import Live
 
@@ -145,15 +145,15 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
     return sources
 
 
-def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Watch":
-    from forkpoint.live.watch.look import Watch, WatchSettings
+def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "JobWatch":
+    from forkpoint.live.watch.look import JobWatch, WatchSettings
     from forkpoint.live.watch.sources import Spool
 
     try:
         kept = Spool(spool)
     except OSError as error:
         raise UsageError(f"--keep {spool}: {error.strerror}; name a folder that can be written to") from error
-    return Watch(sources, kept, WatchSettings(args.stall, args.world_size, tuple(args.source)))
+    return JobWatch(sources, kept, WatchSettings(args.stall, args.world_size, tuple(args.source)))
 
 
 def _make_alerts(args: Namespace) -> "Alerts":

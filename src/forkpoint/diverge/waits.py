@@ -13,7 +13,7 @@ from forkpoint.model.world import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WaitsFor:
     """For whom an op waits."""
 
     absent: tuple[int, ...] = ()
@@ -32,7 +32,7 @@ class Held:
 class Wait:
     rank: int
     position: Position
-    held: Held
+    held: WaitsFor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Waiting:
     """All ranks that stand in one slot, and so wait for the same. Who stands in a batch of messages waits by itself."""
 
     ranks: list[int]
-    held: Held
+    held: WaitsFor
 
 
 class Waits(Mapping[int, Wait]):
@@ -108,16 +108,18 @@ def find_waits(timeline: Timeline) -> Waits:
     return Waits(timeline, found)
 
 
-def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, Held]:
+def _worst(rank: int, stands: tuple[Stand, ...], timeline: Timeline) -> tuple[Stand, WaitsFor]:
     """A batch waits for all peers of its messages; it is told by the message that misses its peer most."""
     held = [_held_on_channel(rank, stand, timeline) for stand in stands]
     if len(stands) > 1 and any(h.absent or h.unknown for h in held):  # a peer that did its part holds nothing up
-        held = [Held() if _is_done_by_peer(rank, stand, timeline) else h for stand, h in zip(stands, held, strict=True)]
+        held = [
+            WaitsFor() if _is_done_by_peer(rank, stand, timeline) else h for stand, h in zip(stands, held, strict=True)
+        ]
     misses = [(bool(h.absent), bool(h.unknown), bool(h.busy)) for h in held]
     absent = {r for h in held for r in h.absent}
     busy = {r for h in held for r in h.busy} - absent
     unknown = {r for h in held for r in h.unknown}
-    joined = Held(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
+    joined = WaitsFor(tuple(sorted(absent)), tuple(sorted(busy)), tuple(sorted(unknown)))
     return stands[misses.index(max(misses))], joined
 
 
@@ -134,7 +136,7 @@ def who_misses(rank: int, waits: Waits) -> list[int]:
     return [waiting for one in waits.waiting if rank in one.held.absent for waiting in one.ranks]
 
 
-def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> Held:
+def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> WaitsFor:
     absent: list[int] = []
     busy: list[int] = []
     unknown: list[int] = []
@@ -147,24 +149,24 @@ def _held_in_group(group: GroupTimeline, seq: int, timeline: Timeline) -> Held:
             unknown.append(rank)
         elif rank in elsewhere:
             busy.append(rank)
-    return Held(tuple(absent), tuple(busy), (*unknown, *group.maybe))
+    return WaitsFor(tuple(absent), tuple(busy), (*unknown, *group.maybe))
 
 
-def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> Held:
+def _held_on_channel(rank: int, stand: Stand, timeline: Timeline) -> WaitsFor:
     assert stand.index is not None  # the caller has looked
     channel = timeline.channels[stand.index]
     peer, track = (channel.destination, channel.received)
     if rank == channel.destination:
         peer, track = (channel.source, channel.sent)
     if peer not in timeline.traces or peer in timeline.blind:
-        return Held(unknown=(peer,))
+        return WaitsFor(unknown=(peer,))
     if track is None and timeline.traces[peer].is_partial:
-        return Held(unknown=(peer,))  # a message that is done is left out of its dump
+        return WaitsFor(unknown=(peer,))  # a message that is done is left out of its dump
     if track is None or not _has_issued(track, stand.seq, counted=channel.counted):
-        return Held(absent=(peer,))
+        return WaitsFor(absent=(peer,))
     if track.active_seq is not None and _is_held_before(rank, peer, stand, channel, track, timeline):
-        return Held(busy=(peer,))
-    return Held()
+        return WaitsFor(busy=(peer,))
+    return WaitsFor()
 
 
 def _has_issued(track: Track, number: int, *, counted: bool) -> bool:

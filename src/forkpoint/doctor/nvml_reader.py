@@ -21,7 +21,7 @@ _FIELDS = {"recovery_action": 230, "replay": 161, "recovery": 162, "crc": 163}
 Row = dict[str, Any]
 
 
-class Reader:
+class NvmlReader:
     """NVML's calls on one GPU. What it does not answer is None; that it is broken is kept."""
 
     def __init__(self, nvml: ModuleType, index: int) -> None:
@@ -59,10 +59,10 @@ class Reader:
 def read_all(nvml: ModuleType) -> Row:
     driver = nvml.nvmlSystemGetDriverVersion()
     gpus: list[Row] = []
-    readers: list[Reader | None] = []
+    readers: list[NvmlReader | None] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            reader = Reader(nvml, index)
+            reader = NvmlReader(nvml, index)
         except nvml.NVMLError as error:
             # A scheduler can forbid the GPUs of other jobs: those are not ours to judge.
             if error.value != nvml.NVML_ERROR_NO_PERMISSION:
@@ -79,7 +79,7 @@ def read_all(nvml: ModuleType) -> Row:
     return {"driver": driver.decode() if isinstance(driver, bytes) else driver, "gpus": gpus}
 
 
-def _standing(nvml: ModuleType, reader: Reader) -> Row:
+def _standing(nvml: ModuleType, reader: NvmlReader) -> Row:
     """What does not change within a second."""
     pci = reader.ask("nvmlDeviceGetPciInfo")
     bus = pci.busId if pci else None
@@ -107,7 +107,7 @@ def _current(modes: Any) -> int | None:
     return modes[0] if modes else None
 
 
-def _moving(reader: Reader) -> Row:
+def _moving(reader: NvmlReader) -> Row:
     """What is read twice: why clocks are low, and the errors of each NVLink."""
     reasons = reader.ask("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:
@@ -121,7 +121,7 @@ def _moving(reader: Reader) -> Row:
     return {"reasons": reasons, "links": links}
 
 
-def _link_errors(reader: Reader, number: int) -> Row:
+def _link_errors(reader: NvmlReader, number: int) -> Row:
     """By NVML's older call, which knows links by number; by fields where the driver has only those."""
     flits = reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 2)
     if flits is None:

@@ -16,9 +16,9 @@ from forkpoint.model.values import (
     FORENSICS_SCHEMA,
     DesyncKind,
     ForensicsLog,
-    Mismatch,
-    Recheck,
     ReplicaLog,
+    ReportedMismatch,
+    ReportedRecheck,
     StepValues,
     Trigger,
     Values,
@@ -185,7 +185,7 @@ def _equal_step(line: JsonLine) -> int | None:
     return whole(line.told.get("step")) if line.told.get("record") == "equal" else None
 
 
-def _read_mismatch(line: JsonLine, name: str, rank: int) -> Mismatch | None:
+def _read_mismatch(line: JsonLine, name: str, rank: int) -> ReportedMismatch | None:
     told = line.told
     step, ranks = whole(told.get("step")), wholes(told.get("ranks"), MAX_RANKS)
     sums = pairs(told.get("checksums"), MAX_RANKS)
@@ -194,15 +194,15 @@ def _read_mismatch(line: JsonLine, name: str, rank: int) -> Mismatch | None:
         return None
     what = " ".join(word for word in (words(told.get("what")), words(told.get("tensor"))) if word)
     kind = _KINDS.get(words(told.get("kind")), DesyncKind.UNDECIDED)
-    return Mismatch(name, line.number, rank, step, what, ranks, each, kind, words(told.get("why")))
+    return ReportedMismatch(name, line.number, rank, step, what, ranks, each, kind, words(told.get("why")))
 
 
-def _read_recheck(line: JsonLine, name: str, rank: int) -> Recheck | None:
+def _read_recheck(line: JsonLine, name: str, rank: int) -> ReportedRecheck | None:
     told = line.told
     result = words(told.get("result"))
     if told.get("record") != "recheck" or not result:
         return None
-    return Recheck(name, line.number, rank, result, whole(told.get("deviates")), words(told.get("why")))
+    return ReportedRecheck(name, line.number, rank, result, whole(told.get("deviates")), words(told.get("why")))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

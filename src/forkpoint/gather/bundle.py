@@ -109,7 +109,7 @@ _LEVEL = 1
 _IN_MEMORY = 64 << 20
 
 
-class ArchiveMember:
+class BundledFile:
     """One file of the archive, while it is written."""
 
     def __init__(self, spool: "SpooledTemporaryFile[bytes]") -> None:
@@ -138,10 +138,10 @@ class TarWriter:
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
     @contextmanager
-    def member(self, name: str) -> Generator[ArchiveMember]:
+    def member(self, name: str) -> Generator[BundledFile]:
         """Its size stands in its header, so its pieces are kept until all are there. An exception adds no member."""
         with SpooledTemporaryFile(_IN_MEMORY, dir=self._folder) as spool:
-            member = ArchiveMember(spool)
+            member = BundledFile(spool)
             yield member
             spool.seek(0)
             self._add(name, member.size, spool)
@@ -169,7 +169,7 @@ if TYPE_CHECKING:
 class Passing(io.RawIOBase):
     """Pieces as a stream; each is written to the archive when it is read."""
 
-    def __init__(self, pieces: Iterator[bytes], member: ArchiveMember) -> None:
+    def __init__(self, pieces: Iterator[bytes], member: BundledFile) -> None:
         self._pieces, self._member = pieces, member
         self._rest = memoryview(b"")
 

@@ -136,7 +136,7 @@ def _last_second(rank: int, incident: Incident) -> _Said | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ComparedCall:
     op: str
     shape: str
     dtype: str
@@ -147,7 +147,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallMismatch:
-    calls: dict[int, Call]
+    calls: dict[int, ComparedCall]
     odd: tuple[int, ...]
     """Those that differ from most of the job; empty where no call is that of most."""
     events: tuple[LogEvent, ...]
@@ -184,8 +184,8 @@ def find_call_mismatch(incident: Incident) -> CallMismatch | None:
     return CallMismatch(calls, odd, tuple(events))
 
 
-def _call(event: LogEvent, whose: str) -> Call:
-    return Call(*(event.detail(f"{whose}_{part}") or "" for part in ("op", "shape", "dtype")))
+def _call(event: LogEvent, whose: str) -> ComparedCall:
+    return ComparedCall(*(event.detail(f"{whose}_{part}") or "" for part in ("op", "shape", "dtype")))
 
 
 def _place(stack: Stack) -> tuple[tuple[str, int], ...]:

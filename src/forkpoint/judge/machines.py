@@ -24,7 +24,7 @@ _HARMLESS = ("none", "slower")
 _Span = tuple[int, int]
 
 
-class Origin(Enum):
+class XidOrigin(Enum):
     """Where an Xid more likely comes from, as the knowledge base says."""
 
     HARDWARE = auto()
@@ -41,7 +41,7 @@ class GpuFault:
     remark: Remark
     name: str
     """`Xid 79 (the GPU has fallen off the bus)`."""
-    origin: Origin
+    origin: XidOrigin
     timely: bool
     """It is of this incident. Otherwise its time cannot be compared: it may be an old one."""
 
@@ -52,9 +52,9 @@ class GpuFault:
 
     def action(self, *, failed: bool) -> Action:
         """`failed`: the rank's own words show that it failed at that GPU. One error string never takes a node out."""
-        if self.origin is Origin.APPLICATION:
+        if self.origin is XidOrigin.APPLICATION:
             return Action.FIX_CODE_OR_HARDWARE
-        if self.origin is Origin.HARDWARE and self.timely and failed:
+        if self.origin is XidOrigin.HARDWARE and self.timely and failed:
             return Action.REPLACE_NODE
         return Action.INVESTIGATE
 
@@ -105,11 +105,11 @@ def _entry(remark: Remark) -> Entry | None:
     return None if effect.startswith(_HARMLESS) else entry
 
 
-def _origin(entry: Entry) -> Origin:
+def _origin(entry: Entry) -> XidOrigin:
     said = dict(entry.facts).get("likelier origin", "")
     if said == "hardware":
-        return Origin.HARDWARE
-    return Origin.APPLICATION if said.startswith("application") else Origin.OPEN
+        return XidOrigin.HARDWARE
+    return XidOrigin.APPLICATION if said.startswith("application") else XidOrigin.OPEN
 
 
 def _is_timely(remark: Remark, place: Place, clocks: Clocks, spans: dict[str, _Span]) -> bool | None:

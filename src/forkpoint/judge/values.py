@@ -14,8 +14,8 @@ from forkpoint.model.values import (
     DesyncKind,
     ForensicsLog,
     K,
-    Mismatch,
     ReplicaLog,
+    ReportedMismatch,
     StepValues,
     Values,
     spread_of_losses,
@@ -38,7 +38,7 @@ class Vote:
     """The first check in which replicas were not equal."""
 
     step: int
-    mismatches: tuple[Mismatch, ...]
+    mismatches: tuple[ReportedMismatch, ...]
     """One per value and group, by name."""
     odd: tuple[int, ...]
     """Ranks that differ from more than half of their replicas. Empty where there is no such majority, or files disagree."""
@@ -62,7 +62,7 @@ def find_vote(values: Values) -> Vote | None:
     return Vote(step, mismatches, odd, _kind(mismatches), _last_equal(step, mismatches, values), disputed)
 
 
-def _odd_replicas(mismatch: Mismatch) -> tuple[int, ...]:
+def _odd_replicas(mismatch: ReportedMismatch) -> tuple[int, ...]:
     usual, count = Counter(mismatch.checksums).most_common(1)[0]
     if len(mismatch.ranks) < _FEWEST or 2 * count <= len(mismatch.ranks):
         return ()
@@ -77,13 +77,13 @@ def cite_vote(vote: Vote, values: Values) -> tuple[Evidence, ...]:
     return (*cited, *([vote.equal_until[0]] if vote.equal_until else []))
 
 
-def _says(mismatch: Mismatch) -> str:
+def _says(mismatch: ReportedMismatch) -> str:
     sums = ", ".join(f"rank {r} {s}" for r, s in list(zip(mismatch.ranks, mismatch.checksums, strict=True))[:8])
     told = mismatch.why if mismatch.kind is DesyncKind.SOFTWARE else sums
     return f"step {mismatch.step}: {mismatch.what} is not equal on its replicas: {told}"
 
 
-def _kind(mismatches: tuple[Mismatch, ...]) -> DesyncKind:
+def _kind(mismatches: tuple[ReportedMismatch, ...]) -> DesyncKind:
     """A step that one rank left out explains every tensor that differs."""
     kinds = {m.kind for m in mismatches}
     if DesyncKind.SOFTWARE in kinds:
@@ -91,12 +91,12 @@ def _kind(mismatches: tuple[Mismatch, ...]) -> DesyncKind:
     return kinds.pop() if len(kinds) == 1 else DesyncKind.UNDECIDED
 
 
-def _denied(step: int, mismatches: Sequence[Mismatch], values: Values) -> bool:
+def _denied(step: int, mismatches: Sequence[ReportedMismatch], values: Values) -> bool:
     """A rank that is said to have taken part wrote that all was equal in that check."""
     return any(s == step for log in _logs_of(mismatches, values) for s, _ in log.equal)
 
 
-def _last_equal(step: int, mismatches: Sequence[Mismatch], values: Values) -> tuple[Evidence, int] | None:
+def _last_equal(step: int, mismatches: Sequence[ReportedMismatch], values: Values) -> tuple[Evidence, int] | None:
     found = [(s, line, log) for log in _logs_of(mismatches, values) for s, line in log.equal if s < step]
     if not found:
         return None
@@ -104,7 +104,7 @@ def _last_equal(step: int, mismatches: Sequence[Mismatch], values: Values) -> tu
     return Evidence(log.file, log.rank, f"line {line}", f"step {last}: all replicas were equal"), last
 
 
-def _logs_of(mismatches: Sequence[Mismatch], values: Values) -> list[ReplicaLog]:
+def _logs_of(mismatches: Sequence[ReportedMismatch], values: Values) -> list[ReplicaLog]:
     """Of the ranks that hold these values: others may have been equal among themselves."""
     ranks = {rank for m in mismatches for rank in m.ranks}
     return [log for log in values.replicas if log.rank in ranks]

@@ -33,7 +33,7 @@ from forkpoint.model.op import CPP_STACK, Signature, Stack, match_token, message
 _ENTRY = struct.Struct("<BQI")
 
 
-class EntryKind(IntEnum):
+class TableKind(IntEnum):
     TEXT = 1
     MEMBERS = 2
     SIGNATURE = 3
@@ -44,7 +44,7 @@ class EntryKind(IntEnum):
     RECENT = 8
 
 
-_KINDS = {kind.value: kind for kind in EntryKind}
+_KINDS = {kind.value: kind for kind in TableKind}
 
 
 def block_key(block: Block) -> int:
@@ -59,7 +59,7 @@ class SharedTables:
     """Grows while dumps are read or summaries joined."""
 
     def __init__(self) -> None:
-        self._entries: dict[EntryKind, dict[int, bytes]] = {kind: {} for kind in EntryKind}
+        self._entries: dict[TableKind, dict[int, bytes]] = {kind: {} for kind in TableKind}
         self._match: dict[Signature, int] = {}
         self._message: dict[Signature, int] = {}
         self._stack: dict[Stack, int] = {}
@@ -91,43 +91,43 @@ class SharedTables:
 
     def call(self, token: int, signatures: Sequence[Signature]) -> None:
         """An example of what a token stands for."""
-        self.add(EntryKind.CALL, token, pack_keys([self.signature_key(s) for s in signatures]))
+        self.add(TableKind.CALL, token, pack_keys([self.signature_key(s) for s in signatures]))
 
     def signature_key(self, signature: Signature) -> int:
-        return self._keep(EntryKind.SIGNATURE, pack_signature(signature))
+        return self._keep(TableKind.SIGNATURE, pack_signature(signature))
 
     def stack(self, stack: Stack) -> int:
         token = self._stack.get(stack)
         if token is None:
             token = self._stack[stack] = stack_token(stack)
             if token != CPP_STACK:
-                self.add(EntryKind.STACK, token, pack_stack(stack))
+                self.add(TableKind.STACK, token, pack_stack(stack))
         return token
 
     def block(self, block: Block) -> int:
         key = block_key(block)
-        if key not in self._entries[EntryKind.BLOCK]:
-            self.add(EntryKind.BLOCK, key, pack_block(block))
+        if key not in self._entries[TableKind.BLOCK]:
+            self.add(TableKind.BLOCK, key, pack_block(block))
         return key
 
     def text_key(self, text: str) -> int:
-        return self._keep(EntryKind.TEXT, text.encode("utf-8", "surrogatepass"))
+        return self._keep(TableKind.TEXT, text.encode("utf-8", "surrogatepass"))
 
     def members_key(self, members: tuple[int, ...]) -> int:
         key = self._member_keys.get(members)
         if key is None:
-            key = self._member_keys[members] = self._keep(EntryKind.MEMBERS, pack_ints(members))
+            key = self._member_keys[members] = self._keep(TableKind.MEMBERS, pack_ints(members))
         return key
 
     def shape_key(self, packed: bytes) -> int:
-        return self._keep(EntryKind.SHAPE, packed)
+        return self._keep(TableKind.SHAPE, packed)
 
     def recent_key(self, packed: bytes) -> int:
-        return self._keep(EntryKind.RECENT, packed)
+        return self._keep(TableKind.RECENT, packed)
 
-    def add(self, kind: EntryKind, key: int, packed: bytes) -> None:
+    def add(self, kind: TableKind, key: int, packed: bytes) -> None:
         known = self._entries[kind].get(key)
-        if known is None or (kind is EntryKind.CALL and packed < known):
+        if known is None or (kind is TableKind.CALL and packed < known):
             self._entries[kind][key] = packed
 
     def add_stream(self, data: bytes) -> None:
@@ -144,15 +144,15 @@ class SharedTables:
         for kind, key, packed in other.beyond(self):
             self.add(kind, key, packed)
 
-    def beyond(self, known: "SharedTables") -> Iterator[tuple[EntryKind, int, bytes]]:
+    def beyond(self, known: "SharedTables") -> Iterator[tuple[TableKind, int, bytes]]:
         """Entries that `known` lacks or has with other bytes."""
-        for kind in EntryKind:
+        for kind in TableKind:
             theirs = known.entries(kind)
             for key, packed in self._entries[kind].items():
                 if theirs.get(key) != packed:
                     yield kind, key, packed
 
-    def _keep(self, kind: EntryKind, packed: bytes) -> int:
+    def _keep(self, kind: TableKind, packed: bytes) -> int:
         key = digest(packed)
         self._entries[kind].setdefault(key, packed)
         return key
@@ -165,50 +165,50 @@ class SharedTables:
             for key, packed in sorted(known.items()):
                 yield _ENTRY.pack(kind, key, len(packed)) + packed
 
-    def entries(self, kind: EntryKind) -> Mapping[int, bytes]:
+    def entries(self, kind: TableKind) -> Mapping[int, bytes]:
         return self._entries[kind]
 
     def text(self, key: int) -> str:
         text = self._texts.get(key)
         if text is None:
-            text = self._texts[key] = self._entries[EntryKind.TEXT][key].decode("utf-8", "surrogatepass")
+            text = self._texts[key] = self._entries[TableKind.TEXT][key].decode("utf-8", "surrogatepass")
         return text
 
     def members(self, key: int) -> tuple[int, ...]:
         members = self._members.get(key)
         if members is None:
-            read = Reader(self._entries[EntryKind.MEMBERS][key]).ints().tolist()
+            read = Reader(self._entries[TableKind.MEMBERS][key]).ints().tolist()
             members = self._members[key] = tuple(map(self._ranks.setdefault, read, read))
         return members
 
     def belonging(self, key: int) -> range | frozenset[int]:
         """The members, for membership tests. For the world and most groups that is a range."""
-        return as_range(self._entries[EntryKind.MEMBERS][key]) or frozenset(self.members(key))
+        return as_range(self._entries[TableKind.MEMBERS][key]) or frozenset(self.members(key))
 
     def signature(self, key: int) -> Signature:
         signature = self._signatures.get(key)
         if signature is None:
-            signature = self._signatures[key] = read_signature(self._entries[EntryKind.SIGNATURE][key])
+            signature = self._signatures[key] = read_signature(self._entries[TableKind.SIGNATURE][key])
         return signature
 
     def shape(self, key: int) -> TrackShape:
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._read_shape(self._entries[EntryKind.SHAPE][key])
+            shape = self._shapes[key] = self._read_shape(self._entries[TableKind.SHAPE][key])
         return shape
 
     def recent(self, key: int) -> RecentCalls:
         if self._recent is None or self._recent[0] != key:  # all of them together would be large
-            self._recent = (key, read_recent(self._entries[EntryKind.RECENT][key]))
+            self._recent = (key, read_recent(self._entries[TableKind.RECENT][key]))
         return self._recent[1]
 
     def build(self) -> Tables:
-        calls = self._entries[EntryKind.CALL].items()
-        blocks = {key: read_block(data) for key, data in self._entries[EntryKind.BLOCK].items()}
+        calls = self._entries[TableKind.CALL].items()
+        blocks = {key: read_block(data) for key, data in self._entries[TableKind.BLOCK].items()}
         from_cpp = (CPP_STACK,) if any((block.stack == CPP_STACK).any() for block in blocks.values()) else ()
         return Tables(
             signatures={token: tuple(map(self.signature, read_keys(keys))) for token, keys in calls},
-            stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[EntryKind.STACK])},
+            stacks={token: self.stack_behind(token) for token in (*from_cpp, *self._entries[TableKind.STACK])},
             blocks=blocks,
         )
 
@@ -218,5 +218,5 @@ class SharedTables:
     def stack_behind(self, token: int) -> Stack:
         stack = self._stacks.get(token)
         if stack is None:
-            stack = self._stacks[token] = read_stack(self._entries[EntryKind.STACK][token])
+            stack = self._stacks[token] = read_stack(self._entries[TableKind.STACK][token])
         return stack

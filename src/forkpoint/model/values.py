@@ -75,7 +75,7 @@ class DesyncKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class ReportedMismatch:
     """Replicas of one tensor that were not equal, as one rank wrote it down."""
 
     file: str
@@ -99,7 +99,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Recheck:
+class ReportedRecheck:
     """Work that was done again on a suspect and on a peer, as one of them wrote it down."""
 
     file: str
@@ -122,8 +122,8 @@ class ReplicaLog:
     world: int | None
     equal: tuple[tuple[int, int], ...]
     """(step, line) of checks in which all was equal, in order of steps."""
-    mismatches: tuple[Mismatch, ...]
-    rechecks: tuple[Recheck, ...]
+    mismatches: tuple[ReportedMismatch, ...]
+    rechecks: tuple[ReportedRecheck, ...]
     cut: bool
     """As above."""
 

@@ -277,7 +277,7 @@ Key = tuple[What, str, Ranks]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicaProgress:
     """Where this rank is."""
 
     step: int
@@ -288,7 +288,7 @@ class Standing:
 
 
 def compare(
-    exchange: Exchange, ranks: Ranks, items: Sequence[Item], numbers: Sequence[int], standing: Standing
+    exchange: Exchange, ranks: Ranks, items: Sequence[Item], numbers: Sequence[int], standing: ReplicaProgress
 ) -> list[Mismatch]:
     """Empty: everything is equal on all of them. All members get the same answer."""
     layout = [layout_number(item) for item in items]
@@ -307,7 +307,7 @@ def compare(
 
 
 def _rows_that_differ(
-    exchange: Exchange, ranks: Ranks, items: Sequence[Item], numbers: Sequence[int], standing: Standing
+    exchange: Exchange, ranks: Ranks, items: Sequence[Item], numbers: Sequence[int], standing: ReplicaProgress
 ) -> list[Row]:
     memories = [[known.get(item.key, _UNKNOWN) for item in items] for known in standing.earlier]
     told = [exchange.gather(ranks, values) for values in (numbers, *memories)]

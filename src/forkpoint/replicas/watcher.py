@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from forkpoint.replicas.checksums import Checksums, checksums, is_comparable
-from forkpoint.replicas.compare import Exchange, Key, Standing, compare
+from forkpoint.replicas.compare import Exchange, Key, ReplicaProgress, compare
 from forkpoint.replicas.items import (
     Item,
     Ranks,
@@ -224,7 +224,7 @@ class Watch:
         numbers = dict(
             zip((item.key for item in items), checksums([item.tensor for item in items]).read(), strict=True)
         )
-        standing = Standing(step, self._updates, self._last_equal, self._earlier())
+        standing = ReplicaProgress(step, self._updates, self._last_equal, self._earlier())
         # First those who count steps and updates together, whether they hold anything together or not.
         everybody = self._subject.everybody
         sets: dict[Ranks, list[Item]] = ({everybody: []} if len(everybody) > 1 else {}) | by_ranks(items)

@@ -9,7 +9,7 @@ from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, r
 from forkpoint.model.layout import NO_KEY, digest, skip_ints
 from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, match_token, message_token, mix, stack_token
 from forkpoint.model.records import HEAD, OP, PAUSE, Record, parts_of
-from forkpoint.model.tables import EntryKind, SharedTables, block_key
+from forkpoint.model.tables import SharedTables, TableKind, block_key
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
 """What reading corrupt bytes raises."""
@@ -51,12 +51,12 @@ def _is_block(key: int, packed: bytes, tables: SharedTables) -> bool:
     numbers = block.seqs // BLOCK
     in_place = not (np.diff(block.seqs) <= 0).any() and numbers[0] == numbers[-1] and block_key(block) == key
     stacks = set(block.stack.tolist()) - {NO_STACK, CPP_STACK}
-    calls_told = tables.entries(EntryKind.CALL).keys() >= set(block.match.tolist())
-    return in_place and calls_told and tables.entries(EntryKind.STACK).keys() >= stacks
+    calls_told = tables.entries(TableKind.CALL).keys() >= set(block.match.tolist())
+    return in_place and calls_told and tables.entries(TableKind.STACK).keys() >= stacks
 
 
 def _is_shape(key: int, packed: bytes, tables: SharedTables) -> bool:
-    return digest(packed) == key and tables.entries(EntryKind.BLOCK).keys() >= set(tables.shape(key).blocks)
+    return digest(packed) == key and tables.entries(TableKind.BLOCK).keys() >= set(tables.shape(key).blocks)
 
 
 def _are_recent(key: int, packed: bytes, _tables: SharedTables) -> bool:
@@ -65,14 +65,14 @@ def _are_recent(key: int, packed: bytes, _tables: SharedTables) -> bool:
 
 
 _FITS = {
-    EntryKind.TEXT: _is_text,
-    EntryKind.MEMBERS: _are_members,
-    EntryKind.SIGNATURE: _is_signature,
-    EntryKind.CALL: _is_call,
-    EntryKind.STACK: _is_stack,
-    EntryKind.BLOCK: _is_block,
-    EntryKind.SHAPE: _is_shape,
-    EntryKind.RECENT: _are_recent,
+    TableKind.TEXT: _is_text,
+    TableKind.MEMBERS: _are_members,
+    TableKind.SIGNATURE: _is_signature,
+    TableKind.CALL: _is_call,
+    TableKind.STACK: _is_stack,
+    TableKind.BLOCK: _is_block,
+    TableKind.SHAPE: _is_shape,
+    TableKind.RECENT: _are_recent,
 }
 
 
@@ -88,7 +88,7 @@ class RecordVerifier:
 
     def __init__(self, tables: SharedTables) -> None:
         self._tables = tables
-        self._texts, self._members = tables.entries(EntryKind.TEXT), tables.entries(EntryKind.MEMBERS)
+        self._texts, self._members = tables.entries(TableKind.TEXT), tables.entries(TableKind.MEMBERS)
         self._recent: set[tuple[int, int, int]] = set()
 
     def verify(self, record: Record) -> None:

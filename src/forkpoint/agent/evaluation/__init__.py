@@ -6,6 +6,6 @@ A model is shown a copy that bears no number, and no story of that case or of an
 """
 
 from forkpoint.agent.evaluation.known import KnownCase, read_known
-from forkpoint.agent.evaluation.run import Plan, Run, Totals, Unanswered, evaluate, total
+from forkpoint.agent.evaluation.run import EndpointGone, Plan, Run, Totals, evaluate, total
 
-__all__ = ["KnownCase", "Plan", "Run", "Totals", "Unanswered", "evaluate", "read_known", "total"]
+__all__ = ["EndpointGone", "KnownCase", "Plan", "Run", "Totals", "evaluate", "read_known", "total"]

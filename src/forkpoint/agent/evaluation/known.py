@@ -32,7 +32,7 @@ class TrueLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class KnownTruth:
     """Every answer that a careful person could give from the evidence."""
 
     healthy: bool
@@ -53,7 +53,7 @@ class KnownCase:
     source: Path | None
     fault: str
     """What the lab broke; empty where a program was broken by hand."""
-    truth: Truth
+    truth: KnownTruth
 
 
 def read_known(folder: Path, only: Collection[str] = ()) -> tuple[KnownCase, ...]:
@@ -86,9 +86,9 @@ def _read(folder: Path) -> KnownCase:
         raise UnreadableInput(f"{path}: does not say the truth of a case ({error}); see cases/README.md") from error
 
 
-def _truth(told: dict[str, Any]) -> Truth:
+def _truth(told: dict[str, Any]) -> KnownTruth:
     causes: Sequence[str] = [told["cause"]] if isinstance(told["cause"], str) else told["cause"]
-    return Truth(
+    return KnownTruth(
         healthy=Cause(causes[0]) is Cause.HEALTHY,
         group=told.get("group"),
         seqs=tuple(told.get("seq", ())),
@@ -154,7 +154,7 @@ def says_nothing(told: Hypothesis) -> bool:
     return not told.claims and not told.suspects and told.earliest_seq is None and told.site_line is None
 
 
-def mark(truth: Truth, answer: CaseAnswer | None) -> Marks:
+def mark(truth: KnownTruth, answer: CaseAnswer | None) -> Marks:
     """None: no answer was given, which is never a right one."""
     if answer is None:
         wrong = CaseAnswer(frozenset(), None, (), None)
@@ -167,7 +167,7 @@ def mark(truth: Truth, answer: CaseAnswer | None) -> Marks:
     )
 
 
-def _is_earliest(truth: Truth, answer: CaseAnswer) -> bool:
+def _is_earliest(truth: KnownTruth, answer: CaseAnswer) -> bool:
     return answer.seq in truth.seqs and (truth.group is None or truth.group in answer.groups)
 
 
@@ -177,7 +177,7 @@ def _precision(true: tuple[int, ...], named: tuple[int, ...]) -> float:
     return len(true) / len(named) if set(true) <= set(named) else 0.0
 
 
-def _is_site(truth: Truth, answer: CaseAnswer) -> bool:
+def _is_site(truth: KnownTruth, answer: CaseAnswer) -> bool:
     if answer.site is None:
         return False
     file, line = answer.site

@@ -40,7 +40,7 @@ PATIENCE = 3
 """Runs in a row without a reply before giving up."""
 
 
-class Unanswered(ForkpointError):
+class EndpointGone(ForkpointError):
     """The endpoint does not reply; to ask it on would only take time."""
 
 
@@ -102,7 +102,7 @@ def evaluate(cases: Sequence[KnownCase], plan: Plan) -> Iterator[Run]:
             yield run
             silent = silent + 1 if run.ended is not None and not run.requests else 0
             if silent >= PATIENCE:
-                raise Unanswered(f"no reply in {silent} runs in a row; the last: {run.ended}")
+                raise EndpointGone(f"no reply in {silent} runs in a row; the last: {run.ended}")
 
 
 def _examine(known: KnownCase, number: int, plan: Plan) -> Run:
@@ -175,7 +175,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ScoredSide:
     """The engine alone, or the model."""
 
     earliest: Share
@@ -196,8 +196,8 @@ class Beside:
 @dataclass(frozen=True, slots=True)
 class Totals:
     runs: int
-    engine: Side
-    model: Side
+    engine: ScoredSide
+    model: ScoredSide
     earliest: Beside
     suspects: Beside
     site: Beside
@@ -257,8 +257,8 @@ def total(runs: Sequence[Run]) -> Totals:
     )
 
 
-def _side(marks: Sequence[Marks]) -> Side:
-    return Side(
+def _side(marks: Sequence[Marks]) -> ScoredSide:
+    return ScoredSide(
         earliest=_count_share(map(_EARLIEST, marks)),
         suspects=_count_share(map(_SUSPECTS, marks)),
         precision=sum(m.precision for m in marks) / len(marks) if marks else None,
@@ -380,5 +380,5 @@ def _beside_texts(beside: Beside) -> tuple[str, str]:
     return str(beside.model_alone), str(beside.engine_alone)
 
 
-def _precision(side: Side) -> str:
+def _precision(side: ScoredSide) -> str:
     return "" if side.precision is None else f"{side.precision:.2f}"

@@ -80,7 +80,7 @@ class OpenCase(Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class McpQuestion:
     name: str
     description: str
     arguments: type[Wire]
@@ -93,16 +93,16 @@ class Question:
         return schema_of(self.arguments, ())
 
 
-def questions(*, may_open: bool) -> tuple[Question, ...]:
+def questions(*, may_open: bool) -> tuple[McpQuestion, ...]:
     """`may_open`: the case was not named when the server was started."""
     return (*((_OPEN_CASE,) if may_open else ()), _VERDICT, *map(_from_tool, TOOLS), _SUBMIT, _OFFER, _CHECK)
 
 
-def _from_tool(tool: Tool) -> Question:
+def _from_tool(tool: Tool) -> McpQuestion:
     def answer(opened: Opened, arguments: Wire) -> McpAnswer:
         return answer_with_facts(opened.ledger.show(tool.answer(opened.case, arguments)))
 
-    return Question(tool.name, tool.description, tool.arguments, _schema(FactsOut), answer)
+    return McpQuestion(tool.name, tool.description, tool.arguments, _schema(FactsOut), answer)
 
 
 def _verdict(opened: Opened, _: Nothing) -> McpAnswer:
@@ -121,7 +121,7 @@ def _verdict_schema() -> dict[str, Any]:
     return json.loads(files("forkpoint.report").joinpath("verdict.schema.json").read_text(encoding="utf-8"))
 
 
-_OPEN_CASE = Question(
+_OPEN_CASE = McpQuestion(
     name="open_case",
     description="Read the evidence of a job: `paths` are folders or files with flight recorder dumps, logs, stacks, in any "
     "mixture; `source` are folders of the program that ran (may be empty). Paths are relative to the root of this server. "
@@ -130,7 +130,7 @@ _OPEN_CASE = Question(
     output=_schema(VerdictOut),
     answer=_in_short,
 )
-_VERDICT = Question(
+_VERDICT = McpQuestion(
     name="verdict",
     description="The verdict of forkpoint on this case: cause, suspects, divergence, sites, evidence, coverage, probes, "
     "fixes. It was made without a model and does not change.",
@@ -138,7 +138,7 @@ _VERDICT = Question(
     output=_verdict_schema(),
     answer=_verdict,
 )
-_SUBMIT = Question(
+_SUBMIT = McpQuestion(
     name="submit_hypothesis",
     description="Hand in what you think happened, as typed claims. Each is checked against evidence and source again and "
     "comes back supported, contradicted or unverifiable, with why. `evidence` takes ids of facts that tools have shown you "
@@ -147,7 +147,7 @@ _SUBMIT = Question(
     output=_schema(HypothesisOut),
     answer=submit,
 )
-_OFFER = Question(
+_OFFER = McpQuestion(
     name="offer_remedy",
     description="Probes and fixes as patches that forkpoint makes: for the places of the verdict (file and line null), or for a "
     "line that you name, where something communicates or a decision about it falls. Text for a person; nothing is applied.",
@@ -155,7 +155,7 @@ _OFFER = Question(
     output=_schema(RemediesOut),
     answer=offer_remedy,
 )
-_CHECK = Question(
+_CHECK = McpQuestion(
     name="check_patch",
     description="Check a patch of your own: a unified diff that applies to the source of this case as it was read, parses, and "
     "stays inside the functions you name. It comes back marked as not trusted, with notes, or is refused with why. Nothing is "

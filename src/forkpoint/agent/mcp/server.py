@@ -28,8 +28,8 @@ from forkpoint.agent.mcp.questions import (
     INVESTIGATE,
     RESOURCES,
     TEMPLATES,
+    McpQuestion,
     OpenCase,
-    Question,
     questions,
     read_resource,
 )
@@ -161,7 +161,7 @@ class _Handlers:
         return wire.GetPromptResult(description=_INVESTIGATE.description, messages=[told])
 
 
-def _as_tool(question: Question) -> wire.Tool:
+def _as_tool(question: McpQuestion) -> wire.Tool:
     return wire.Tool(
         name=question.name,
         description=question.description,
@@ -171,7 +171,7 @@ def _as_tool(question: Question) -> wire.Tool:
     )
 
 
-def _parsed(question: Question, arguments: dict[str, Any]) -> Wire:
+def _parsed(question: McpQuestion, arguments: dict[str, Any]) -> Wire:
     try:
         return question.arguments.model_validate_json(json.dumps(arguments))
     except ValidationError as error:

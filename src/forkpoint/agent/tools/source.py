@@ -179,7 +179,7 @@ class TaintArguments(Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionPoint:
     """Something in a function by which ranks can part, and what is known of it."""
 
     function: Function
@@ -215,7 +215,7 @@ def _lines_of_decisions(module: Module) -> Iterator[int]:
         yield from (node.lineno for node in own_nodes(function.node) if isinstance(node, ast.ExceptHandler))
 
 
-def decisions(function: Function, analysis: Analysis) -> Iterator[Decision]:
+def decisions(function: Function, analysis: Analysis) -> Iterator[DecisionPoint]:
     """Of the function's own body: branches and loops, handlers, what else decides (`match`, comprehensions), and what is
     passed to calls that communicate.
     """
@@ -247,9 +247,9 @@ def _decision(
     test: ast.expr | None,
     what: str,
     value: Value,
-) -> Decision:
+) -> DecisionPoint:
     written = function.module.source(test) if test is not None else "any exception"
-    return Decision(function, node, what, written, _lines(node, test), value.reasons, value.equal)
+    return DecisionPoint(function, node, what, written, _lines(node, test), value.reasons, value.equal)
 
 
 def _lines(node: BranchOrLoop | ast.ExceptHandler | ast.expr, test: ast.expr | None) -> range:
@@ -262,7 +262,7 @@ def _word_for(node: BranchOrLoop) -> str:
     return "loop over" if isinstance(node, ast.For | ast.AsyncFor) else "decides by"
 
 
-def _tell_decision(case: Case, decision: Decision) -> Iterator[Fact]:
+def _tell_decision(case: Case, decision: DecisionPoint) -> Iterator[Fact]:
     where = place(case, decision.function, decision.node.lineno)
     what = f"{decision.what} `{shortened(decision.written)}`"
     if decision.reasons:
@@ -281,7 +281,7 @@ def _tell_reason(case: Case, reason: Reason) -> str:
     return f"origin {reason.origin}, {reason.strength}: `{reason.expression}` at {file}:{reason.line}: {reason.text}"
 
 
-def _guarded(case: Case, decision: Decision, where: str) -> Iterator[Fact]:
+def _guarded(case: Case, decision: DecisionPoint, where: str) -> Iterator[Fact]:
     """What communicates inside it."""
     node = decision.node
     if not isinstance(node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler):

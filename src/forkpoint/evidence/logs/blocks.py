@@ -36,7 +36,7 @@ _COLLECTIVE_FRAME = re.compile(r"#\d{1,4} (?P<name>\S{1,300}+) from (?P<path>.{1
 _NCCL_REASON = re.compile(r"nccl[A-Z]\w{1,40}: ")
 
 
-class Block(Protocol):
+class LineBlock(Protocol):
     """Lines that belong together, being read."""
 
     done: bool

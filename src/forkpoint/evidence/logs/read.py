@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from forkpoint.evidence.logs.blocks import (
     AgentTable,
-    Block,
+    LineBlock,
     MessageBlock,
     PodBlock,
     StackBlock,
@@ -46,7 +46,7 @@ _EXPIRE_EVERY = 256
 _REMEMBERED_AT_MOST = 10_000
 """Speakers: a log may name another one in every line."""
 _TELL_THE_WORLD = frozenset({LogKind.NCCL_INIT, LogKind.SETTINGS})
-_BLOCKS: dict[str, Callable[[LogEvent], Block]] = {
+_BLOCKS: dict[str, Callable[[LogEvent], LineBlock]] = {
     "message": MessageBlock,
     "collective-stack": StackBlock,
     "thread-stack": StackBlock,
@@ -125,7 +125,7 @@ def _count(stream: BinaryIO, heard: LogSpeakers) -> tuple[int, int]:
 class _Open:
     """A block being read."""
 
-    def __init__(self, block: Block, line: ParsedLine, number: int) -> None:
+    def __init__(self, block: LineBlock, line: ParsedLine, number: int) -> None:
         self.block = block
         self.sure = _is_sure(line)
         self.from_c10 = line.from_c10
@@ -348,7 +348,7 @@ class LogReader:
         else:
             self._keep(event, line)
 
-    def _hold(self, block: Block, line: ParsedLine, number: int) -> None:
+    def _hold(self, block: LineBlock, line: ParsedLine, number: int) -> None:
         self._close(line.speaker)
         self._open[line.speaker] = _Open(block, line, number)
         self._latest[_without_rank(line.speaker)] = line.speaker

@@ -306,7 +306,7 @@ class Cluster:
     """Of its lowest rank."""
 
 
-class Standing(Protocol):
+class PlacedStack(Protocol):
     """A rank's stack and where it was read."""
 
     @property
@@ -319,12 +319,12 @@ class Standing(Protocol):
     def stack(self) -> Stack: ...
 
 
-def cluster(stacks: Sequence[Standing]) -> tuple[Cluster, ...]:
+def cluster(stacks: Sequence[PlacedStack]) -> tuple[Cluster, ...]:
     """Largest first. A rank without a number or a main thread is in none, nor one whose stack cannot be compared; of a
     rank that comes twice, the file whose name sorts last counts (dumps are named by time). The order of the input does
     not matter.
     """
-    latest: dict[int, Standing] = {}
+    latest: dict[int, PlacedStack] = {}
     for one in sorted(_comparable(stacks), key=_file_and_line):
         if one.rank is not None:
             latest[one.rank] = one
@@ -340,13 +340,13 @@ _Place = tuple[Shape, str, tuple[tuple[str, str, int], ...]]
 _WRAPPERS = ("/torch/distributed/c10d_logger.py", "/torch/utils/_contextlib.py", "/contextlib.py", "/functools.py")
 
 
-def _comparable(stacks: Sequence[Standing]) -> list[Standing]:
+def _comparable(stacks: Sequence[PlacedStack]) -> list[PlacedStack]:
     """Where some stacks show the whole program in Python, those without it (cut, too deep, native) would only look odd."""
     whole = [one for one in stacks if has_python(one.stack) and ends_in_program(one.stack)]
     return whole or [one for one in stacks if one.stack]
 
 
-def _file_and_line(one: Standing) -> tuple[str, int]:
+def _file_and_line(one: PlacedStack) -> tuple[str, int]:
     return one.file, one.line
 
 

@@ -27,7 +27,7 @@ Fix
 from collections.abc import Iterator
 
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_remark
-from forkpoint.judge.machines import Origin, find_gpu_faults
+from forkpoint.judge.machines import XidOrigin, find_gpu_faults
 from forkpoint.judge.printed_values import find_odd_hash
 from forkpoint.judge.values import (
     FirstOutOfLine,
@@ -109,7 +109,7 @@ def _signals_of_device(rank: int, incident: Incident) -> list[Signal]:
     """What else speaks against the GPU of this rank."""
     found: list[Signal] = []
     fault = find_gpu_faults(incident).get(rank)
-    if fault is not None and fault.origin is Origin.HARDWARE and fault.timely:
+    if fault is not None and fault.origin is XidOrigin.HARDWARE and fault.timely:
         found.append((fault.told, (cite_remark(fault.remark, rank),)))
     told = [r for log in incident.capture.values.replicas for r in log.rechecks if r.result == _PERSISTENT]
     if told and {r.deviates for r in told} == {rank}:

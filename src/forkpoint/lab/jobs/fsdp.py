@@ -22,7 +22,7 @@ VOCABULARY, ACCUMULATE, NORM_EVERY, SAMPLE_EVERY = 50, 2, 4, 6
 log = logging.getLogger("train")
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm, self.mix = nn.LayerNorm(width), nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
@@ -32,11 +32,11 @@ class Block(nn.Module):
         return x + self.out(self.mix(self.norm(x)))
 
 
-class Model(nn.Module):
+class SmallTransformer(nn.Module):
     def __init__(self, width: int = 32, layers: int = 3) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, width)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerBlock(width) for _ in range(layers))
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -46,9 +46,9 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def sharded() -> Model:
+def sharded() -> SmallTransformer:
     mesh = init_device_mesh(DEVICE, (WORLD,))
-    model = Model().to(DEVICE)
+    model = SmallTransformer().to(DEVICE)
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -74,7 +74,7 @@ class _Judged:
     verdict: Verdict
 
 
-class Watch:
+class JobWatch:
     def __init__(self, sources: Sequence[LiveSource], spool: Spool, settings: WatchSettings) -> None:
         self._sources, self._spool, self._settings = tuple(sources), spool, settings
         self._progress = ProgressTracker()
@@ -223,7 +223,7 @@ _FEW = 3
 """The first has nothing to compare with; then logs that say of an exception must be still, and the verdict the same."""
 
 
-def looks(watch: Watch, every_s: float) -> Iterator[Sight]:
+def looks(watch: JobWatch, every_s: float) -> Iterator[Sight]:
     """Without end."""
     while True:
         begun = time.process_time()
@@ -231,7 +231,7 @@ def looks(watch: Watch, every_s: float) -> Iterator[Sight]:
         time.sleep(max(every_s, _SHARE * (time.process_time() - begun)))
 
 
-def look_once(watch: Watch, every_s: float) -> Sight:
+def look_once(watch: JobWatch, every_s: float) -> Sight:
     """A few looks: one shows no movement, and a verdict must be the same in two."""
     sight = watch.look()
     for _ in range(_FEW - 1):

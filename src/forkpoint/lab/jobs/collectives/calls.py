@@ -32,21 +32,21 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class WrongData:
     element: int
     wrong: int
     expected: str
     got: str
 
 
-def compare(got: Tensor, expected: Tensor) -> Mismatch | None:
+def compare(got: Tensor, expected: Tensor) -> WrongData | None:
     """By their bytes: -0.0 is not 0.0, and a NaN is what it is."""
     if not got.numel() or torch.equal(got.view(torch.uint8), expected.view(torch.uint8)):
         return None
     size = got.element_size()
     odd = (got.view(torch.uint8) != expected.view(torch.uint8)).view(-1, size).any(dim=1).nonzero().flatten()
     at = int(odd[0])
-    return Mismatch(at, len(odd), str(expected[at].item()), str(got[at].item()))
+    return WrongData(at, len(odd), str(expected[at].item()), str(got[at].item()))
 
 
 def flip_bit(tensor: Tensor) -> None:
@@ -81,7 +81,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveCall:
     run: Callable[[], object]
     outputs: tuple[Tensor, ...]
     expected: tuple[Tensor, ...]
@@ -135,39 +135,41 @@ def _reduced(make: Make, op: str) -> tuple[Values, Values]:
     return make.sent(me), patterns.extreme(n, count, seed=seed, largest=op == "max")
 
 
-def _all_reduce(op: str) -> Callable[[Make], Call]:
-    def make_call(make: Make) -> Call:
+def _all_reduce(op: str) -> Callable[[Make], CollectiveCall]:
+    def make_call(make: Make) -> CollectiveCall:
         put, comes = _reduced(make, op)
         held, expected = make.buffers.of(put), make.buffers.of(comes)
-        return Call(lambda: dist.all_reduce(held, _OPS[op], make.member.group), (held,), (expected,))
+        return CollectiveCall(lambda: dist.all_reduce(held, _OPS[op], make.member.group), (held,), (expected,))
 
     return make_call
 
 
-def _reduce(make: Make) -> Call:
+def _reduce(make: Make) -> CollectiveCall:
     put, comes = _reduced(make, "sum")
     held = make.buffers.of(put)
     checked = (held,) if make.member.me == make.root else ()
     expected = (make.buffers.of(comes),) if checked else ()
-    return Call(lambda: dist.reduce(held, group=make.member.group, dst=make.root_rank), checked, expected)
+    return CollectiveCall(lambda: dist.reduce(held, group=make.member.group, dst=make.root_rank), checked, expected)
 
 
-def _broadcast(make: Make) -> Call:
+def _broadcast(make: Make) -> CollectiveCall:
     out, expected = make.result(make.sent(make.root))
     held = expected.clone() if make.member.me == make.root else out
-    return Call(lambda: dist.broadcast(held, group=make.member.group, src=make.root_rank), (held,), (expected,))
+    return CollectiveCall(
+        lambda: dist.broadcast(held, group=make.member.group, src=make.root_rank), (held,), (expected,)
+    )
 
 
-def _all_gather(make: Make) -> Call:
+def _all_gather(make: Make) -> CollectiveCall:
     mine = make.buffers.of(make.sent(make.member.me))
     outs, expected = make.results([make.sent(who) for who in range(make.member.count)])
-    return Call(lambda: dist.all_gather(list(outs), mine, make.member.group), outs, expected)
+    return CollectiveCall(lambda: dist.all_gather(list(outs), mine, make.member.group), outs, expected)
 
 
-def _all_gather_into_tensor(make: Make) -> Call:
+def _all_gather_into_tensor(make: Make) -> CollectiveCall:
     mine = make.buffers.of(make.sent(make.member.me))
     out, expected = make.result(_joined([make.sent(who) for who in range(make.member.count)]))
-    return Call(lambda: dist.all_gather_into_tensor(out, mine, make.member.group), (out,), (expected,))
+    return CollectiveCall(lambda: dist.all_gather_into_tensor(out, mine, make.member.group), (out,), (expected,))
 
 
 def _scattered(make: Make) -> tuple[list[Values], Values]:
@@ -177,35 +179,35 @@ def _scattered(make: Make) -> tuple[list[Values], Values]:
     return parts, patterns.total(n, count, seed=make.seed, start=count * me)
 
 
-def _reduce_scatter(make: Make) -> Call:
+def _reduce_scatter(make: Make) -> CollectiveCall:
     parts, comes = _scattered(make)
     inputs = [make.buffers.of(part) for part in parts]
     out, expected = make.result(comes)
-    return Call(lambda: dist.reduce_scatter(out, inputs, group=make.member.group), (out,), (expected,))
+    return CollectiveCall(lambda: dist.reduce_scatter(out, inputs, group=make.member.group), (out,), (expected,))
 
 
-def _reduce_scatter_tensor(make: Make) -> Call:
+def _reduce_scatter_tensor(make: Make) -> CollectiveCall:
     parts, comes = _scattered(make)
     whole = make.buffers.of(_joined(parts))
     out, expected = make.result(comes)
-    return Call(lambda: dist.reduce_scatter_tensor(out, whole, group=make.member.group), (out,), (expected,))
+    return CollectiveCall(lambda: dist.reduce_scatter_tensor(out, whole, group=make.member.group), (out,), (expected,))
 
 
-def _all_to_all(make: Make) -> Call:
+def _all_to_all(make: Make) -> CollectiveCall:
     me, n = make.member.me, make.member.count
     inputs = [make.buffers.of(make.sent(me, part=to)) for to in range(n)]
     outs, expected = make.results([make.sent(who, part=me) for who in range(n)])
-    return Call(lambda: dist.all_to_all(list(outs), inputs, make.member.group), outs, expected)
+    return CollectiveCall(lambda: dist.all_to_all(list(outs), inputs, make.member.group), outs, expected)
 
 
-def _all_to_all_single(make: Make) -> Call:
+def _all_to_all_single(make: Make) -> CollectiveCall:
     me, n = make.member.me, make.member.count
     put = make.buffers.of(_joined([make.sent(me, part=to) for to in range(n)]))
     out, expected = make.result(_joined([make.sent(who, part=me) for who in range(n)]))
-    return Call(lambda: dist.all_to_all_single(out, put, group=make.member.group), (out,), (expected,))
+    return CollectiveCall(lambda: dist.all_to_all_single(out, put, group=make.member.group), (out,), (expected,))
 
 
-def _all_to_all_single_uneven(make: Make) -> Call:
+def _all_to_all_single_uneven(make: Make) -> CollectiveCall:
     me, n = make.member.me, make.member.count
     sends = [uneven_split(me, to, n, make.elements) for to in range(n)]
     takes = [uneven_split(who, me, n, make.elements) for who in range(n)]
@@ -215,22 +217,26 @@ def _all_to_all_single_uneven(make: Make) -> Call:
     def run() -> object:
         return dist.all_to_all_single(out, put, takes, sends, group=make.member.group)
 
-    return Call(run, (out,), (expected,))
+    return CollectiveCall(run, (out,), (expected,))
 
 
-def _gather(make: Make) -> Call:
+def _gather(make: Make) -> CollectiveCall:
     mine = make.buffers.of(make.sent(make.member.me))
     if make.member.me != make.root:
-        return Call(lambda: dist.gather(mine, group=make.member.group, dst=make.root_rank), (), ())
+        return CollectiveCall(lambda: dist.gather(mine, group=make.member.group, dst=make.root_rank), (), ())
     outs, expected = make.results([make.sent(who) for who in range(make.member.count)])
-    return Call(lambda: dist.gather(mine, list(outs), group=make.member.group, dst=make.root_rank), outs, expected)
+    return CollectiveCall(
+        lambda: dist.gather(mine, list(outs), group=make.member.group, dst=make.root_rank), outs, expected
+    )
 
 
-def _scatter(make: Make) -> Call:
+def _scatter(make: Make) -> CollectiveCall:
     out, expected = make.result(make.sent(make.root, part=make.member.me))
     parts = [make.buffers.of(make.sent(make.root, part=to)) for to in range(make.member.count)]
     given = parts if make.member.me == make.root else None
-    return Call(lambda: dist.scatter(out, given, group=make.member.group, src=make.root_rank), (out,), (expected,))
+    return CollectiveCall(
+        lambda: dist.scatter(out, given, group=make.member.group, src=make.root_rank), (out,), (expected,)
+    )
 
 
 def _around(make: Make) -> tuple[int, int]:
@@ -243,7 +249,7 @@ def _ring(make: Make) -> tuple[Tensor, Tensor, Tensor]:
     return make.buffers.of(make.sent(make.member.me)), *make.result(make.sent(_around(make)[1]))
 
 
-def _send_recv(make: Make) -> Call:
+def _send_recv(make: Make) -> CollectiveCall:
     after, before = (make.member.ranks[who] for who in _around(make))
     mine, out, expected = _ring(make)
 
@@ -255,13 +261,13 @@ def _send_recv(make: Make) -> Call:
         if make.member.me % 2:
             dist.send(mine, after, make.member.group)
 
-    return Call(run, (out,), (expected,))
+    return CollectiveCall(run, (out,), (expected,))
 
 
-def _batch_isend_irecv(make: Make) -> Call:
+def _batch_isend_irecv(make: Make) -> CollectiveCall:
     after, before = (make.member.ranks[who] for who in _around(make))
     mine, out, expected = _ring(make)
-    return Call(lambda: exchange(mine, after, out, before, make.member.group), (out,), (expected,))
+    return CollectiveCall(lambda: exchange(mine, after, out, before, make.member.group), (out,), (expected,))
 
 
 def exchange(mine: Tensor, to: int, out: Tensor, source: int, group: dist.ProcessGroup) -> None:
@@ -271,15 +277,15 @@ def exchange(mine: Tensor, to: int, out: Tensor, source: int, group: dist.Proces
         work.wait()
 
 
-def _barrier(make: Make) -> Call:
-    return Call(lambda: dist.barrier(make.member.group), (), ())
+def _barrier(make: Make) -> CollectiveCall:
+    return CollectiveCall(lambda: dist.barrier(make.member.group), (), ())
 
 
 def _joined(parts: Sequence[Values]) -> Values:
     return np.concatenate(parts)
 
 
-CALLS: dict[str, Callable[[Make], Call]] = {
+CALLS: dict[str, Callable[[Make], CollectiveCall]] = {
     "all_reduce_sum": _all_reduce("sum"),
     "all_reduce_max": _all_reduce("max"),
     "all_reduce_min": _all_reduce("min"),

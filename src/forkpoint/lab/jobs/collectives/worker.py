@@ -20,7 +20,16 @@ from forkpoint.doctor.live import live_system
 from forkpoint.doctor.system import System
 from forkpoint.lab.collectives.plan import CollectivesPlan, Delay, Die, Flip, Hang, Lost, Test, UnequalSizes
 from forkpoint.lab.collectives.report import RankReport, Span, Wrong
-from forkpoint.lab.jobs.collectives.calls import CALLS, Buffers, Call, Make, Member, compare, flip_bit, lose_last
+from forkpoint.lab.jobs.collectives.calls import (
+    CALLS,
+    Buffers,
+    CollectiveCall,
+    Make,
+    Member,
+    compare,
+    flip_bit,
+    lose_last,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where ranks tell each other what they measured: the store that also brought them together.
@@ -172,7 +181,7 @@ class Worker:
         planted = [one for one in self.plan.inject if isinstance(one, Delay)]
         return sum(one.ms for one in planted if {one.one, one.other} == {self.rank, peer}) / 1000
 
-    def _call(self, test: Test, member: Member, seed: int) -> Call:
+    def _call(self, test: Test, member: Member, seed: int) -> CollectiveCall:
         buffers = Buffers(getattr(torch, test.dtype), self.device)
         elements = test.elements(member.count) - (UnequalSizes(self.rank, test.kind.name) in self.plan.inject)
         return CALLS[test.kind.name](Make(member, elements, seed, buffers))

@@ -14,7 +14,7 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SourceAddress:
     host: str
     """A path, for a socket in the file system."""
     port: int
@@ -32,17 +32,17 @@ class NoAnswer:
     why: str
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> SourceAddress:
     """`host:port`, `[::1]:port`, or the path of a socket. Raises UsageError."""
     if text.startswith("/"):
-        return Address(text, 0)
+        return SourceAddress(text, 0)
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 1 << 16:
         raise UsageError(f"{text}: must be HOST:PORT, or the path of a socket")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return SourceAddress(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def ask(address: Address, question: bytes, max_bytes: int, limit_s: float = LIMIT_S) -> bytes | NoAnswer:
+def ask(address: SourceAddress, question: bytes, max_bytes: int, limit_s: float = LIMIT_S) -> bytes | NoAnswer:
     """All that comes back until the other side closes."""
     deadline = time.monotonic() + limit_s
     try:
@@ -55,7 +55,7 @@ def ask(address: Address, question: bytes, max_bytes: int, limit_s: float = LIMI
         return NoAnswer(f"cannot be asked ({error.strerror or error})")
 
 
-def ask_http(address: Address, method: str, path: str, max_bytes: int) -> bytes | NoAnswer:
+def ask_http(address: SourceAddress, method: str, path: str, max_bytes: int) -> bytes | NoAnswer:
     """The body of an answer that says OK. Redirects are not followed: they could lead anywhere."""
     # HTTP/1.0: the answer comes in one piece, and its end is the end of the connection.
     question = f"{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
@@ -81,7 +81,7 @@ class _Received:
         return io.BytesIO(self._data)
 
 
-def _connect(address: Address, limit_s: float) -> socket.socket:
+def _connect(address: SourceAddress, limit_s: float) -> socket.socket:
     if not address.is_path:
         return socket.create_connection((address.host, address.port), timeout=limit_s)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -16,7 +16,7 @@ from itertools import repeat
 from forkpoint.errors import InputError, UsageError
 from forkpoint.evidence.stacks.read import looks_like_stacks
 from forkpoint.live.watch.sources import Dump, Gathered, Spool, tell_missing
-from forkpoint.live.watch.sources.ask import Address, NoAnswer, ask_http, parse_address
+from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress, ask_http, parse_address
 from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 
 _AT_ONCE = 8
@@ -33,7 +33,7 @@ _WORKER_IN_STORE = re.compile(r"debug_server/rank(\d{1,7})\b[^\n]{0,40}?http://(
 @dataclass(frozen=True, slots=True)
 class DebugWorker:
     rank: int
-    address: Address
+    address: SourceAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,12 @@ class DebugServer:
     name = "debug-server"
 
     def __init__(
-        self, workers: Sequence[DebugWorker] = (), frontend: Address | None = None, *, py_spy: bool = False, dated: bool
+        self,
+        workers: Sequence[DebugWorker] = (),
+        frontend: SourceAddress | None = None,
+        *,
+        py_spy: bool = False,
+        dated: bool,
     ) -> None:
         """`dated`: answers may be compared with this machine's clock."""
         self._workers = tuple(workers)
@@ -94,7 +99,7 @@ class DebugServer:
         path = spool.put(f"rank_{worker.rank}.{suffix}", dump)
         return Dump(path, time.monotonic(), time.time() if self._dated else None)
 
-    def _find_workers(self, frontend: Address) -> list[str]:
+    def _find_workers(self, frontend: SourceAddress) -> list[str]:
         """The page of wait counters has all ranks, but waits for each; the store has those that have begun."""
         page = ask_http(frontend, "GET", "/wait_counters", _MAX_PAGE)
         pattern = _WORKER_ON_PAGE

@@ -2,7 +2,7 @@
 
 from forkpoint.evidence.machine.ras import looks_like_ras
 from forkpoint.live.watch.sources import Gathered, Spool
-from forkpoint.live.watch.sources.ask import Address, NoAnswer, ask
+from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress, ask
 
 _QUESTION = b"verbose status\n"
 _MAX_BYTES = 16 << 20
@@ -14,7 +14,7 @@ _LIMIT_S = 15.0
 class Ras:
     name = "ras"
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: SourceAddress) -> None:
         self._address = address
 
     def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
