@@ -208,6 +208,7 @@ def render_scored() -> str:
             f"## Less and damaged evidence\n\n{_swept()}",
             f"## Truth against verdict\n\n{_confusion(scores)}",
             f"## Every case\n\n{_cases(scores)}",
+            f"## Every headline\n\n{_headlines()}",
         ]
     )
 
@@ -290,6 +291,24 @@ def _cases(scores: Sequence[Score]) -> str:
         for s in scores
     ]  # fmt: skip
     return _table(head, rows)
+
+
+_HEADLINES_HEAD = """\
+The sentence that comes first in every report. It is made from dumps, logs and stacks alone; where the source of the job
+shows more, the second line is what `--source` makes of it.
+"""
+
+
+def _headlines() -> str:
+    """As accepted: `make accept` writes them."""
+    with_source = json.loads((ROOT / "cases" / "headlines.json").read_text())
+    told = [_HEADLINES_HEAD]
+    for path in sorted((ROOT / "cases").glob("[0-9]*/expected.json")):
+        number = path.parent.name
+        bare = json.loads(path.read_text())["headline"]
+        more = with_source[number] if with_source[number] != bare else None
+        told.append(f"- {number}: {bare}" + (f"<br>with `--source`: {more}" if more else ""))
+    return "\n".join(told) + "\n"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

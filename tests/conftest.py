@@ -46,6 +46,7 @@ TOGETHER = {
         "tests/test_stands.py",
         "tests/test_detectors.py",
         "tests/test_bridge.py",
+        "tests/test_headlines.py",
         "tests/pictures/test_heat.py",
         "tests/pictures/test_states.py",
         "tests/collect/test_bundle.py",

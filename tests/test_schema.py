@@ -17,7 +17,7 @@ from looping import for_each
 
 DOCUMENT = json.loads((files("forkpoint.report") / "verdict.schema.json").read_text())
 VALIDATOR = Draft202012Validator(DOCUMENT)
-ADDED_LATER = frozenset({"timeline", "set_aside", "hypotheses"})
+ADDED_LATER = frozenset({"timeline", "set_aside", "hypotheses", "headline"})
 """Fields that documents of earlier releases do not have."""
 
 

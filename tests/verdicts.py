@@ -130,6 +130,7 @@ FOUND = Verdict(
     next=FINDING.next,
     hypotheses=(DECIDED, STALLED),
     moments=(ISSUED, TIMED_OUT),
+    headline="Rank 0 ran `compute()` at train.py:15, which ranks 1-3 skipped; `is_main_process()` was true on it.",
 )
 HEALTHY = Verdict(
     symptom=Symptom.NONE,
@@ -140,6 +141,7 @@ HEALTHY = Verdict(
     summary="All 4 ranks agree to the last recorded op.",
     divergence=None,
     coverage=Coverage(ranks=4, dumps=4, logs=0, stacks=0),
+    headline="All 4 ranks agree to the last recorded op.",
 )
 INCONCLUSIVE = replace(
     HEALTHY,
@@ -148,6 +150,7 @@ INCONCLUSIVE = replace(
     confidence=0.0,
     action=Action.INVESTIGATE,
     summary="The recorder was off.",
+    headline="The dumps hold no entries: the flight recorder was off.",
     next=("TORCH_FR_BUFFER_SIZE=2000",),
 )
 

@@ -41,7 +41,7 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
     assert render_markdown(verdicts.FOUND).split("\n") == [
         "# forkpoint: divergent-path",
         "",
-        "Rank 0 calls `all_reduce` at `metrics.py:15`, which ranks 1-3 never reach.",
+        ("**Rank 0 ran `compute()` at `train.py:15`, which ranks 1-3 skipped; `is_main_process()` was true on it.**"),
         "",
         (
             "confidence 0.93, action **fix-code**, symptom watchdog-timeout, suspect: **rank 0** of 4"
@@ -86,7 +86,7 @@ def test_a_healthy_job_gets_no_suspect_and_no_order() -> None:
     assert render_markdown(verdicts.HEALTHY).split("\n") == [
         "# forkpoint: healthy",
         "",
-        "All 4 ranks agree to the last recorded op.",
+        "**All 4 ranks agree to the last recorded op.**",
         "",
         "confidence 0.90, action **none**, symptom none",
         "",

@@ -39,7 +39,7 @@ def test_a_verdict_shows_itself_through_the_public_door() -> None:
 def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:
     text = Reader(render_snippet(verdicts.FOUND)).text
 
-    assert verdicts.FOUND.summary in text
+    assert verdicts.FOUND.headline in text
     assert "suspect: rank 0" in text
     assert "1-3waitingall_reduce [71178] Float (scheduled)" in text
     assert "train.py:15 log_progress: is_main_process()" in text

@@ -33,6 +33,7 @@ def test_the_first_site_is_the_place_and_the_others_are_related() -> None:
     assert (result["ruleId"], result["level"]) == ("divergent-path", "error")
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "divergent-path"
     assert result["message"]["text"].split("\n") == [
+        verdicts.FOUND.headline,
         verdicts.FOUND.summary,
         "Decided by: is_main_process()",
         "true on rank 0 only",
@@ -71,7 +72,7 @@ def test_without_a_place_there_is_no_result_but_the_sentence_is_said() -> None:
     run = run_of(replace(verdicts.FOUND, sites=()))
 
     assert run["results"] == []
-    assert said(run) == [f"{verdicts.FOUND.summary} No place in source is known."]
+    assert said(run) == [f"{verdicts.FOUND.headline} No place in source is known."]
 
 
 def test_a_healthy_job_has_neither() -> None:

@@ -24,9 +24,9 @@ def section(verdict: Verdict, label: str) -> str:
 
 def test_the_report_says_who_what_where_and_what_to_do() -> None:
     assert lines(verdicts.FOUND) == [
+        "Rank 0 ran `compute()` at train.py:15, which ranks 1-3 skipped;",
+        "`is_main_process()` was true on it.",
         "divergent-path  (confidence 0.93, symptom watchdog-timeout)",
-        "",
-        "Rank 0 calls all_reduce at metrics.py:15, which ranks 1-3 never reach.",
         "",
         "who       suspect: rank 0 of 4",
         "what      default_pg (group 0, 4 ranks), collective seq 16",
@@ -57,9 +57,8 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
 
 def test_a_healthy_job_gets_no_suspect_and_no_order() -> None:
     assert lines(verdicts.HEALTHY) == [
-        "healthy  (confidence 0.90)",
-        "",
         "All 4 ranks agree to the last recorded op.",
+        "healthy  (confidence 0.90)",
         "",
         "coverage  4 ranks: 4 dumps, 0 logs, 0 stacks",
     ]
@@ -180,7 +179,7 @@ def test_no_input_can_act_on_the_terminal_or_break_the_layout(verdict: Verdict) 
 
 def test_markup_in_input_is_only_text() -> None:
     out = io.StringIO()
-    verdict = replace(verdicts.FOUND, summary="[red]x[/red] [link=file:///etc]y[/link] :smile:")
+    verdict = replace(verdicts.FOUND, headline="[red]x[/red] [link=file:///etc]y[/link] :smile:")
 
     Console(file=out, width=80).print(render_text(verdict, 80), soft_wrap=True, highlight=False)
 

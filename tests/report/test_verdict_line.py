@@ -1,5 +1,6 @@
 """The line for programs that scrape logs."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from hypothesis import given
 
 import verdicts
 from forkpoint.model.verdict import Verdict
+from forkpoint.report.escape import escape
 from forkpoint.report.verdict_line import PATTERN, render_line
 
 OUTPUTS = Path(__file__).parents[2] / "docs" / "outputs.md"
@@ -21,16 +23,14 @@ def unfold(ranks: str) -> set[int]:
     return {rank for first, last in ends for rank in range(int(first), int(last) + 1)}
 
 
-def test_the_line_has_cause_action_ranks_seq_and_confidence() -> None:
-    assert (
-        render_line(verdicts.FOUND) == "VERDICT v1 cause=divergent-path action=fix-code ranks=0 seq=16 confidence=0.93"
-    )
+def test_the_line_has_cause_action_ranks_seq_confidence_and_the_plain_sentence() -> None:
+    facts = "VERDICT v1 cause=divergent-path action=fix-code ranks=0 seq=16 confidence=0.93"
+    assert render_line(verdicts.FOUND) == f'{facts} headline="{verdicts.FOUND.headline}"'
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    assert (
-        render_line(verdicts.INCONCLUSIVE)
-        == "VERDICT v1 cause=inconclusive action=investigate ranks=- seq=- confidence=0.00"
+    assert render_line(verdicts.INCONCLUSIVE).startswith(
+        "VERDICT v1 cause=inconclusive action=investigate ranks=- seq=- confidence=0.00 "
     )
 
 
@@ -59,7 +59,9 @@ def test_any_verdict_can_be_read_back_from_its_line(verdict: Verdict) -> None:
     seq = verdict.divergence.seq if verdict.divergence else None
     assert found["seq"] == ("-" if seq is None else str(seq))
     assert abs(float(found["confidence"]) - verdict.confidence) <= 0.005
-    assert len(line.split(" ")) == 7
+    assert json.loads(found["headline"]) == escape(verdict.headline)
+    assert line.isascii()
+    assert line.isprintable()
 
 
 def test_the_documented_pattern_is_the_tested_one() -> None:

@@ -88,7 +88,7 @@ def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
         return
     print(f"written   {escape(out)}\nmap       {escape(names)}: keep it here")
     if bundle.verdict:
-        print(f"verdict   {bundle.verdict.cause}: {escape(bundle.verdict.summary)}")
+        print(f"verdict   {bundle.verdict.cause}: {escape(bundle.verdict.headline)}")
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

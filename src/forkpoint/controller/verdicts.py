@@ -10,8 +10,10 @@ from pathlib import Path
 from forkpoint.controller.answers import CallFailure
 from forkpoint.errors import ForkpointError
 from forkpoint.judge.cite import STRONG
+from forkpoint.judge.telling import barest
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.live.worker import read_verdict
+from forkpoint.model.headline import fit_headline, with_endings
 from forkpoint.model.verdict import Action, Cause, Coverage, Evidence, Finding, Fix, Symptom, Verdict
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.report.verdict_line import render_line
@@ -92,6 +94,7 @@ def _stand_on(own: Finding, failure: CallFailure, seen: Verdict | None) -> Verdi
         confidence=own.confidence,
         action=own.action,
         suspects=own.suspects,
+        headline=fit_headline(own.headlines, barest(own.cause, own.suspects)),
         summary=_sentence(failure, own.summary),
         divergence=seen.divergence if seen else None,
         coverage=seen.coverage if seen else Coverage(failure.size, 0, 0, 0),
@@ -111,7 +114,10 @@ def _own_finding(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
     action = Action.FIX_CODE if failure.splits or _all_raised(failure) else Action.INVESTIGATE
     if failure.limit_s is not None and not failure.still:
         action = Action.RAISE_TIMEOUT
-    return Finding(NAME, Cause.INCONCLUSIVE, (), 0.0, f"{facts}; that does not decide why", action, cited)
+    told = with_endings(f"{failure.name} did not end well on every rank", f": {facts}")
+    return Finding(
+        NAME, Cause.INCONCLUSIVE, (), 0.0, f"{facts}; that does not decide why", action, cited, headlines=told
+    )
 
 
 def _lost(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
@@ -124,6 +130,7 @@ def _lost(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
         summary=_tell_lost(failure),
         action=Action.REPLACE_OR_RETRY,
         evidence=cited,
+        headlines=with_endings(f"rank {lost.rank} is gone", f": {lost.how}" if lost.how else "") if lost else (),
         fixes=(Fix("find who ended it: its own exit, the kernel (dmesg), or the scheduler's memory limit"),),
     )
 
@@ -149,6 +156,7 @@ def _parted(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
         fixes=(
             Fix("decide alike on all ranks, or return the value and decide in the controller, before the next call"),
         ),
+        headlines=(f"ranks did not issue the same collectives {split}; results are wrong from there on",),
     )
 
 
@@ -174,7 +182,7 @@ class StepFailed(ForkpointError):
     """The ranks are stopped when this is raised."""
 
     def __init__(self, verdict: Verdict, call: int, method: str, folder: str) -> None:
-        super().__init__(f"{verdict.summary}\n{render_line(verdict)}\nEvidence: {folder}")
+        super().__init__(f"{verdict.headline}\n{verdict.summary}\n{render_line(verdict)}\nEvidence: {folder}")
         self.verdict = verdict
         self.call = call
         """Calls are numbered from 1; 0 is the start."""

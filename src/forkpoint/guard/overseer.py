@@ -278,7 +278,8 @@ class RanksParted(RuntimeError):
 def render(alarm: Alarm) -> str:
     told = alarm.told
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(alarm.when))
-    lines = [f"forkpoint guard: {when} {told.cause}, confidence {told.confidence:.2f}: {told.summary}"]
+    lines = [f"forkpoint guard: {when} {told.cause}, confidence {told.confidence:.2f}: {told.headline}"]
+    lines += [f"  {told.summary}"] if told.summary != told.headline else []
     lines += [f"  at {site}" for site in told.sites]
     if alarm.folder:
         lines.append(f"  evidence: {alarm.folder}")

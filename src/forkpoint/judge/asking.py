@@ -1,6 +1,7 @@
 """Words that hypotheses share: who is meant, what to ask for, and what was not given."""
 
 from forkpoint.judge.cite import live_stack
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.world import format_ranks, name_ranks
 
@@ -37,6 +38,16 @@ def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
     pids = {place.rank: place.pid for place in incident.capture.places if place.pid}
     pid = pids.get(ranks[0], f"<pid of rank {ranks[0]}>") if len(ranks) == 1 else f"<pid> of {name_ranks(ranks)}"
     return f"py-spy dump --pid {pid}{on_hosts(ranks, incident)} while it hangs, or its dump beside the others"
+
+
+def ask_log(ranks: tuple[int, ...]) -> str:
+    """`end_of_log` in a few words."""
+    return f"the end of the log of {plain_ranks(ranks)}" if ranks else "the end of every silent rank's log"
+
+
+def ask_stack(ranks: tuple[int, ...]) -> str:
+    """`stack_of` in a few words."""
+    return f"a stack of {plain_ranks(ranks)}" if len(ranks) == 1 else f"the stacks of {plain_ranks(ranks)}"
 
 
 def on_hosts(ranks: tuple[int, ...], incident: Incident) -> str:

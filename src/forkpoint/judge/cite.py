@@ -140,7 +140,7 @@ def group_of(divergence: Divergence, incident: Incident) -> GroupTimeline:
 _FETCHED = 4
 
 
-def inconclusive(
+def inconclusive(  # noqa: PLR0913 - the fields of a finding that differ
     summary: str,
     evidence: tuple[Evidence, ...],
     wanted: tuple[str, ...],
@@ -148,7 +148,9 @@ def inconclusive(
     suspects: tuple[int, ...] = (),
     action: Action = Action.INVESTIGATE,
     divergence: Divergence | None = None,
+    headlines: tuple[str, ...] = (),
 ) -> Finding:
+    """`headlines`: what is seen, in plain words; the best reading and what decides are added to it."""
     return Finding(
         detector="undecided",
         cause=Cause.INCONCLUSIVE,
@@ -159,6 +161,7 @@ def inconclusive(
         evidence=evidence,
         divergence=divergence,
         next=wanted,
+        headlines=headlines,
     )
 
 

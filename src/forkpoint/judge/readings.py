@@ -9,6 +9,8 @@ from math import prod
 
 from forkpoint.judge.asking import (
     Sides,
+    ask_log,
+    ask_stack,
     end_of_log,
     is_or_are,
     on_hosts,
@@ -57,6 +59,7 @@ def _in_flight(divergence: Divergence, incident: Incident) -> Hypothesis:
         "take the dumps again ten seconds later: do the numbers grow?",
         supports=cite_divergence(divergence, incident),
         divergence=divergence,
+        asks="dumps taken ten seconds later",
     )
 
 
@@ -77,6 +80,7 @@ def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
         sides=sides,
         supports=supports,
         divergence=divergence,
+        asks="printing the line and shape of that call on every rank",
     )
     arguments = replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought other arguments to {slot}")
     fits = divergence.how is not PartingKind.METADATA or (
@@ -89,6 +93,7 @@ def _calls_differ(divergence: Divergence, incident: Incident) -> Iterator[Hypoth
             cause=Cause.ORDER_INVERSION,
             says=f"{who} made the same calls in another order from {slot} on",
             decides=f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
+            asks="logging the order of calls on every rank",
         )
 
 
@@ -116,6 +121,7 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         sides=sides,
         supports=supports,
         divergence=divergence,
+        asks="logging the order of calls on these ranks",
     )
     order = replace(
         path,
@@ -148,6 +154,7 @@ def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
             f"log group and number of each call on {name_ranks(present)}: is one too many?",
             supports=cite_divergence(divergence, incident),
             divergence=divergence,
+            asks="logging the order of calls on these ranks",
         )
     yield from (h for h in ((away, path) if known or unheard else (path, away)) if h)
     if not known:  # nobody is seen outside the call: all may be in it
@@ -180,6 +187,7 @@ def _other_arguments(divergence: Divergence, incident: Incident) -> Iterator[Hyp
             alternatives=(Cause.DIVERGENT_PATH,),
             supports=(*(cite_event(e) for e in alike[:2]), *cite_divergence(divergence, incident)),
             divergence=divergence,
+            asks=f"the dump of {name_ranks(ranks)}",
         )
 
 
@@ -199,6 +207,7 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
         supports=cite_divergence(divergence, incident),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
+        asks=ask_log(ranks) if lost else ask_stack(ranks),
     )
 
 
@@ -222,6 +231,7 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
         supports=cite_divergence(divergence, incident),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
+        asks=ask_stack(ranks),
     )
 
 
@@ -243,6 +253,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
             f"print rank, root and splits right before {slot} on every member",
             supports=supports,
             divergence=divergence,
+            asks="printing root and splits before the call on every rank",
         )
     if not gloo:
         yield Hypothesis(
@@ -252,6 +263,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
             "TORCH_NCCL_ENABLE_TIMING=1, then diagnose the new dumps: the rank that stays `scheduled` is the one",
             supports=supports,
             divergence=divergence,
+            asks="dumps with TORCH_NCCL_ENABLE_TIMING=1",
         )
     yield Hypothesis(
         Cause.TRANSPORT,
@@ -260,4 +272,5 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; all_reduce_perf of nccl-tests over the same nodes",
         supports=supports,
         divergence=divergence,
+        asks="NCCL_DEBUG=INFO, or nccl-tests on the same nodes,",
     )

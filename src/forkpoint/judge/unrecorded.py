@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, end_of_log, is_or_are, who_is_meant, whom_to_ask
+from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, is_or_are, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import cut_off, find_exits
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
@@ -66,6 +66,7 @@ def _departed(incident: Incident) -> Iterator[Hypothesis]:
             f"rank {gone.rank} {'raised and left' if raised else 'was lost'} before the others failed{text}",
             end_of_log((gone.rank,), incident),
             supports=(cite_event(gone.event),) if gone.event else (),
+            asks=ask_log((gone.rank,)),
         )
 
 
@@ -81,12 +82,17 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
     cited = tuple(cite_event(e) for e in events[:4])
     decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"
     who = who_is_meant(named, sides)
-    yield Hypothesis(
-        Cause.METADATA_MISMATCH, named, f"{who} brought another size to one call", decides, sides=sides, supports=cited
+    size = Hypothesis(
+        Cause.METADATA_MISMATCH,
+        named,
+        f"{who} brought another size to one call",
+        decides,
+        sides=sides,
+        supports=cited,
+        asks="the dumps of all ranks",
     )
-    yield Hypothesis(
-        Cause.DIVERGENT_PATH, named, f"{who} was at another call than its peers", decides, sides=sides, supports=cited
-    )
+    yield size
+    yield replace(size, cause=Cause.DIVERGENT_PATH, says=f"{who} was at another call than its peers")
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:
@@ -103,6 +109,8 @@ def _other_models(incident: Incident) -> Iterator[Hypothesis]:
             f"print the parameters' names and shapes on {whom_to_ask(named, ())} and on one of the others, before DDP is made",
             alternatives=(Cause.METADATA_MISMATCH,),
             supports=tuple(cite_event(e) for e, _ in told[:4]),
+            plain=f"{who_is_meant(named, ())} built another model than the others",
+            asks="printing its parameters' names and shapes",
         )
 
 
@@ -125,7 +133,8 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
         ranks = tuple(sorted({p.rank for p in progress}))
         if ranks:
             decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
-            yield Hypothesis(cause, ranks, f"{name_ranks(ranks)} {says} at {place}", decides, supports=cited)
+            told = f"{name_ranks(ranks)} {says} at {place}"
+            yield Hypothesis(cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks)}")
     spoke = tuple(sorted({p.rank for p in view.waiting}))
     if silent:
         yield from _silent(silent, spoke, place, cited, incident)
@@ -167,6 +176,7 @@ def _silent(
         alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
         sides=sides,
         supports=cited,
+        asks=ask_log(ranks),
     )
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
@@ -176,6 +186,7 @@ def _silent(
         alternatives=(Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
         sides=path_sides,
         supports=cited,
+        asks="the dumps of all ranks",
     )
     yield from (away, path) if gone else (path, away)
 
@@ -192,6 +203,7 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
             f"{name_ranks(named) if named else 'some ranks'} never joined the job",
             "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
             supports=tuple(cite_event(e) for e in events[:3]),
+            asks="whether its process runs and reaches MASTER_ADDR",
         )
 
 
@@ -215,6 +227,7 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
             f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} held outside communication while the others wait",
             f"py-spy dump --native --pid <pid of rank {ranks[0]}>, twice: is it at the same line?",
             supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+            asks=f"a second stack of rank {ranks[0]}",
         )
         yield Hypothesis(
             Cause.NEVER_JOINED if making else Cause.DIVERGENT_PATH,
@@ -222,6 +235,7 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
             f"{name_ranks(ranks)} did not come to {'the group that the others make' if making else 'the call of the others'}",
             f"the log of {name_ranks(ranks)}, and the source at its line",
             supports=tuple(cite_stack(s) for s in (*outside[:2], *inside[:1])),
+            asks=f"the log of {name_ranks(ranks)}",
         )
     elif outside:
         yield Hypothesis(
@@ -230,6 +244,7 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
             "every rank that is seen is held outside communication, by a lock, a queue, a store or a file",
             "py-spy dump --native of all threads: who holds what the main threads wait for?",
             supports=tuple(cite_stack(s) for s in outside[:4]),
+            asks="native stacks of all threads",
         )
     elif inside or find_standings(incident):
         yield from _all_inside(incident)
@@ -263,6 +278,7 @@ def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
         f"{who} took another path at {parted.place}",
         "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
         supports=cited,
+        asks="the dumps of all ranks",
     )
     yield path
     yield replace(path, cause=Cause.METADATA_MISMATCH, says=f"{who} brought another size to an earlier call")
@@ -292,7 +308,16 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
         ),
         (Cause.ORDER_INVERSION, "made the same calls in another order", ()),
     ):
-        yield Hypothesis(cause, named, f"{who} {says}", decides, alternatives=others, sides=left, supports=cited)
+        yield Hypothesis(
+            cause,
+            named,
+            f"{who} {says}",
+            decides,
+            alternatives=others,
+            sides=left,
+            supports=cited,
+            asks="the dumps of all ranks",
+        )
 
 
 def _by_place(standings: dict[int, Standing]) -> Sides:
@@ -317,6 +342,8 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             f"{who_is_meant(named, ())} computed wrong values",
             what_to_recheck(first),
             supports=cite_out_of_line(first, incident.capture.values),
+            plain="the data or the optimisation is the cause" if first.alike else "",
+            asks="the batches of that step" if first.alike else "checking again on another device",
         )
     elif not told:
         yield Hypothesis(
@@ -324,6 +351,7 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             (),
             "nothing that was given shows a failure: the job was healthy, or what failed left no trace in these files",
             f"the dumps of {name_ranks(absent)} beside the others" if absent else "the end of every rank's log",
+            asks="the missing dumps" if absent else "the end of every rank's log",
         )
 
 
@@ -340,6 +368,7 @@ def _all_at_one_line(
             "print rank and members right before each new_group, on every rank",
             alternatives=(Cause.NEVER_JOINED, Cause.ORDER_INVERSION),
             supports=cited,
+            asks="printing rank and members before each new_group",
         )
         return
     if first.called in ("send", "recv"):
@@ -349,6 +378,7 @@ def _all_at_one_line(
             f"every rank that is seen is in {first.called} at {place}: all begin with the same half, and nobody with the other",
             "the stacks of all ranks: is there one in the other half? Else use batch_isend_irecv",
             supports=cited,
+            asks="the stacks of all ranks",
         )
         return
     wait = f"every rank that is seen waits at {place}"
@@ -359,6 +389,7 @@ def _all_at_one_line(
         "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which number and which sizes has each?",
         alternatives=(Cause.DIVERGENT_PATH,),
         supports=cited,
+        asks="the dumps of all ranks",
     )
     yield Hypothesis(
         Cause.TRANSPORT,
@@ -367,6 +398,7 @@ def _all_at_one_line(
         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; nvidia-smi -q and dmesg on each node",
         alternatives=(Cause.GPU_STALL,),
         supports=cited,
+        asks="NCCL_DEBUG=INFO and dmesg of each node",
     )
     if incident.timeline.unseen:
         yield Hypothesis(
@@ -376,4 +408,5 @@ def _all_at_one_line(
             "how many ranks has the job, and where do the others stand?",
             alternatives=(Cause.RANK_LOST,),
             supports=cited,
+            asks="where the other ranks stand",
         )

@@ -7,7 +7,9 @@ from forkpoint.judge.cite import cite_remarks, fetch_written
 from forkpoint.judge.hypotheses import find_hypotheses
 from forkpoint.judge.moments import find_moments
 from forkpoint.judge.symptom import find_symptom, summarise_coverage
+from forkpoint.judge.telling import barest, undecided_headlines
 from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
+from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Cause, Finding, Hypothesis, Symptom, Verdict
@@ -36,7 +38,13 @@ def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
         next=_next(best, hypotheses, incident),
         hypotheses=hypotheses,
         moments=find_moments(incident),
+        headline=_headline(best, hypotheses),
     )
+
+
+def _headline(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
+    told = undecided_headlines(best, hypotheses) if best.cause is Cause.INCONCLUSIVE else best.headlines
+    return fit_headline(told, barest(best.cause, best.suspects))
 
 
 def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:

@@ -235,6 +235,7 @@ def score_json(score: Score) -> str:
             "cause": case.verdict.cause,
             "suspects": case.verdict.suspects,
             "confidence": case.verdict.confidence,
+            "headline": case.verdict.headline,
             "summary": case.verdict.summary,
         }
         for case in score.cases

@@ -82,6 +82,7 @@ class Diagnosed:
     action: str
     suspects: tuple[int, ...]
     confidence: float
+    headline: str
     summary: str
     document: str
     """The verdict as `diagnose --json` writes it."""

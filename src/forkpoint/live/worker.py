@@ -69,6 +69,7 @@ def work(task: Task) -> Diagnosed:
         action=verdict.action,
         suspects=verdict.suspects,
         confidence=verdict.confidence,
+        headline=verdict.headline,
         summary=verdict.summary,
         document=render_json(verdict),
         line=render_line(verdict),

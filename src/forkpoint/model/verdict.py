@@ -138,6 +138,8 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     next: tuple[str, ...] = ()
     """The exact commands that would raise the confidence."""
+    headlines: tuple[str, ...] = ()
+    """The claim in one plain sentence, the richest first: the first that fits becomes the verdict's headline."""
 
 
 class Likelihood(StrEnum):
@@ -173,6 +175,10 @@ class Hypothesis:
     replayed."""
     steps: tuple[str, ...] = ()
     """The replay, call by call."""
+    plain: str = ""
+    """`says` in a few words, without slots; empty where cause and ranks say it."""
+    asks: str = ""
+    """`decides` in a few words: `a stack of rank 6`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,7 @@ class Verdict:
     suspects: tuple[int, ...]
     """Global ranks, sorted. Empty when no rank can honestly be singled out."""
     summary: str
+    """What happened with operations, sequence numbers and sizes."""
     divergence: Divergence | None
     coverage: Coverage
     findings: tuple[Finding, ...] = ()
@@ -209,6 +216,8 @@ class Verdict:
     """All readings that survive, the best first. Of a decided verdict the first is what it says."""
     moments: tuple[Moment, ...] = ()
     """One timeline over all evidence, clock by clock, that which most dumps share first."""
+    headline: str = ""
+    """Who did what where, and why, in one plain sentence of at most 160 characters. Every report begins with it."""
     picture: "Picture | None" = field(default=None, compare=False, repr=False)
     """What a page draws; only where one was asked for. It adds nothing that was judged."""
 

@@ -34,6 +34,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Json]:
         "confidence": verdict.confidence,
         "action": verdict.action,
         "suspects": verdict.suspects,
+        "headline": verdict.headline,
         "summary": verdict.summary,
         "divergence": None if verdict.divergence is None else _divergence(verdict.divergence),
         "sites": _as_is(verdict.sites),

@@ -92,7 +92,10 @@ _PATCH = 8000
 
 def render_markdown(verdict: Verdict) -> str:
     """At most MAX_LINES lines, ending in a newline. Patches take what the rest leaves."""
-    head = [f"# forkpoint: {verdict.cause}", "", sentence(verdict.summary, _SUMMARY) or "-", "", _facts(verdict)]
+    told = sentence(verdict.headline, _SUMMARY) or "-"
+    head = [f"# forkpoint: {verdict.cause}", "", f"**{told}**", "", _facts(verdict)]
+    if verdict.divergence is None and verdict.summary != verdict.headline:
+        head += ["", sentence(verdict.summary, _SUMMARY)]  # a divergence is told below
     head += [*_cohorts(verdict), *_hypotheses(verdict), *_sites(verdict)]
     tail = [*_evidence(verdict), "", _coverage(verdict), *_next(verdict)]
     remedies = _remedies(verdict, MAX_LINES - len(head) - len(tail))

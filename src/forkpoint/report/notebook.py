@@ -17,8 +17,8 @@ def render_snippet(verdict: Verdict) -> str:
     suspect = f", suspect: {name_ranks(verdict.suspects, _MAX_RANGES)}" if verdict.suspects else ""
     facts = f"confidence {verdict.confidence:.2f}, action {verdict.action}{suspect}"
     parts = [
-        f"<p><strong>{_text(verdict.cause)}</strong> ({_text(facts)})</p>",
-        f"<p>{_text(verdict.summary)}</p>",
+        f"<p><strong>{_text(verdict.headline)}</strong></p>",
+        f"<p>{_text(verdict.cause)} ({_text(facts)})</p>",
         *_cohorts(verdict),
         *_sites(verdict.sites),
     ]

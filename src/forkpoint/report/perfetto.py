@@ -323,6 +323,7 @@ def _about(capture: Capture, verdict: Verdict, export: _Export) -> Event:
     return {
         "tool": f"forkpoint {__version__}",
         "cause": verdict.cause,
+        "headline": escape(verdict.headline),
         "summary": escape(verdict.summary[:2000]),
         "time_zero": f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.{export.zero_ns % _NS_PER_S:09}Z",
         "clock": "each rank's times are by the clock of its own host",

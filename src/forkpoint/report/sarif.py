@@ -74,7 +74,7 @@ def render_sarif(verdict: Verdict) -> str:
     """One ASCII document with one result. Without a site there is none: GitHub refuses a result without a place."""
     healthy = verdict.cause == Cause.HEALTHY
     results = [] if healthy or not verdict.sites else [_result(verdict)]
-    said = [] if healthy or results else [notification(f"{_text(verdict.summary)} No place in source is known.")]
+    said = [] if healthy or results else [notification(f"{_text(verdict.headline)} No place in source is known.")]
     return render_run([_rule(verdict.cause)], results, said)
 
 
@@ -119,7 +119,7 @@ def _level(verdict: Verdict) -> str:
 
 def _message(verdict: Verdict, first: Site, related: list[Site]) -> str:
     """The first sentence stands alone in lists. `[text](1)` links to a related location."""
-    parts = [plain(_text(verdict.summary))]
+    parts = [plain(_text(verdict.headline)), plain(_text(verdict.summary))]
     if first.condition is not None:
         parts.append(f"Decided by: {plain(_text(first.condition))}")
     if first.why is not None and first.why not in verdict.summary:

@@ -15,6 +15,8 @@ from forkpoint.report.escape import escape
 
 SCREEN_LINES = 40
 
+MIN_LINES = 5
+"""Of a headline in the narrowest terminal: it is never cut."""
 _LABEL_WIDTH = 10
 _MAX_COHORTS = 3
 _MAX_EVIDENCE_LINES = 6
@@ -42,10 +44,10 @@ _CAUSE_STYLE = {Cause.HEALTHY: "bold green", Cause.INCONCLUSIVE: "bold yellow"}
 def render_text(verdict: Verdict, width: int) -> Text:
     """At most `SCREEN_LINES` lines of at most `width` columns; evidence gives way to the rest."""
     head = [
-        _headline(verdict, width),
+        *_wrap(verdict.headline, width, max_lines=MIN_LINES, style="bold"),
+        _cause(verdict, width),
         Text(),
-        *_wrap(verdict.summary, width, max_lines=6 if verdict.cause == Cause.INCONCLUSIVE else 4, style="bold"),
-        Text(),
+        *_details(verdict, width),
         *_who(verdict, width),
         *_what(verdict, width),
         *_where(verdict, width),
@@ -59,12 +61,19 @@ def render_text(verdict: Verdict, width: int) -> Text:
     return Text("\n").join([*head, *timeline, *_evidence(verdict, width, room), *tail])
 
 
-def _headline(verdict: Verdict, width: int) -> Text:
+def _cause(verdict: Verdict, width: int) -> Text:
     details = [f"confidence {verdict.confidence:.2f}"]
     if verdict.symptom is not None and verdict.symptom != "none":
         details.append(f"symptom {verdict.symptom}")
     line = Text.assemble((verdict.cause, _CAUSE_STYLE.get(verdict.cause, "bold red")), f"  ({', '.join(details)})")
     return _cropped(line, width)
+
+
+def _details(verdict: Verdict, width: int) -> list[Text]:
+    """What the headline leaves out, where no divergence shows it below."""
+    if verdict.divergence is not None or verdict.summary == verdict.headline:
+        return []
+    return [*_wrap(verdict.summary, width, max_lines=6 if verdict.cause == Cause.INCONCLUSIVE else 4), Text()]
 
 
 def _who(verdict: Verdict, width: int) -> list[Text]:

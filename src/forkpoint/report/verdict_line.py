@@ -1,16 +1,21 @@
 """Verdict -> one line for programs that scrape logs.
 
-    VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95
+    VERDICT v1 cause=divergent-path action=fix-code ranks=0,4-7 seq=16 confidence=0.95 headline="Rank 0 ..."
 
-Read it with `PATTERN`. New fields are only added at the end; a line that a reader could misunderstand becomes `v2`.
+Read it with `PATTERN`. The headline is a JSON string in ASCII: what it quotes is escaped. New fields are only added at the
+end; a line that a reader could misunderstand becomes `v2`.
 """
+
+import json
 
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import format_ranks
+from forkpoint.report.escape import escape
 
 PATTERN = (
     r"^VERDICT v1 cause=(?P<cause>[a-z-]+) action=(?P<action>[a-z-]+) ranks=(?P<ranks>-|[0-9,-]+(?:\+[0-9]+)?)"
-    r" seq=(?P<seq>-|[0-9]+) confidence=(?P<confidence>[01]\.[0-9]{2})(?: |$)"
+    r" seq=(?P<seq>-|[0-9]+) confidence=(?P<confidence>[01]\.[0-9]{2})"
+    r'(?: headline=(?P<headline>"(?:[^"\\]|\\.)*"))?(?: |$)'
 )
 
 _MAX_RANGES = 200
@@ -26,6 +31,7 @@ def render_line(verdict: Verdict) -> str:
         "ranks": _ranks(verdict.suspects),
         "seq": "-" if seq is None else seq,
         "confidence": f"{verdict.confidence:.2f}",
+        "headline": json.dumps(escape(verdict.headline)),
     }
     return " ".join(["VERDICT v1", *(f"{name}={value}" for name, value in fields.items())])
 

@@ -57,6 +57,7 @@ class VerdictOut(Out):
     suspects: list[int]
     action: str
     confidence: float
+    headline: str
     summary: str
 
 
@@ -119,6 +120,7 @@ def verdict_in_short(case: Case) -> VerdictOut:
         suspects=list(verdict.suspects),
         action=verdict.action,
         confidence=verdict.confidence,
+        headline=case.clean(verdict.headline),
         summary=case.clean(verdict.summary),
     )
 

@@ -47,10 +47,13 @@ from forkpoint.judge.cite import (
 )
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.log_lines import find_call_mismatch, find_group_mismatch, find_lone_notice, find_step_parting
+from forkpoint.judge.path_headlines import tell_calls, tell_departure, tell_handling, tell_parting, tell_refusal
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
 from forkpoint.judge.stacks import Handling, PartedStacks, find_handling, find_parted_stacks, is_communicating
 from forkpoint.judge.symptom import hang_is_shown, has_ops
+from forkpoint.judge.telling import first_words
 from forkpoint.model.frames import user_frames, user_place
+from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -65,30 +68,44 @@ def find(incident: Incident) -> Iterator[Finding]:
     if divergence is not None and handling:
         yield _led_aside(divergence, handling, incident)
     elif divergence is not None and _is_other_path(divergence, incident):
-        yield _finding(divergence, divergence.odd, _tell(divergence, incident), _confidence(divergence), incident)
+        finding = _finding(divergence, divergence.odd, _tell(divergence, incident), _confidence(divergence), incident)
+        yield replace(finding, headlines=tell_parting(divergence, incident))
     elif divergence is None and (steps := find_step_parting(incident)):
         finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
-        yield replace(finding, evidence=steps.evidence)
+        yield replace(finding, evidence=steps.evidence, headlines=(steps.told,))
     elif divergence is None and (mismatch := find_call_mismatch(incident)) and mismatch.is_other_path:
         told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:3])
         finding = _finding(mismatch.divergence, mismatch.odd, f"ranks make different calls: {told}", LIKELY, incident)
-        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+        cited = tuple(cite_event(e) for e in mismatch.events[:4])
+        yield replace(finding, evidence=cited, headlines=tell_calls(mismatch.divergence, mismatch.odd, incident))
     elif divergence is None and (groups := find_group_mismatch(incident)):
         finding = _finding(None, groups.odd, groups.told, LIKELY, incident)
         yield replace(
             finding,
             evidence=groups.evidence,
+            headlines=(
+                (
+                    f"{plain_ranks(groups.odd) if groups.odd else 'ranks'} did not make the same new_group calls"
+                    f"{' as the others' if groups.odd else ''}, so that one name stands for different groups"
+                ),
+            ),
             fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
         )
     elif (parted := _parted_for_sure(incident)) is not None:
         told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
         finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
         shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
-        yield replace(finding, evidence=tuple(parted.standings[rank].evidence for rank in shown))
+        plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
+        yield replace(
+            finding,
+            evidence=tuple(parted.standings[rank].evidence for rank in shown),
+            headlines=with_endings(plain, "; since then all ranks wait for each other"),
+        )
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
-        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+        plain = tell_refusal(refusal, incident)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence), headlines=plain)
     elif divergence is None and refused_sizes(incident) and (notice := find_lone_notice(incident)):
         if not refused_in_all_to_all(incident):
             yield _noticed(notice, incident)
@@ -124,7 +141,7 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
     named = replace(divergence, odd=tuple(h.rank for h in handling))
     finding = _finding(named, named.odd, told, DECIDED, incident)
     said = tuple(cite_event(event) for h in handling[:2] for event in (h.raised, h.ended))
-    return replace(finding, evidence=(*said, *finding.evidence))
+    return replace(finding, evidence=(*said, *finding.evidence), headlines=tell_handling(first, named, incident))
 
 
 def _parted_for_sure(incident: Incident) -> PartedStacks | None:
@@ -141,7 +158,13 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
         f"only rank {notice.rank} logged: {notice.text}; then {receiver} got data of another size than it expected"
     )
     finding = _finding(incident.divergence, (notice.rank,), summary, LIKELY, incident)
-    return replace(finding, evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence))
+    words = first_words(notice.text)
+    said = f'logged "{words}"' if words else "logged that it left something out"
+    return replace(
+        finding,
+        evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2]), *finding.evidence),
+        headlines=(f"only rank {notice.rank} {said}; then {receiver} got data of another size than it expected",),
+    )
 
 
 def _one_too_many(divergence: Divergence) -> bool:
@@ -239,7 +262,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
     said = tuple(e for d in gone[:4] for e in (_cite_end(d, incident)))
-    yield replace(finding, evidence=(*said, *finding.evidence))
+    yield replace(finding, evidence=(*said, *finding.evidence), headlines=tell_departure(gone, divergence, incident))
 
 
 def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:

@@ -43,6 +43,8 @@ from forkpoint.judge.machines import GpuFault, find_gpu_faults
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import waits_for_gpu
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, is_finishing
+from forkpoint.judge.telling import everyone, shared_call, wait_for
+from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.op import OpState
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe, Symptom
@@ -72,12 +74,22 @@ def _host_waits(divergence: Divergence, incident: Incident) -> Iterator[Finding]
         finding = _finding(
             divergence, divergence.odd, f"{never}: the host is waiting for its own GPU", STRONG, incident
         )
-        finding = replace(finding, evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence))
+        place = plain_place(stacks[0].stack if stacks[0] else None)
+        plain = f"{plain_ranks(divergence.odd)} {'waits' if len(stacks) == 1 else 'wait'} for {'its' if len(stacks) == 1 else 'their'} own GPU"
+        finding = replace(
+            finding,
+            evidence=(*(cite_stack(s) for s in stacks if s), *finding.evidence),
+            headlines=with_endings(
+                f"{plain}{f' at {place}' if place else ''}", *wait_for(divergence, divergence.odd, incident)
+            ),
+        )
         yield _with_faults(finding, faults, failed=True)
     elif len(faults) == len(divergence.odd) and all(cuda_errors(r, incident) for r in divergence.odd):
         finding = _finding(divergence, divergence.odd, f"{never}: calls to the GPU fail there", STRONG, incident)
         failed = [cite_event(cuda_errors(r, incident)[0]) for r in divergence.odd[:4]]
-        finding = replace(finding, evidence=(*failed, *finding.evidence))
+        plain = f"calls to the GPU fail on {plain_ranks(divergence.odd)}"
+        endings = wait_for(divergence, divergence.odd, incident)
+        finding = replace(finding, evidence=(*failed, *finding.evidence), headlines=with_endings(plain, *endings))
         yield _with_faults(finding, faults, failed=True)
 
 
@@ -95,16 +107,24 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     if held:
         summary = f"{alike}; {name_ranks(held)} never started it: earlier work occupies the GPU"
-        yield _with_faults(_finding(divergence, held, summary, STRONG, incident), _faults(held, incident), failed=True)
+        finding = _finding(divergence, held, summary, STRONG, incident)
+        whose = f"the GPU{'s' if len(held) > 1 else ''} of {plain_ranks(held)}"
+        began = f"{whose} never started {shared_call(divergence)}, which runs on the others"
+        finding = replace(finding, headlines=with_endings(began, ": earlier work occupies it"))
+        yield _with_faults(finding, _faults(held, incident), failed=True)
         return
     faults = [fault for fault in _faults(divergence.sides[0], incident) if fault.timely]
     named = tuple(fault.rank for fault in faults)
     if named and 2 * len(named) < len(divergence.sides[0]):
         finding = _finding(divergence, named, f"{alike}; {name_ranks(named)} had a GPU fault", LIKELY, incident)
+        stuck = f"{plain_ranks(named)} had a GPU fault, and {shared_call(divergence)} does not finish on {everyone(divergence, incident)}"
+        finding = replace(finding, headlines=(stuck,))
         yield _with_faults(finding, faults, failed=all(cuda_errors(r, incident) for r in named))
         return
     summary = f"{alike}; start times were not recorded, so no rank can be named"
-    yield _finding(divergence, (), summary, WEAK, incident)
+    plain = f"{everyone(divergence, incident)} wait in {shared_call(divergence)}, which does not finish on a GPU"
+    finding = _finding(divergence, (), summary, WEAK, incident)
+    yield replace(finding, headlines=with_endings(plain, "; start times were not recorded, so it is not known whose"))
 
 
 def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:
@@ -122,6 +142,8 @@ def _with_faults(finding: Finding, faults: list[GpuFault], *, failed: bool) -> F
         finding,
         confidence=DECIDED if timely else finding.confidence,
         summary=f"{finding.summary}; {faults[0].told}",
+        headlines=tuple(f"{one}; the kernel reports {faults[0].name} there" for one in finding.headlines)
+        + finding.headlines,
         action=action,
         evidence=(*(cite_remark(fault.remark, fault.rank) for fault in faults[:4]), *finding.evidence),
         fixes=(Fix(f"forkpoint explain xid{faults[0].remark.xid}: what this error means and who acts on it"),),

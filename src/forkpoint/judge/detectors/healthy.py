@@ -30,7 +30,7 @@ def find(incident: Incident) -> Iterator[Finding]:
 def _finding(
     summary: str, evidence: tuple[Evidence, ...] = (), *, detector: str = "healthy", confidence: float = HEALTHY
 ) -> Finding:
-    return Finding(detector, Cause.HEALTHY, (), confidence, summary, Action.NONE, evidence)
+    return Finding(detector, Cause.HEALTHY, (), confidence, summary, Action.NONE, evidence, headlines=(summary,))
 
 
 def _dumps_agree(incident: Incident) -> bool:

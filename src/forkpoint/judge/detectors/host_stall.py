@@ -19,6 +19,7 @@ Fix
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from forkpoint.diverge.replicas import Replicas
 from forkpoint.judge.blame import cut_off, is_connecting
@@ -40,10 +41,13 @@ from forkpoint.judge.departures import missing_from
 from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, were_alive
 from forkpoint.judge.stacks import is_at_work, is_communicating, is_in_storage, is_waiting_for_ranks, waits_for_gpu
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
+from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import in_side_thread, user_frames
+from forkpoint.model.frames import bare_name, in_side_thread, is_user_code, short_name, user_frames
+from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
+from forkpoint.model.op import Frame, Stack
 from forkpoint.model.timeline import Gap
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe, Symptom
 from forkpoint.model.world import name_ranks
@@ -183,7 +187,9 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     if (worked := find_worked_on(incident)) and worked.retries:
         tries = f"rank {worked.rank} was still trying the same thing again {worked.seconds} s after the last line of the others"
         gave_up = f"{tries}, which waited for it and gave up after {worked.timeout_ms / 1000:g} s"
-        yield replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
+        plain = f"rank {worked.rank} kept trying the same thing again while the others waited for it and gave up"
+        finding = replace(_finding((worked.rank,), [], incident), summary=gave_up, evidence=worked.evidence)
+        yield replace(finding, headlines=with_endings(plain, f" after {worked.timeout_ms / 1000:g} s"))
         return
     ranks, told = find_missed(incident)
     alive = were_alive(ranks, incident)
@@ -195,6 +201,9 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         finding,
         summary=f"{name_ranks(ranks)} did not reach a barrier and did not fail either; {waited}",
         evidence=(*(cite_event(e) for e in told[:2]), *alive[:2]),
+        headlines=(
+            f"{plain_ranks(ranks)} did not come to a barrier, and did not fail either; the others gave up there",
+        ),
     )
 
 
@@ -219,7 +228,34 @@ def _finding(behind: tuple[int, ...], stacks: list[LiveStack], incident: Inciden
         probes=(Probe(f"py-spy dump --pid <pid of rank {behind[0]}> while it hangs"),),
         fixes=(Fix("move the work that holds this rank off the training thread, or give it a time limit"),),
         next=() if stacks else (f"py-spy dump --native --pid <pid of rank {behind[0]}>",),
+        headlines=_headlines(behind, stacks, incident),
     )
+
+
+def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incident) -> tuple[str, ...]:
+    """`Rank 3's host is in `loads` (data.py:88); the other 7 wait for it in all_reduce.`"""
+    wait = wait_for(incident.divergence, behind, incident)
+    if not stacks:
+        came = f"{plain_ranks(behind)} did not come to the call in which the others wait"
+        return with_endings(came, *([wait[0].replace("; ", ": ", 1), *wait[1:]] if wait else []))
+    place = plain_place(stacks[0].stack)
+    at = f" ({place})" if place else ""
+    doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
+    if len(behind) > 1:
+        return with_endings(f"{plain_ranks(behind)} did not come to the call of the others", f"; {doing}")
+    return (*with_endings(doing, *wait), *with_endings(f"rank {behind[0]} is held on its host", *wait))
+
+
+def _what_is_called(stack: Stack) -> str:
+    """`` `json.loads` ``: what the user's own line calls; the function of that line where it calls nothing."""
+    inside = tuple(takewhile(lambda frame: not is_user_code(frame), stack))
+    called = (inside if len(inside) < len(stack) else stack[:1])[-1:] or stack[:1]
+    return next((quoted(_qualified(one) if inside else bare_name(one)) for one in called), None) or "a call"
+
+
+def _qualified(frame: Frame) -> str:
+    module = short_name(frame.filename.removesuffix("/__init__.py")).removesuffix(".py")
+    return f"{module}.{bare_name(frame)}" if module.isidentifier() else bare_name(frame)
 
 
 def _confidence(incident: Incident, *, proven: bool) -> float:

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forkpoint.judge.cite import cite_event, fetch_written, inconclusive, verb
 from forkpoint.judge.log_progress import LogView, RankProgress, near_ratio, unnamed_timeouts, view_logs
+from forkpoint.judge.telling import raised
+from forkpoint.model.headline import plain_call, plain_ranks, with_endings
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogEvent, LogKind, Work
 from forkpoint.model.verdict import Finding
@@ -107,11 +110,26 @@ def find(incident: Incident) -> Iterator[Finding]:
     if view is not None:
         told = (*view.behind, *view.other, *view.ahead, *view.waiting, *view.elsewhere)
         wanted = _wanted(incident, view.waiting[0].work)
-        yield _finding(_state(view, incident), [p.event for p in told], wanted, _odd(view, incident))
+        finding = _finding(_state(view, incident), [p.event for p in told], wanted, _odd(view, incident))
+        yield replace(finding, headlines=_headlines(view))
     elif unnamed:
-        yield _finding(_state_unnamed(unnamed), unnamed, _wanted(incident, unnamed[0].work))
+        finding = _finding(_state_unnamed(unnamed), unnamed, _wanted(incident, unnamed[0].work))
+        calls = dict.fromkeys(plain_call(e.work.op) for e in unnamed if e.work)
+        yield replace(finding, headlines=(f"some ranks timed out in {' and '.join(calls)}, and no line says which",))
     elif failures and not incident.timeline.traces:
-        yield _finding(state_failures(incident), failures, wanted_after_failures(incident))
+        finding = _finding(state_failures(incident), failures, wanted_after_failures(incident))
+        said = [f"{_who(failures[0], incident)} failed with {what}" for what in raised(failures[0])]
+        yield replace(finding, headlines=(*said, "ranks report failures, and none of them a timeout"))
+
+
+def _headlines(view: LogView) -> tuple[str, ...]:
+    """Who timed out where, and who was not there."""
+    ranks = sorted({p.rank for p in view.waiting})
+    work = view.waiting[0].work
+    waited = f"{plain_ranks(ranks)} timed out in {plain_call(work.op if work else None)}"
+    behind = sorted({p.rank for p in view.behind})
+    never = f", which {plain_ranks(behind)} never issued" if behind else ""
+    return with_endings(waited, never)
 
 
 def _finding(

@@ -35,7 +35,9 @@ from forkpoint.judge.refusal import (
     refused_in_all_to_all,
     refused_sizes,
 )
+from forkpoint.judge.telling import first_words, others
 from forkpoint.model.frames import user_place
+from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
@@ -50,7 +52,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         finding = _finding(
             refusal.divergence, f"was called with sizes that do not match: {refusal.told}", refusal.confidence, incident
         )
-        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+        plain = _plain_refusal(refusal.stack.rank, refusal.event, refusal.divergence)
+        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence), headlines=plain)
     divergence = incident.divergence
     if divergence is None or _says_nothing(divergence):
         yield from _by_words(incident)
@@ -61,15 +64,20 @@ def find(incident: Incident) -> Iterator[Finding]:
     if _misfits(divergence, incident):
         called = "; ".join(f"{name_ranks(c.ranks)} {_arguments(c)}" for c in issuing(divergence)[:4])
         completed = "" if divergence.hang_seq is not None else "; it completed, with wrong data"
-        yield _finding(
+        finding = _finding(
             divergence, f"was called with arguments that do not match: {called}{completed}", STRONG, incident
         )
+        yield replace(finding, headlines=_headlines(divergence, incident))
     elif (dissent := _dissent_on_root(divergence, incident)) is not None:
         named = replace(divergence, odd=(dissent.rank,))
         what = "was split differently on one rank" if _is_all_to_all(divergence) else "had more than one root"
         says = f'or a call before it {what}: rank {dissent.rank} printed "{dissent.line}", the others "{dissent.usual}"'
         finding = _finding(named, says, LIKELY, incident)
-        yield replace(finding, evidence=(*dissent.evidence, *finding.evidence))
+        did = "split its data differently from" if _is_all_to_all(divergence) else "took another root than"
+        plain = (
+            f"rank {dissent.rank} {did} the others in {_call(divergence)} or one before; what it printed there differs"
+        )
+        yield replace(finding, evidence=(*dissent.evidence, *finding.evidence), headlines=(plain,))
     elif divergence.how is PartingKind.STUCK and (told := find_two_roots(divergence, incident)):
         senders = sorted(e.rank for e in told if e.rank is not None)
         wait = verb(senders, "waits", "wait")
@@ -78,6 +86,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         yield replace(
             finding,
             evidence=(*(cite_event(e) for e in told[:4]), *finding.evidence),
+            headlines=(
+                f"{_call(divergence)} has more than one root: {plain_ranks(senders)} {wait} to send, and nobody is left to receive",
+            ),
             probes=(Probe("print rank and root right before this call on every rank"),),
             fixes=(
                 Fix("agree on the root before the call: work it out on one rank and broadcast it from a fixed one"),
@@ -112,13 +123,15 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         finding = _finding(
             mismatch.divergence, f"was called with arguments that do not match: {told}", LIKELY, incident
         )
-        yield replace(finding, evidence=tuple(cite_event(e) for e in mismatch.events[:4]))
+        cited = tuple(cite_event(e) for e in mismatch.events[:4])
+        yield replace(finding, evidence=cited, headlines=_headlines(mismatch.divergence, incident))
     elif find_refusal(incident) is None and refused_in_all_to_all(incident) and (notice := find_lone_notice(incident)):
         yield _noticed(notice, incident)
     elif find_refusal(incident) is None and (places := find_refusal_at_one_place(incident)):
         says = f"was called with sizes that do not match: {places.told}, and every rank that says where it was is at this call"
         finding = _finding(places.divergence, says, LIKELY, incident)
-        yield replace(finding, evidence=places.evidence)
+        plain = _plain_refusal(places.event.rank, places.event, places.divergence)
+        yield replace(finding, evidence=places.evidence, headlines=plain)
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
@@ -135,6 +148,10 @@ def _noticed(notice: LogEvent, incident: Incident) -> Finding:
         evidence=(cite_event(notice), *(cite_event(e) for e in refused[:2])),
         probes=(Probe("print rank, input splits and output splits right before this call on every rank"),),
         fixes=(Fix("exchange the splits after the last change to what is sent, right before the call"),),
+        headlines=with_endings(
+            f"rank {notice.rank} brought other splits to an all_to_all than its peers",
+            f'; it alone logged "{words}"' if (words := first_words(notice.text)) else "",
+        ),
     )
 
 
@@ -153,6 +170,47 @@ def _finding(divergence: Divergence, says: str, confidence: float, incident: Inc
         probes=(Probe("print rank, shape and dtype of the tensor right before this call on every rank"),),
         fixes=(Fix("make sizes and dtype equal before the call: exchange the sizes and pad, or pass the splits"),),
     )
+
+
+def _headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    """Sizes are what differs, so they are said where they are short."""
+    cohorts = issuing(divergence)
+    own = next((c for c in cohorts if c.ranks == tuple(sorted(divergence.odd))), None)
+    usual = max((c for c in cohorts if c is not own), key=lambda c: len(c.ranks), default=None)
+    wrong = "; it did not hang, and the data is wrong" if divergence.hang_seq is None else ""
+    if own is None or usual is None:
+        if len(cohorts) == 2:
+            one, other = (plain_ranks(c.ranks) for c in cohorts)
+            return with_endings(f"what {one} brought to {_call(divergence)} does not fit what {other} brought", wrong)
+        who = plain_ranks([rank for c in cohorts for rank in c.ranks])
+        return with_endings(f"{who} brought tensors to {_call(divergence)} that do not fit together", wrong)
+    than = others(usual.ranks, own.ranks, incident)
+    what, differ = _difference(own, usual)
+    main = f"{plain_ranks(own.ranks)} called {_call(divergence)} with another {what} than {than}"
+    return (*with_endings(main, differ, wrong), *with_endings(main, wrong))
+
+
+def _difference(own: Cohort, usual: Cohort) -> tuple[str, str]:
+    """`size`, `: [8] against [12]`."""
+    if own.sizes != usual.sizes and own.sizes and usual.sizes:
+        return "size", f": {list(own.sizes[0])} against {list(usual.sizes[0])}"
+    if own.dtypes != usual.dtypes and own.dtypes and usual.dtypes:
+        return "dtype", f": {own.dtypes[0]} against {usual.dtypes[0]}"
+    return "size", ""
+
+
+def _plain_refusal(rank: int | None, event: LogEvent, divergence: Divergence) -> tuple[str, ...]:
+    who = "a rank" if rank is None else f"rank {rank}"
+    sizes = f" ({event.detail('sent')} bytes, not {event.detail('expected')})"
+    return with_endings(
+        f"ranks brought different sizes to {_call(divergence)}", f": {who} got more than it expected", sizes
+    )
+
+
+def _call(divergence: Divergence) -> str:
+    """`the all_gather at evaluate.py:8`."""
+    place = next((p for c in divergence.cohorts if (p := plain_place(c.stack))), None)
+    return f"the {plain_call(issuing(divergence)[0].op)}{f' at {place}' if place else ''}"
 
 
 def _at(divergence: Divergence) -> str:

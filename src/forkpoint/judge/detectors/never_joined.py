@@ -27,7 +27,10 @@ from forkpoint.judge.blame import is_connecting
 from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.stacks import is_communicating, is_making_group
+from forkpoint.judge.telling import others
 from forkpoint.model.capture import LiveStack
+from forkpoint.model.frames import bare_name, user_frames
+from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Action, Cause, Finding, Fix, Probe
@@ -80,7 +83,24 @@ def _job_not_joined(
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
         next=("the log of each rank that printed nothing",),
+        headlines=_headlines(named, stacks, incident),
     )
+
+
+def _headlines(named: tuple[int, ...], stacks: tuple[LiveStack, ...], incident: Incident) -> tuple[str, ...]:
+    if not named:
+        return ("not all ranks joined the job, and nothing shows which of them did not",)
+    joined = [rank for rank in incident.timeline.world if rank not in named]
+    own = next((s for s in stacks if s.rank in named and plain_place(s.stack)), None)
+    inside = quoted(bare_name(user_frames(own.stack)[0])) if own else None
+    who = "it is" if own and len(named) == 1 else f"rank {own.rank} is" if own else ""
+    stands = f": {who} still in {inside or 'its own code'} ({plain_place(own.stack)})" if own else ""
+    wait = (
+        f"; {others(joined, named, incident)} waited for {'it' if len(named) == 1 else 'them'} at start-up"
+        if joined
+        else ""
+    )
+    return with_endings(f"{plain_ranks(named)} never joined the job", stands, wait)
 
 
 def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEvent]:
@@ -115,6 +135,9 @@ def _group_not_made(incident: Incident) -> Iterator[Finding]:
         evidence=(*(cite_event(e) for e in told[:4]), *(cite_stack(s) for s in stacks if s.rank not in heard)),
         probes=(Probe("print rank and members right before each new_group, on every rank"),),
         fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
+        headlines=(
+            "every rank was creating a process group, and a member never came: they create different groups, or in different orders",
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from forkpoint.judge.calls import is_of_two_threads, is_reordered
 from forkpoint.judge.cite import DECIDED, LIKELY, cite_divergence, describe_slot
 from forkpoint.judge.refusal import Refused, find_refusal
 from forkpoint.judge.stacks import find_handling
+from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.timeline import Position
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -31,6 +32,8 @@ from forkpoint.model.world import name_ranks
 
 NAME = "order-inversion"
 _SHOWN = 4
+_PAIR = 2
+_THREADS = "two threads make calls in one group, and nothing puts them in one order on all ranks"
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -38,22 +41,64 @@ def find(incident: Incident) -> Iterator[Finding]:
     if refusal is not None and refusal.how is Refused.THREADS:
         summary = f"two threads issue calls in {refusal.divergence.group} and nothing orders them: {refusal.told}"
         finding = _finding(refusal.divergence, incident, summary, refusal.confidence)
-        yield replace(finding, evidence=(*refusal.evidence, *finding.evidence))
+        yield replace(
+            finding,
+            evidence=(*refusal.evidence, *finding.evidence),
+            headlines=with_endings(
+                _THREADS, f"; rank {refusal.stack.rank} got data of another call, and gloo ended it"
+            ),
+        )
     divergence = incident.divergence
     if divergence is None:
         return
     if divergence.how is PartingKind.METADATA and is_reordered(divergence, incident):
         sides = " and ".join(name_ranks(side) for side in divergence.sides[:2])
         summary = f"{sides} issue the same operations in different orders from {describe_slot(divergence)} on"
-        yield _finding(divergence, incident, summary, DECIDED)
+        finding = _finding(divergence, incident, summary, DECIDED)
+        place = next((p for c in divergence.cohorts if (p := plain_place(c.stack))), None)
+        who = plain_ranks([rank for side in divergence.sides for rank in side])
+        main = f"{who} make the same calls in different orders"
+        yield replace(finding, headlines=with_endings(main, f", from {place} on" if place else ""))
     elif divergence.how is PartingKind.METADATA and is_of_two_threads(divergence, incident):
         summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} differs"
-        yield _finding(divergence, incident, summary, LIKELY)
+        places = dict.fromkeys(p for c in divergence.cohorts if (p := plain_place(c.stack)))
+        finding = _finding(divergence, incident, summary, LIKELY)
+        yield replace(finding, headlines=with_endings(_THREADS, f" ({' and '.join(places)})" if places else ""))
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])
         more = " -> ..." if len(divergence.cycle) > _SHOWN else ""
         summary = f"ranks wait for each other in a ring: {ring}{more} -> rank {divergence.cycle[0]}"
-        yield _finding(divergence, incident, summary, LIKELY)
+        finding = _finding(divergence, incident, summary, LIKELY)
+        yield replace(finding, headlines=_ring_headlines(divergence, incident))
+
+
+def _ring_headlines(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    """Of two ranks, in which group each waits; of more, that they wait in a circle."""
+    ring = divergence.cycle
+    why = "; they use the groups in different orders"
+    if len(ring) == _PAIR:
+        one, other = ((rank, _first(rank, incident)) for rank in ring)
+        main = (
+            f"rank {one[0]} waits in {_plainly(one[1])} and rank {other[0]} in {_plainly(other[1])}, each for the other"
+        )
+        return with_endings(main, why)
+    return with_endings(
+        f"{plain_ranks(ring)} wait for each other in a circle, each in a group that the next has not come to", why
+    )
+
+
+def _plainly(position: Position) -> str:
+    """`group grads (train.py:16)`."""
+    place = plain_place(position.op.stack)
+    where = f"a message {position.channel[0]}->{position.channel[1]}" if position.channel else _group(position)
+    return f"{where}{f' ({place})' if place else ''}"
+
+
+def _group(position: Position) -> str:
+    name = str(position.group)
+    if name == "default_pg":
+        return "the default group"
+    return name if name.startswith("group ") else f"group {name}"
 
 
 def _is_inversion(divergence: Divergence, incident: Incident) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from forkpoint.judge.cite import inconclusive
+from forkpoint.judge.cite import inconclusive, verb
 from forkpoint.judge.symptom import only_values_tell
 from forkpoint.judge.values import (
     FirstOutOfLine,
@@ -11,6 +11,7 @@ from forkpoint.judge.values import (
     find_first_out_of_line,
     what_to_recheck,
 )
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Finding
 from forkpoint.model.world import name_ranks
@@ -21,7 +22,9 @@ def find(incident: Incident) -> Iterator[Finding]:
     first = find_first_out_of_line(values) if only_values_tell(incident) else None
     if first is not None:
         told = f"{describe_out_of_line(first)}; {_reading(first)}"
-        yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),))
+        ranks = [one.rank for one in first.out]
+        seen = f"{plain_ranks(ranks)} {verb(ranks, 'was', 'were')} out of line at step {first.step} before reduction"
+        yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),), headlines=(seen,))
 
 
 def _reading(first: FirstOutOfLine) -> str:

@@ -6,6 +6,7 @@ from forkpoint.judge.cite import inconclusive, what_would_decide
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.stacks import find_parted_stacks
 from forkpoint.judge.symptom import has_ops
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
@@ -21,6 +22,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         f"{name_ranks(parted.odd)} left the path of the others at {parted.place}, and all ranks wait for each other: either "
         "another branch was taken, or another size was brought to a call that the others have finished"
     )
+    plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
     fork, wanted = parted.divergence, what_would_decide(incident)
     cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *fork.sides[0][:2]))
-    yield inconclusive(summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork)
+    yield inconclusive(
+        summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork, headlines=(plain,)
+    )

@@ -28,6 +28,8 @@ from forkpoint.judge.calls import find_last_slot
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.machines import find_unanswering
+from forkpoint.judge.telling import first_words, wait_for
+from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -70,7 +72,36 @@ def find(incident: Incident) -> Iterator[Finding]:
         probes=(Probe("dmesg -T | grep -i -E 'killed process|xid' on its node; the scheduler's record of its exit"),),
         fixes=(Fix(_fix(lost[0])),),
         next=_wanted(lost[0]),
+        headlines=_headlines(lost, wait_for(incident.divergence, ranks, incident)),
     )
+
+
+def _headlines(lost: list[Departed], wait: tuple[str, ...]) -> tuple[str, ...]:
+    """How they ended, where all ended alike."""
+    ranks = tuple(one.rank for one in lost)
+    ends = {_plain_end(one, ranks) for one in lost}
+    told = ends if len(ends) == 1 else ()
+    gone = f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} gone"
+    return tuple(text for main in (*told, gone) for text in with_endings(main, *wait))
+
+
+def _plain_end(lost: Departed, ranks: tuple[int, ...]) -> str:
+    """As if all `ranks` had ended like this one."""
+    was, its = f"{plain_ranks(ranks)} {verb(ranks, 'was', 'were')}", verb(ranks, "its", "their")
+    if lost.fault:
+        return f"{was} lost with {its} GPU: {lost.fault.name}"
+    if lost.kill:
+        return f"{was} killed by the out-of-memory killer of {lost.kill.host or 'its node'}"
+    if lost.asked:
+        return f"{plain_ranks(ranks)} left no dump and did not answer when asked for a stack: gone or stopped"
+    if lost.exit and lost.event is lost.exit.event:
+        stopped = lost.event is not None and lost.event.pattern == "agent-stopped"
+        return f"{was} stopped with the agent of {its} node" if stopped else f"{was} ended by {lost.exit.signal}"
+    if lost.event:
+        words = first_words(lost.event.text)
+        return f"{was} lost: {words}" if words else f"{was} lost"
+    left = verb(ranks, "is gone: it left no dump, and its log ends", "are gone: they left no dumps, and their logs end")
+    return f"{plain_ranks(ranks)} {left} without a word about the failure"
 
 
 def _share_an_agent(lost: list[Departed]) -> bool:

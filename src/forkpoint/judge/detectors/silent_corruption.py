@@ -25,10 +25,12 @@ Fix
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_remark
 from forkpoint.judge.machines import XidOrigin, find_gpu_faults
 from forkpoint.judge.printed_values import find_odd_hash
+from forkpoint.judge.telling import first_words
 from forkpoint.judge.values import (
     FirstOutOfLine,
     Vote,
@@ -38,6 +40,7 @@ from forkpoint.judge.values import (
     find_first_out_of_line,
     find_vote,
 )
+from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Incident
 from forkpoint.model.values import DesyncKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -59,9 +62,10 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     vote, first = find_vote(values), find_first_out_of_line(values)
     if vote is not None:
-        yield _of_vote(vote, first, incident)
+        yield replace(_of_vote(vote, first, incident), headlines=_headlines(vote))
     elif first is not None and first.named is not None:
-        yield _of_gradients(first, first.named, incident)
+        plain = f"the gradients of rank {first.named} alone were out of line at step {first.step}, and its data do not explain it"
+        yield replace(_of_gradients(first, first.named, incident), headlines=(plain,))
 
 
 def _of_printed(incident: Incident) -> Iterator[Finding]:
@@ -71,7 +75,9 @@ def _of_printed(incident: Incident) -> Iterator[Finding]:
         told = f"{odd.name} of rank {odd.rank} differs from that of all others, which agree, from step {odd.step} on"
         remedy = _hardware(f"from before step {odd.step}", (odd.rank,), decided=False)
         unclear = "software or hardware: the printed checksums do not tell"
-        yield _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
+        finding = _finding(f"{told}; {unclear}", (odd.rank,), LIKELY, Action.INVESTIGATE, odd.evidence, remedy)
+        plain = f"rank {odd.rank} printed another checksum than all the others from step {odd.step} on"
+        yield replace(finding, headlines=(plain,))
 
 
 def _of_vote(vote: Vote, first: FirstOutOfLine | None, incident: Incident) -> Finding:
@@ -137,6 +143,21 @@ def _describe(vote: Vote) -> str:
     ranks = name_ranks(sorted({r for m in vote.mismatches for r in m.ranks}))
     unnamed = "the files do not agree on it" if vote.disputed else "no majority says which is right"
     return f"replicas on {ranks} differ at step {vote.step} ({tensors}{more}), and {unnamed}{since}"
+
+
+def _headlines(vote: Vote) -> tuple[str, ...]:
+    ranks = vote.odd or tuple(sorted({rank for m in vote.mismatches for rank in m.ranks}))
+    held = "held other values than the other replicas" if vote.odd else "hold replicas that differ"
+    since = f"; all was equal at step {vote.equal_until[1]}" if vote.equal_until else ""
+    why = first_words(_why(vote).partition(" (")[0].partition(";")[0].rpartition(": ")[2])
+    software = vote.kind is DesyncKind.SOFTWARE
+    reason = (
+        f"; {why}" if software and why else "; its hardware is suspected" if vote.kind is DesyncKind.HARDWARE else ""
+    )
+    first = first_words(vote.mismatches[0].what)
+    where = f" ({first})" if first and len(vote.mismatches) == 1 else ""
+    main = f"{plain_ranks(ranks)} {held} at step {vote.step}"
+    return (f"{main}{where}{since}{reason}", *with_endings(main, reason, since))
 
 
 def _why(vote: Vote) -> str:

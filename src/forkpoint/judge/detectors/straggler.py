@@ -21,7 +21,9 @@ from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, de
 from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on
 from forkpoint.judge.stacks import find_standings
 from forkpoint.judge.stragglers import find_arrivals
+from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
+from forkpoint.model.headline import plain_place, plain_ranks, with_endings
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
@@ -51,6 +53,12 @@ def find(incident: Incident) -> Iterator[Finding]:
         divergence=divergence,
         probes=(Probe("time the work before this op on the late rank"),),
         fixes=(Fix("raise the timeout of this group above the longest honest wait, or shorten the work before it"),),
+        headlines=(
+            (
+                f"{plain_ranks(ranks)} came to {shared_call(divergence)} {_up_to(late)} s after "
+                f"{others([r for r in divergence.sides[0] if r not in late], ranks, incident)}, later than the timeout allows"
+            ),
+        ),
     )
 
 
@@ -62,19 +70,25 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
     """Logs alone: who went on working while the others waited, or came to a barrier when they had given up."""
     if (worked := find_worked_on(incident)) and not worked.retries:
         told = f"rank {worked.rank} was still working {worked.seconds} s after the last line of the others, which waited for it"
-        yield _told((worked.rank,), f"{told} and gave up after {worked.timeout_ms / 1000:g} s", worked.evidence)
+        gave_up = f" and gave up after {worked.timeout_ms / 1000:g} s"
+        plain = with_endings(
+            f"rank {worked.rank} was still working when the others, who waited for it, had stopped", gave_up
+        )
+        yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
     if late := _came_to_closed_doors(incident):
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
         told = f"every rank was at {user_place(waited[0].stack)}; {name_ranks(late)} came when the others had timed out there and gone"
         closed = [e for e in find_closings(incident) if e.rank in late]
-        yield _told(late, told, tuple(cite_event(e) for e in (*closed[:2], *waited[:2])))
+        plain = f"{plain_ranks(late)} came to {plain_place(waited[0].stack) or 'the call'} when the others had timed out there and gone"
+        yield _told(late, told, tuple(cite_event(e) for e in (*closed[:2], *waited[:2])), (plain,))
         return
     ranks, told_by = find_missed(incident)
     came = came_later(ranks, incident)
     if ranks and came and 2 * len(ranks) < len(incident.timeline.world):
         told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
-        yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])))
+        plain = f"{plain_ranks(ranks)} came to a barrier only after the others had waited there and given up"
+        yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])), (plain,))
 
 
 def _came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
@@ -91,7 +105,7 @@ def _came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
     return tuple(sorted(closed)) if closed and everyone and few and () not in places else ()
 
 
-def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) -> Finding:
+def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...], headlines: tuple[str, ...]) -> Finding:
     return Finding(
         detector=NAME,
         cause=Cause.STRAGGLER,
@@ -104,6 +118,7 @@ def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...]) 
         fixes=(
             Fix("spread the work over all ranks or shorten it; else raise the timeout above the longest honest wait"),
         ),
+        headlines=headlines,
     )
 
 

@@ -19,13 +19,16 @@ Fix
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forkpoint.judge.blame import cut_off, find_closings, network_events
 from forkpoint.judge.calls import find_last_slot, may_differ_unseen
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, group_of
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.telling import everyone, shared_call
 from forkpoint.model.frames import user_place
+from forkpoint.model.headline import with_endings
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import FAILURES, LogEvent
 from forkpoint.model.op import OpState
@@ -42,14 +45,19 @@ def find(incident: Incident) -> Iterator[Finding]:
         return
     if cut and set(divergence.sides[0]) == set(incident.timeline.world):
         seen = "every rank reports that a peer closed its connection there, and none ended before that"
-        yield _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
+        finding = _finding(divergence, f"all members issued {describe_slot(divergence)}; {seen}", LIKELY, cut, incident)
+        plain = f"{everyone(divergence, incident)} were in {shared_call(divergence)} when their connections broke, and none had ended before"
+        yield replace(finding, headlines=(plain,))
         return
     events = network_events(incident)
     if refused_sizes(incident) or not (events or _runs_everywhere(divergence, incident)):
         return
     alike = f"all members issued {describe_slot(divergence)} and it does not finish"
     seen = "the logs have a network error before the timeout" if events else "it was running on every member"
-    yield _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
+    finding = _finding(divergence, f"{alike}; {seen}", STRONG if events else LIKELY, events, incident)
+    plain = f"{everyone(divergence, incident)} are in {shared_call(divergence)}, and it does not finish"
+    why = "; a network error came before the timeout" if events else "; it runs on every GPU, so data does not arrive"
+    yield replace(finding, headlines=with_endings(plain, why))
 
 
 def _finding(

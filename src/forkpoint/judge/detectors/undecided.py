@@ -6,6 +6,8 @@ from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, inc
 from forkpoint.judge.recorder_settings import how_to_record
 from forkpoint.judge.refusal import find_refusal, refused_sizes
 from forkpoint.judge.symptom import dumps_are_empty, recorder_was_off, without_dumps
+from forkpoint.judge.telling import call_of
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind, Role
 from forkpoint.model.verdict import Action, Finding
 from forkpoint.model.world import name_ranks
@@ -16,7 +18,9 @@ def find(incident: Incident) -> Iterator[Finding]:
         _recorder_off(incident)
         or _refused_size(incident)
         or _parted_ops(incident)
-        or inconclusive(_state_nothing(incident), (), what_would_decide(incident))
+        or inconclusive(
+            _state_nothing(incident), (), what_would_decide(incident), headlines=(_state_nothing(incident),)
+        )
     )
 
 
@@ -26,7 +30,7 @@ def _recorder_off(incident: Incident) -> Finding | None:
     off = "the flight recorder was off"
     why = off if recorder_was_off(incident) else f"nothing had been called yet, or {off}"
     summary = f"the dumps hold no entries: {why}, so they say nothing about this failure"
-    return inconclusive(summary, (), how_to_record(incident))
+    return inconclusive(summary, (), how_to_record(incident), headlines=(f"the dumps hold no entries: {why}",))
 
 
 def _refused_size(incident: Incident) -> Finding | None:
@@ -47,7 +51,8 @@ def _refused_size(incident: Incident) -> Finding | None:
     if any(e.rank not in stood for e in events):  # a rank that is aborted can still print where it was
         wanted = (*wanted, "export PYTHONFAULTHANDLER=1 on every rank: its log then says where it stood")
     cited = tuple(cite_event(event) for event in events[:4])
-    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE)
+    plain = f"{who.replace(',', ', ')} got data of another size than it expected"
+    return inconclusive(summary, cited, wanted, suspects=odd, action=Action.FIX_CODE, headlines=(plain,))
 
 
 def _parted_ops(incident: Incident) -> Finding | None:
@@ -57,8 +62,20 @@ def _parted_ops(incident: Incident) -> Finding | None:
     cited = cite_divergence(fork, incident)
     if fork.how is PartingKind.METADATA:  # who differs is plain, and that it is the code, but not how
         odd = tuple(sorted(fork.odd))
-        return inconclusive(_state_calls(fork), cited, wanted, suspects=odd, action=Action.FIX_CODE, divergence=fork)
-    return inconclusive(_state_wait(fork, incident), cited, wanted, divergence=fork)
+        issuing = [c for c in fork.cohorts if c.op]
+        plain = ", ".join(f"{plain_ranks(c.ranks)} called {call_of(c)}" for c in issuing[:2])
+        return inconclusive(
+            _state_calls(fork),
+            cited,
+            wanted,
+            suspects=odd,
+            action=Action.FIX_CODE,
+            divergence=fork,
+            headlines=(plain,) if len(issuing) == 2 else ("ranks made different calls",),
+        )
+    waits = [c for c in fork.cohorts if c.op and c.role is Role.WAITING]
+    seen = tuple(f"{plain_ranks(c.ranks)} {verb(c.ranks, 'waits', 'wait')} in {call_of(c)}" for c in waits[:1])
+    return inconclusive(_state_wait(fork, incident), cited, wanted, divergence=fork, headlines=seen)
 
 
 def _state_nothing(incident: Incident) -> str:

@@ -66,7 +66,7 @@ def _row(shown: ShownIncident) -> str:
         ("suspects", _text(result.suspects) or "-"),
         ("confidence", f"{result.confidence:.2f}"),
         ("when", _when(result.when, shown.folder.newest)),
-        ("summary", _text(result.summary, MAX_LONG_TEXT)),
+        ("headline", _text(result.headline)),
     )
     return "".join(["<tr>", *(f'<td class="{kind}">{cell}</td>' for kind, cell in cells), "</tr>"])
 

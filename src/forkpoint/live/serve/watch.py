@@ -106,7 +106,7 @@ class IncidentPage:
     confidence: float
     when: str | None
     """The last moment that is dated in UTC."""
-    summary: str
+    headline: str
     html: bytes
 
 
@@ -126,7 +126,7 @@ class Diagnoser:
             suspects=format_ranks(found.suspects, _MAX_RANGES),
             confidence=found.confidence,
             when=found.when,
-            summary=found.summary,
+            headline=found.headline,
             html=found.page.encode(),
         )
 

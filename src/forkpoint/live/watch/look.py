@@ -198,7 +198,7 @@ class JobWatch:
         folder = self._spool.keep()
         # Again, so that it cites what is kept. Logs may have been moved away by now.
         verdict = (self._judge(folder) or judged).verdict
-        self._found = replace(sight, state=WatchState.FOUND, why=verdict.summary, verdict=verdict, evidence=folder)
+        self._found = replace(sight, state=WatchState.FOUND, why=verdict.headline, verdict=verdict, evidence=folder)
         is_alarm = incident not in self._told
         self._told.add(incident)
         return replace(self._found, is_alarm=is_alarm)

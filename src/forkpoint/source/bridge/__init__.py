@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
@@ -123,6 +124,8 @@ def _ranked(found: list[Weighed]) -> tuple[Fork, ...]:
 
 _MAX_CONDITION = 120
 _MAX_NOTES = 3
+_FORKED = (Cause.DIVERGENT_PATH, Cause.ORDER_INVERSION)
+"""Where the fork is the story. Elsewhere it says under which condition something happened that the headline tells."""
 _SURE = 0.4
 """Below this, another place explains it nearly as well: both are sites, and the summary names neither."""
 
@@ -136,8 +139,12 @@ def attach_sites(
     notes = (*verdict.coverage.notes, *unread[:_MAX_NOTES], *notes[:_MAX_NOTES])
     found = sites(forks, source)
     first = f" {found[0].file}:{found[0].line}: {found[0].why}." if found and forks[0].confidence > _SURE else ""
+    told = forks[0].headlines if first and verdict.cause in _FORKED else ()
+    if verdict.cause is Cause.ORDER_INVERSION and forks and forks[0].kind is not ForkKind.ORDER:
+        told = (*(f"{one}, so that calls come in different orders" for one in told), *told)
     attached = replace(
         verdict,
+        headline=fit_headline(told, verdict.headline),
         sites=found or tuple(_located(site, analysis, source) for site in verdict.sites),
         summary=f"{verdict.summary}{first}",
         coverage=replace(verdict.coverage, notes=notes),

@@ -2,11 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin, Strength, known_apis
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.headlines import tell_order
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import Chain, CodeLine, StackMap
 from forkpoint.source.bridge.why import NOT_SHOWN, because, decision_fork, place_fork, tell_condition
@@ -78,7 +80,7 @@ def find_order(chain: Chain, cohort: int | None, flow: ProgramFlow) -> Iterator[
                     fork = Fork(
                         ForkKind.ORDER, place.function, node, test_of(node), reasons, None, cohort, 0.0, sentence
                     )
-                    yield Weighed(fork, _ORDER)
+                    yield Weighed(replace(fork, headlines=tell_order(fork)), _ORDER)
     call = place_fork(ForkKind.ORDER, chain[-1], flow.places, "ranks reach this call in a different order", cohort)
     if call is not None:
         yield Weighed(call, 0.4)

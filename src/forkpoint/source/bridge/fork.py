@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from forkpoint.source.branches import CommStep
 from forkpoint.source.code import Function
+from forkpoint.source.flow import Turn
 from forkpoint.source.value import Reasons
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -48,6 +49,8 @@ class Fork:
     confidence: float
     sentence: str
     """What happened, in one plain sentence."""
+    headlines: tuple[str, ...] = ()
+    """The same as who did what where and why, the richest first; empty where stacks alone tell as much."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -58,3 +61,29 @@ class Fork:
 class Weighed:
     fork: Fork
     weight: float
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The decision that a fork rests on.
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """A decision after which one side reaches its call and the other does not."""
+
+    function: Function
+    usual: Turn | None
+    odd: Turn | None
+    """How each side decided; None if it went on without an exception."""
+    separates: float
+    """0 to 1: how much more it costs each side to reach its call if it decides as the other."""
+    slack: int
+    """Cost of the cheapest paths through it, above the cheapest paths overall."""
+    slip: bool = False
+    """It separates nobody at this point, but lets a rank skip a call in an earlier round, which shows only later."""
+
+    @property
+    def turn(self) -> Turn:
+        found = self.odd if self.odd is not None and self.odd.test is None else self.usual or self.odd
+        assert found is not None
+        return found

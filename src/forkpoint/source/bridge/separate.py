@@ -2,13 +2,14 @@
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from forkpoint.model.op import Stack
 from forkpoint.model.world import name_ranks
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.branches import CommStep, name_step
-from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.fork import Fork, ForkKind, Separation, Weighed
+from forkpoint.source.bridge.headlines import tell_fork
 from forkpoint.source.bridge.search import FAR, PASSED, Called, ProgramFlow, Region, State, explore, find_states
 from forkpoint.source.bridge.sides import Chain, ForkSide, Sides, StackMap, outermost
 from forkpoint.source.bridge.why import because, can_change, how_caught, how_different, tell_condition
@@ -18,28 +19,6 @@ from forkpoint.source.value import Reasons
 
 _FULL = PASSED
 """One extra communication call is enough to rule a path out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Separation:
-    """A decision after which one side reaches its call and the other does not."""
-
-    function: Function
-    usual: Turn | None
-    odd: Turn | None
-    """How each side decided; None if it went on without an exception."""
-    separates: float
-    """0 to 1: how much more it costs each side to reach its call if it decides as the other."""
-    slack: int
-    """Cost of the cheapest paths through it, above the cheapest paths overall."""
-    slip: bool = False
-    """It separates nobody at this point, but lets a rank skip a call in an earlier round, which shows only later."""
-
-    @property
-    def turn(self) -> Turn:
-        found = self.odd if self.odd is not None and self.odd.test is None else self.usual or self.odd
-        assert found is not None
-        return found
 
 
 def find_separations(sides: Sides, flow: ProgramFlow) -> list[Separation]:
@@ -201,7 +180,7 @@ def weigh(separation: Separation, sides: Sides, analysis: Analysis) -> Weighed:
         confidence=0.0,
         sentence=_describe(kind, separation, step, sides) + because(reasons),
     )
-    return Weighed(fork, weight)
+    return Weighed(replace(fork, headlines=tell_fork(fork, separation, sides)), weight)
 
 
 def _why(turn: Turn, function: Function, analysis: Analysis) -> tuple[Reasons, float]:

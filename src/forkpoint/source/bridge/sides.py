@@ -118,6 +118,8 @@ class Sides:
     """The calls in the slots before, where the sides still agreed; nearest first."""
     same_rank: bool = False
     """The odd rank is compared with its own earlier rounds."""
+    named: bool = True
+    """The odd side is the one at fault; otherwise nothing shows which of the two is."""
 
 
 _LOOK_BACK = 64
@@ -135,7 +137,7 @@ def find_sides(incident: Incident, verdict: Verdict) -> Sides | None:
         return None
     seq = divergence.seq if divergence.shift is not None else _first_apart(usual, odd, divergence, incident)
     sides = [_side(c, seq, divergence, verdict, incident) for c in (usual, odd)]
-    return Sides(sides[0], sides[1], _before(sides, seq, divergence, incident))
+    return Sides(sides[0], sides[1], _before(sides, seq, divergence, incident), named=bool(verdict.suspects))
 
 
 def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Incident) -> int | None:

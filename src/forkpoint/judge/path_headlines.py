@@ -1,0 +1,142 @@
+"""Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
+
+from forkpoint.judge.calls import issuing
+from forkpoint.judge.cite import live_stack, verb
+from forkpoint.judge.departures import Departed, Departure
+from forkpoint.judge.refusal import Refusal
+from forkpoint.judge.stacks import Handling
+from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
+from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
+from forkpoint.model.incident import Divergence, Incident, PartingKind
+
+
+def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    """From recorded calls."""
+    odd, them = divergence.odd, verb(divergence.odd, "it", "them")
+    if divergence.shift:
+        return _tell_shift(divergence, incident)
+    if divergence.how is PartingKind.METADATA:
+        return tell_calls(divergence, odd, incident)
+    if divergence.how is PartingKind.CYCLE:
+        return _tell_ring(divergence, incident)
+    if odd and odd == divergence.sides[0]:
+        own = next(c for c in divergence.cohorts if set(c.ranks) & set(odd))
+        return (f"{plain_ranks(odd)} called {call_of(own)}, and the others never came to that call",)
+    stack = live_stack(odd[0], incident)
+    place = plain_place(stack.stack) if stack else None
+    main = (
+        f"{plain_ranks(odd)} {verb(odd, 'is', 'are')} in another call{f' ({place})' if place else ''} than the others"
+    )
+    present = waiting(divergence, odd)
+    if not present:
+        return (main,)
+    ranks = present[0].ranks
+    missed = f", and {others(ranks, odd, incident)} {verb(ranks, 'waits', 'wait')} for {them} in {call_of(present[0])}"
+    return with_endings(main, missed)
+
+
+def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
+    cohorts = issuing(divergence)
+    own = next((c for c in cohorts if c.ranks == odd), None)
+    if own is None:
+        sides = [f"{plain_ranks(c.ranks)} called {call_of(c)}" for c in cohorts[:3]]
+        return (
+            f"ranks took different paths: {', '.join(sides)}",
+            f"ranks took different paths: {', '.join(sides[:2])}",
+        )
+    usual = max((c for c in cohorts if c is not own), key=lambda c: len(c.ranks), default=None)
+    if usual is None:
+        return ()
+    same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
+    called = f"another {plain_call(usual.op)}" if same else call_of(usual)
+    main = f"{plain_ranks(odd)} called {call_of(own)} while {others(usual.ranks, odd, incident)} called {called}"
+    return (main, f"{plain_ranks(odd)} called {plain_call(own.op)} while the others called {called}")
+
+
+def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    if not divergence.odd:
+        who = plain_ranks(divergence.cycle) if divergence.cycle else "ranks"
+        places = dict.fromkeys(p for c in divergence.cohorts if (p := plain_place(c.stack)))
+        at = f" ({' and '.join(places)})" if places else ""
+        why = ": one of them skipped a call or made one too many"
+        return (f"{who} wait for each other{at}{why}", f"{who} wait for each other{why}")
+    odd, present = divergence.odd, waiting(divergence, divergence.odd)
+    it = verb(odd, "it waits", "they wait")
+    if not present:
+        return (f"{plain_ranks(odd)} skipped a call in which others wait; {it} for them in another one",)
+    ranks = present[0].ranks
+    who = others(ranks, odd, incident)
+    came = f"{plain_ranks(odd)} did not come to the {call_of(present[0])}, where {who} {verb(ranks, 'waits', 'wait')}"
+    return with_endings(came, f"; {it} for the others in another call")
+
+
+def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    shift = divergence.shift
+    assert shift is not None  # the caller has looked
+    count, odd = abs(shift.by), divergence.odd
+    word = f"{'message' if divergence.channel else 'call'}{'s' if count > 1 else ''}"
+    many = "one" if count == 1 else str(count)
+    own = next((c for c in divergence.cohorts if c.op and (set(c.ranks) & set(odd) or not odd)), None)
+    place = plain_place(own.stack) if own else None
+    seen = f" (seen at {place})" if place else ""
+    if not odd:
+        sides = " and ".join(plain_ranks(side) for side in divergence.sides[:2])
+        return with_endings(
+            f"{sides} are {many} {word} apart: one side skipped or added {verb(range(count), 'it', 'them')}", seen
+        )
+    done = (
+        f"skipped {many} {word}{_towards(divergence)}"
+        if shift.by > 0
+        else f"made {many} {word}{_towards(divergence)} too many"
+    )
+    rest = sorted(set(divergence.channel or divergence.group.ranks) - set(odd))
+    theirs = f" of {others(rest, odd, incident)}" if rest and not divergence.channel else ""
+    paired = f", so that later {'messages' if divergence.channel else 'calls'} are paired with the wrong ones{theirs}"
+    return with_endings(f"{plain_ranks(odd)} {done}", paired, seen)
+
+
+def _towards(divergence: Divergence) -> str:
+    """` to rank 3`, ` from rank 2`: which way the messages of a channel go, seen from the odd end."""
+    if divergence.channel is None or len(divergence.odd) != 1:
+        return ""
+    source, target = divergence.channel
+    return f" to rank {target}" if divergence.odd[0] == source else f" from rank {source}"
+
+
+def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:
+    rank, place = refusal.stack.rank, plain_place(refusal.stack.stack)
+    usual = next((c for c in refusal.divergence.cohorts if c.sizes), None)
+    rest = f" while {others(usual.ranks, (rank,), incident)} were in {call_of(usual)}" if usual else ""
+    ended = "; gloo ended it, as it got data of another size than it expected"
+    return with_endings(f"rank {rank} was at {place or 'another call'}{rest}", ended)
+
+
+def tell_handling(first: Handling, divergence: Divergence, incident: Incident) -> tuple[str, ...]:
+    where, place = _at(plain_place(first.raised.stack)), plain_place(first.ended.stack)
+    went = f" and went on to {place} while handling it" if place else " and went on elsewhere while handling it"
+    stay = waiting(divergence, divergence.odd)
+    still = f"; {others(stay[0].ranks, divergence.odd, incident)} still {verb(stay[0].ranks, 'waits', 'wait')} in {call_of(stay[0])}"
+    endings = (still,) if stay else ()
+    return tuple(
+        text
+        for what in raised(first.raised)
+        for text in with_endings(f"rank {first.rank} raised {what}{where}{went}", *endings)
+    )
+
+
+def tell_departure(gone: list[Departed], divergence: Divergence | None, incident: Incident) -> tuple[str, ...]:
+    """Of several the first speaks for those that ended likewise."""
+    first, ranks = gone[0], tuple(d.rank for d in gone)
+    alike = len({d.how for d in gone}) == 1
+    who, wait = plain_ranks(ranks), wait_for(divergence, ranks, incident)
+    if not alike:
+        return with_endings(f"{who} raised an exception or ended, and left", *wait)
+    if first.how is not Departure.RAISED or first.event is None:
+        return with_endings(f"{who} ended {verb(ranks, 'its program', 'their programs')}", *wait)
+    where = _at(plain_place(first.event.stack))
+    said = raised(first.event) if len(gone) == 1 else raised(first.event)[-1:]
+    return tuple(text for what in said for text in with_endings(f"{who} raised {what}{where} and left", *wait))
+
+
+def _at(place: str | None) -> str:
+    return f" at {place}" if place else ""

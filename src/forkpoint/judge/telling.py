@@ -1,0 +1,174 @@
+"""Phrases that headlines share: who waits for whom in which call, what a rank raised, which reading is likely."""
+
+import re
+from collections.abc import Collection
+
+from forkpoint.judge.cite import verb
+from forkpoint.model.headline import plain_call, plain_place, plain_ranks, the_others, with_endings
+from forkpoint.model.incident import Cohort, Divergence, Incident, Role
+from forkpoint.model.log import LogEvent
+from forkpoint.model.verdict import Cause, Finding, Hypothesis
+
+_MAX_WORDS = 90
+_FIRST_SENTENCE = re.compile(r"\. |\n|\.$")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who waits for whom, in which call.
+
+
+def others(ranks: Collection[int], apart: Collection[int], incident: Incident) -> str:
+    """`the other 7`, or their numbers where these are not all."""
+    world = incident.timeline.world if incident.timeline.world_known else ()
+    return the_others(ranks, apart, world)
+
+
+def call_of(cohort: Cohort) -> str:
+    """`all_reduce at train.py:40`; `all_reduce` where no line of the user's own code made it."""
+    place = plain_place(cohort.stack)
+    return f"{plain_call(cohort.op)} at {place}" if place else plain_call(cohort.op)
+
+
+def waiting(divergence: Divergence | None, apart: Collection[int]) -> tuple[Cohort, ...]:
+    """Those who are in the call, without `apart`; the most numerous first."""
+    cohorts = divergence.cohorts if divergence else ()
+    found = [c for c in cohorts if c.op and c.role is Role.WAITING and set(c.ranks).isdisjoint(apart)]
+    return tuple(sorted(found, key=lambda c: -len(c.ranks)))
+
+
+def wait_for(divergence: Divergence | None, apart: Collection[int], incident: Incident) -> tuple[str, ...]:
+    """Endings: `; the other 7 wait for it in all_reduce`, ` (train.py:25)`."""
+    found = waiting(divergence, apart)
+    if not found:
+        return ()
+    ranks = [rank for cohort in found for rank in cohort.ranks]
+    place = plain_place(found[0].stack)
+    calls = {plain_call(cohort.op) for cohort in found}
+    within = f" in {calls.pop()}" if len(calls) == 1 else ""
+    they = f"{others(ranks, apart, incident)} {verb(ranks, 'waits', 'wait')} for {verb(apart, 'it', 'them')}{within}"
+    return (f"; {they}", *([f" ({place})"] if place and len(found) == 1 else []))
+
+
+def everyone(divergence: Divergence, incident: Incident) -> str:
+    """`all 4 ranks`, where all of the job are members."""
+    ranks = divergence.sides[0] if divergence.sides else divergence.group.ranks
+    whole = incident.timeline.world_known and set(ranks) == set(incident.timeline.world)
+    return f"all {len(ranks)} ranks" if whole and len(ranks) > 1 else plain_ranks(ranks)
+
+
+def shared_call(divergence: Divergence) -> str:
+    """The call in which all stand: `all_reduce (train.py:22)`."""
+    first = next((c for c in divergence.cohorts if c.op), None)
+    place = plain_place(first.stack) if first else None
+    return f"{plain_call(first.op if first else None)}{f' ({place})' if place else ''}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What ranks say themselves.
+
+
+def raised(event: LogEvent) -> tuple[str, ...]:
+    """`KeyError ("'fr'")`, then `KeyError` alone."""
+    text = _FIRST_SENTENCE.split(event.text.strip(), maxsplit=1)[0]
+    kind = (event.exception or text).partition(":")[0].rpartition(".")[2].strip()
+    name = kind if kind.isidentifier() else "an exception"
+    said = text.partition(":")[2].strip() if ":" in text else ""
+    return (f'{name} ("{said}")', name) if said and len(said) <= _MAX_WORDS and "…" not in said else (name,)
+
+
+def first_words(text: str) -> str | None:
+    """The first sentence of what was printed, if it is short enough to be said whole."""
+    words = _FIRST_SENTENCE.split(text.strip(), maxsplit=1)[0].rstrip(".;")
+    return words if words and len(words) <= _MAX_WORDS and "…" not in words else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can always be said: the cause, and the ranks in numbers.
+
+_DID = {
+    Cause.DIVERGENT_PATH: ("left the path of the others", "ranks took different paths"),
+    Cause.ORDER_INVERSION: ("made the same calls in another order", "ranks made the same calls in different orders"),
+    Cause.METADATA_MISMATCH: (
+        "brought other arguments to a call than the others",
+        "ranks brought arguments to one call that do not fit together",
+    ),
+    Cause.HOST_STALL: ("did not come to the call in which the others wait", "ranks are held on their hosts"),
+    Cause.GPU_STALL: ("waits for work on its GPU", "a GPU does not finish its work"),
+    Cause.TRANSPORT: ("cannot reach its peers", "all ranks are in one call, and the network does not deliver"),
+    Cause.RANK_LOST: ("is gone", "a rank is gone"),
+    Cause.NEVER_JOINED: ("never joined the job", "not all ranks joined the job"),
+    Cause.STRAGGLER: ("came later than the timeout allows", "a rank came later than the timeout allows"),
+    Cause.SILENT_CORRUPTION: ("held other values than its replicas", "replicas that must be equal are not"),
+    Cause.HEALTHY: ("", "nothing wrong was found"),
+    Cause.INCONCLUSIVE: ("", "the evidence does not decide what went wrong"),
+}
+_MANY = {
+    Cause.GPU_STALL: "wait for work on their GPUs",
+    Cause.TRANSPORT: "cannot reach their peers",
+    Cause.RANK_LOST: "are gone",
+    Cause.SILENT_CORRUPTION: "held other values than their replicas",
+}
+
+
+def barest(cause: Cause, suspects: tuple[int, ...]) -> str:
+    one, nobody = _DID[cause]
+    if not suspects or not one:
+        return nobody
+    done = _MANY.get(cause, one) if len(suspects) > 1 else one
+    return f"{plain_ranks(suspects)} {done}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Of what is not decided: what is seen, the best reading, and what decides.
+
+_MAX_SIDES = 3
+_PERHAPS = {
+    Cause.DIVERGENT_PATH: "made another call than the others",
+    Cause.ORDER_INVERSION: "made the same calls in another order",
+    Cause.METADATA_MISMATCH: "brought another size, root or split",
+    Cause.HOST_STALL: "is stuck on its host",
+    Cause.RANK_LOST: "is gone",
+    Cause.NEVER_JOINED: "never joined the job",
+    Cause.STRAGGLER: "came late",
+    Cause.SILENT_CORRUPTION: "computed wrong values",
+}
+_PERHAPS_MANY = {
+    Cause.HOST_STALL: "are stuck on their hosts",
+    Cause.RANK_LOST: "are gone",
+}
+_NOBODY = {
+    Cause.HEALTHY: "nothing is wrong, or what failed left no trace",
+    Cause.TRANSPORT: "the network does not deliver",
+    Cause.GPU_STALL: "a GPU does not finish it",
+    Cause.METADATA_MISMATCH: "roots, splits or sizes differ between ranks",
+    Cause.ORDER_INVERSION: "ranks make the same calls in different orders",
+}
+
+
+def tell_reading(reading: Hypothesis) -> str:
+    """`rank 2 or rank 3 made another call than the others`."""
+    if reading.plain:
+        return reading.plain
+    if not reading.suspects and not reading.sides and reading.cause in _NOBODY:
+        return _NOBODY[reading.cause]
+    sides = reading.sides or ((reading.suspects,) if reading.suspects else ())
+    who = " or ".join(plain_ranks(side) for side in sides) if 0 < len(sides) <= _MAX_SIDES else "a rank"
+    plural = len(sides) == 1 and len(sides[0]) > 1
+    done = _PERHAPS_MANY.get(reading.cause) if plural else None
+    return f"{who} {done or _PERHAPS.get(reading.cause, _NOBODY.get(reading.cause, 'failed'))}"
+
+
+def undecided_headlines(finding: Finding, readings: tuple[Hypothesis, ...]) -> tuple[str, ...]:
+    """Seen; most likely; what decides. Without what is seen where that does not fit."""
+    first = next(iter(readings), None)
+    seen = [*finding.headlines, barest(Cause.INCONCLUSIVE, ())]
+    if first is None:
+        asked = next(iter(finding.next), None)
+        return tuple(text for state in seen for text in with_endings(state, *([f"; {asked}"] if asked else [])))
+    decides = (f"; {first.asks} would decide",) if first.asks else ()
+    if first.cause is Cause.HEALTHY and first.divergence is not None:
+        return tuple(f"{state}, most likely in the middle of a healthy step{''.join(decides)}" for state in seen)
+    likely = f"most likely {tell_reading(first)}"
+    return (
+        *(f"{state}: {likely}{end}" for state in seen for end in decides),
+        *with_endings(likely, *decides),
+    )
