@@ -273,3 +273,30 @@ def test_a_rank_that_ended_at_an_earlier_step_than_the_one_that_was_done_is_not_
     files = {"log_rank_0.txt": "step 25\nstep 30\ntraining finished\n", "log_rank_1.txt": "step 20\nstep 25\n"}
 
     assert diagnose(tmp_path, files).cause is Cause.INCONCLUSIVE
+
+
+def _at(line: int, call: str) -> str:
+    return stack(("/job/train.py", line, "main"), call=call)
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "cause"),
+    [
+        (_at(40, "broadcast_object_list"), _at(50, "all_reduce"), Cause.DIVERGENT_PATH),
+        (_at(40, "all_reduce"), _at(50, "broadcast_object_list"), Cause.INCONCLUSIVE),
+        (_at(50, "barrier"), _at(40, "all_reduce"), Cause.INCONCLUSIVE),
+        (_at(50, "all_reduce"), _at(40, "barrier"), Cause.DIVERGENT_PATH),
+    ],
+    ids=["who skipped", "who may have brought less", "who may have brought more", "who waits alone"],
+)
+def test_stacks_that_part_are_another_path_where_those_behind_brought_no_sizes(
+    tmp_path: Path, usual: str, odd: str, cause: Cause
+) -> None:
+    verdict = diagnose(tmp_path, {f"stack_rank_{rank}.txt": odd if rank == 2 else usual for rank in range(4)})
+    assert (verdict.cause, verdict.suspects) == (cause, (2,))
+
+
+def test_a_console_in_which_every_rank_says_that_it_is_done_is_of_a_healthy_job(tmp_path: Path) -> None:
+    said = [f"rank {rank} epoch 1 done\nrank {rank} training complete" for rank in (2, 0, 3, 1)]
+    assert diagnose(tmp_path, {"nohup.out": "\n".join(said) + "\n"}).cause is Cause.HEALTHY
+    assert diagnose(tmp_path, {"nohup.out": "\n".join(said[:3]) + "\n"}).cause is Cause.INCONCLUSIVE

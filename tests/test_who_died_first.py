@@ -119,3 +119,14 @@ def test_the_first_attempt_s_failure_goes_before_the_table_of_the_last(tmp_path:
     verdict = diagnose(tmp_path, {"console.log": line.format(1, -9, 2) + line.format(7, 1, 0) + table})
 
     assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
+
+
+@pytest.mark.parametrize(("kept", "suspects"), [("stdout", ()), ("stderr", (1,))])
+def test_a_rank_of_which_only_what_it_printed_without_error_is_kept_is_not_said_to_be_silent(
+    tmp_path: Path, kept: str, suspects: tuple[int, ...]
+) -> None:
+    said = {f"attempt_0/{rank}/stderr.log": raised(rank, CLOSED) for rank in (0, 2, 3)}
+
+    verdict = diagnose(tmp_path, {**said, f"attempt_0/1/{kept}.log": STEP})
+
+    assert verdict.suspects == suspects

@@ -80,6 +80,77 @@ def test_one_group_beside_it_is_too_few_to_tell() -> None:
     assert _answer(_other_size(1, beside=1)) == (Cause.METADATA_MISMATCH, ())
 
 
+def _other_program(ranks: Iterable[int], *, alike: bool) -> Verdict:
+    """The first of five pairs evaluates and waits for all; the others train on and wait for members of that pair. `alike`:
+    all pairs did the same before, else each made a call of its own.
+    """
+    pairs = {str(n): ("tp", (2 * n - 2, 2 * n - 1)) for n in range(1, 6)}
+    job = SmallJob(10, groups={**pairs, "6": ("dp", (0, 2, 4, 6, 8)), "7": ("dp", (1, 3, 5, 7, 9))})
+    for step in range(10):
+        for group in pairs:
+            job.op(group=group, line=11 if alike or step < 9 else 60 + int(group))
+        job.op(group="6", line=12)
+        job.op(group="7", line=12)
+    for _ in range(3):
+        job.op(group="1", line=40)
+    job.op(ranks=[0, 1], line=41, done=False)
+    for group in ("6", "7"):
+        job.op(ranks=[r for r in job.groups[group][1] if r > 1], group=group, line=13, done=False)
+    return forkpoint.diagnose(job.capture(ranks))
+
+
+def test_ranks_that_left_the_program_of_their_replicas_together_are_named_together() -> None:
+    assert _answer(_other_program((0, 1, 2, 4, 5, 7), alike=True)) == (Cause.DIVERGENT_PATH, (0, 1))
+
+
+def test_ranks_whose_replicas_do_not_agree_with_each_other_are_not_named() -> None:
+    assert _other_program((0, 1, 2, 4, 5, 7), alike=False).suspects == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments that are new to one side, where a dump that is missing could turn the vote.
+
+
+def _new_size(before: tuple[int, ...], *, dumps: Iterable[int]) -> Verdict:
+    """Sizes that rank 1 brought before; then it brings 8 where the others bring 4."""
+    job = SmallJob(4)
+    for size in before:
+        job.op(ranks=[0, 2, 3], name="all_gather", size=4)
+        job.op(ranks=[1], name="all_gather", size=size)
+    job.op(ranks=[0, 2, 3], name="all_gather", size=4, done=False)
+    job.op(ranks=[1], name="all_gather", size=8, done=False)
+    return forkpoint.diagnose(job.capture(dumps))
+
+
+def test_a_size_that_is_new_to_one_rank_is_its_own_though_one_dump_is_missing() -> None:
+    assert _answer(_new_size((4, 4, 4), dumps=(0, 1, 3))) == (Cause.METADATA_MISMATCH, (1,))
+
+
+def test_one_against_one_nobody_is_named_by_what_is_new() -> None:
+    assert _answer(_new_size((4, 4, 4), dumps=(0, 1))) == (Cause.METADATA_MISMATCH, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A message that both ends issued, and that one end never started.
+
+
+def _message(sent: str, received: str) -> Verdict:
+    started = {"time_discovered_started_ns": 1_794_705_486_000_000_001}
+    job = SmallJob(2)
+    job.op(**started)
+    job.send(0, 1, state=sent, done=False, **(started if sent == "started" else {}))
+    job.recv(1, 0, state=received, done=False, **(started if received == "started" else {}))
+    return forkpoint.diagnose(job.capture())
+
+
+def test_the_end_that_never_started_its_message_has_a_gpu_that_is_held() -> None:
+    assert _answer(_message("scheduled", "started")) == (Cause.GPU_STALL, (0,))
+
+
+def test_a_message_that_neither_end_started_names_no_gpu() -> None:
+    assert _message("scheduled", "scheduled").suspects == ()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A thread that waits for ranks on all but one of them.
 

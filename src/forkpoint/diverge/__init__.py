@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
-from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
+from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_by_arguments, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.rings import from_other_sites, is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
@@ -67,9 +67,13 @@ def _from_parting(parting: Parting, odd_end: tuple[int, ...], timeline: Timeline
 
 
 def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Timeline) -> tuple[int, ...]:
-    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does."""
-    voted = parting.odd or odd_ranks(parting.sides, unknown + _unseen(group, timeline))
-    return voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
+    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does, and then
+    what each side brought to this call before.
+    """
+    unknown += _unseen(group, timeline)
+    voted = parting.odd or odd_ranks(parting.sides, unknown)
+    beside = voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
+    return beside or odd_by_arguments(parting.sides, parting.seq, group, unknown, timeline.tables)
 
 
 def _shift(
@@ -200,10 +204,11 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
     """The one that never issued what most wait in, though they did issue what it waits in; else the one that left its
     replicas; else who broke a habit of its own. A message that was left out is told of its channel, not here.
     """
-    missing = never_issued(cycle, waits, timeline.unseen)
-    left = None if missing else Replicas(timeline).find_left(cycle)
+    missing, replicas = never_issued(cycle, waits, timeline.unseen), Replicas(timeline)
+    left = None if missing else replicas.find_left(cycle)
     if left:
-        return (left.rank,) if left.channel is None else (), left
+        together = waits.with_rank(left.rank).ranks
+        return replicas.find_mates(left, together) if left.channel is None else (), left
     return missing or odd_by_habit(cycle, waits, timeline), None
 
 

@@ -37,8 +37,10 @@ class Leaving:
     rank: int
     channel: tuple[int, int] | None
     """Of the message, as global ranks; None: it is no message."""
-    by: int
-    """Calls that it issued fewer; negative: more. 0: the message is only another one, or the order of calls is."""
+    by: int | None
+    """Calls that it issued fewer; negative: more. 0: the message is only another one, or the order of calls is. None: it does
+    something else altogether.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class Replicas:
         if len(voters) < MIN_REPLICAS or any(p.at != at for p in voters):
             return None
         longest = max(voters, key=lambda p: len(p.theirs))
-        return _read(rank, group, longest, self._timeline)
+        agree = all(p.theirs == longest.theirs[: len(p.theirs)] for p in voters)
+        return _read(rank, group, longest, self._timeline) or (Leaving(rank, None, None) if agree else None)
 
     def find_left(self, ranks: Iterable[int]) -> Leaving | None:
         """The one rank of these that left its replicas, if only one did, and those of all its groups tell the same."""
@@ -99,6 +102,11 @@ class Replicas:
             leaving for rank in ranks for group in self._groups(rank) if (leaving := self.find_leaving(rank, group))
         }
         return found.pop() if len(found) == 1 else None
+
+    def find_mates(self, left: Leaving, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Those of these ranks that left their replicas as this one did, itself among them."""
+        mates = (r for r in ranks if any((m := self.find_leaving(r, g)) and m.by == left.by for g in self._groups(r)))
+        return tuple(sorted({left.rank, *mates}))
 
     def do_the_same(self, rank: int, entry: int) -> bool:
         """All of them that hold this entry did up to it, and at it, what the rank did."""

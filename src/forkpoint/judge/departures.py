@@ -25,7 +25,7 @@ from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
 from forkpoint.judge.stacks import is_communicating
 from forkpoint.model.capture import Remark
-from forkpoint.model.frames import in_side_thread, user_frames
+from forkpoint.model.frames import in_side_thread, short_name, user_frames
 from forkpoint.model.incident import Divergence, Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
@@ -34,8 +34,8 @@ _UNJOINED = "terminate called without an active exception"
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 _OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
-
-
+_ERRORS = re.compile(r"stderr|\.err\b", re.IGNORECASE)
+"""In the name of a log: what a process printed as errors, apart from what it printed otherwise."""
 _CUT_TEXT = 40
 
 
@@ -81,6 +81,10 @@ def missing_from(divergence: Divergence | None, incident: Incident) -> tuple[int
     """Ranks that could explain the slot by being gone: unknown there, or without any dump."""
     unknown = divergence.unknown if divergence else incident.timeline.world
     return tuple(r for r in unknown if r not in incident.timeline.traces)
+
+
+def _is_of_errors(file: str) -> bool:
+    return bool(_ERRORS.search(short_name(file)))
 
 
 class _Sources:
@@ -188,7 +192,12 @@ class _Sources:
         capture = self._incident.capture
         own = [file for file, owner in capture.logs if owner == rank]
         whole = bool(own) and not any(file in capture.cut_logs for file in own) and self._incident.timeline.unseen <= 1
-        return whole and not self._says_done(rank) and rank not in self._finished
+        return whole and self._has_errors_of(own) and not self._says_done(rank) and rank not in self._finished
+
+    def _has_errors_of(self, own: list[str]) -> bool:
+        """Where launchers keep what ranks print as errors apart, and others failed there, that file must be among these."""
+        complaints = {event.file for event in self._incident.capture.events if event.is_failure}
+        return not any(map(_is_of_errors, complaints)) or any(map(_is_of_errors, own))
 
     def _says_done(self, rank: int) -> bool:
         capture = self._incident.capture

@@ -35,20 +35,24 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
     divergence = incident.divergence
     if divergence is None:
         return
-    in_flight = divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not hang_is_shown(incident)
-    if in_flight and not without_dumps(incident):
-        yield _in_flight(divergence, incident)
+    readings = list(_read(divergence, incident))
+    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not hang_is_shown(incident):
+        # Who takes stacks has seen a job stand still; dumps alone are taken of healthy jobs too.
+        place = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
+        readings.insert(place, _in_flight(divergence, incident))
+    yield from readings
+
+
+def _read(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     match divergence.how:
         case PartingKind.METADATA | PartingKind.VOLUME | PartingKind.MESSAGE:
-            yield from _calls_differ(divergence, incident)
+            return _calls_differ(divergence, incident)
         case PartingKind.CYCLE:
-            yield from _ring(divergence, incident)
+            return _ring(divergence, incident)
         case PartingKind.ABSENCE:
-            yield from _missed(divergence, incident)
+            return _missed(divergence, incident)
         case PartingKind.STUCK:
-            yield from _does_not_finish(divergence, incident)
-    if in_flight and without_dumps(incident):
-        yield _in_flight(divergence, incident)
+            return _does_not_finish(divergence, incident)
 
 
 def _in_flight(divergence: Divergence, incident: Incident) -> Hypothesis:
@@ -245,7 +249,7 @@ def _does_not_finish(divergence: Divergence, incident: Incident) -> Iterator[Hyp
         return
     slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
     gloo = any(t.comm_lib == "gloo" for r, t in incident.timeline.traces.items() if r in divergence.group.ranks)
-    if may_differ_unseen(divergence, incident) or refused_sizes(incident):
+    if divergence.channel is None and (may_differ_unseen(divergence, incident) or refused_sizes(incident)):
         yield Hypothesis(
             Cause.METADATA_MISMATCH,
             (),

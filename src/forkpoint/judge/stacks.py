@@ -15,6 +15,7 @@ from forkpoint.model.frames import (
     in_side_thread,
     is_python,
     is_standard,
+    place_of,
     short_name,
     user_frames,
     user_place,
@@ -78,6 +79,9 @@ def is_in_storage(stack: Stack) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Where ranks stood, without their dumps: live stacks, and the tracebacks with which calls ended.
 
+_C10D = "distributed_c10d.py"
+_BARRIERS = frozenset({"barrier", "monitored_barrier"})
+
 UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
 
@@ -97,8 +101,25 @@ class Standing:
     @property
     def called(self) -> str:
         """The function of torch.distributed that it is in."""
-        inside = [f for f in find_last_call(self.stack) if f.filename.endswith("distributed_c10d.py")]
+        inside = [f for f in find_last_call(self.stack) if f.filename.endswith(_C10D)]
         return next((bare_name(f) for f in inside if bare_name(f) != "wrapper"), "a call")
+
+    @property
+    def brings_sizes(self) -> bool:
+        """Whether the program chose the sizes of the call that it is in. It does not where the call carries no data (a barrier),
+        agrees on its sizes first (the calls for objects), or is made by torch for a model that is the same on all ranks.
+        """
+        frames = [f for f in self.stack if is_python(f)]
+        own = [n for n, f in enumerate(frames) if f.filename.endswith(_C10D)]
+        if not own:
+            return not is_waiting_for_ranks(self.stack)
+        called, caller = bare_name(frames[own[-1]]), next((f for f in frames[own[-1] + 1 :] if not _is_logger(f)), None)
+        return called not in _BARRIERS and "object" not in called and not (caller and "/torch/" in place_of(caller))
+
+
+def _is_logger(frame: Frame) -> bool:
+    """The wrapper that torch puts around each of its calls."""
+    return frame.filename.endswith(("c10d_logger.py", _C10D))
 
 
 @fact
@@ -128,7 +149,6 @@ def _tells_place(event: LogEvent) -> bool:
 # for calls of the whole job. A rank that waits for a part of the job (a tensor-parallel peer, a pipeline stage) stands
 # where its peers left it, so nobody is named where the stacks show such groups.
 
-_BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _OF_A_PART = re.compile(
     r"tensor_parallel|pipeline|pipelining|parallel_state|megatron|mesh|expert|moe|schedules?\b|_group\b|sub_?group"
@@ -146,12 +166,15 @@ class PartedStacks:
     frame: Frame
     """Of the first odd rank, where its path leaves that of the others."""
 
+    behind: tuple[int, ...]
+    """Whose line comes first in the function where the paths part; all ranks, where they part between functions."""
+
     @property
     def cannot_misfit(self) -> bool:
-        """All wait in barriers, which carry no data. A call that carries some may be finished on ranks that brought less, and
-        these are then at a later one: that looks like another path.
+        """Gloo finishes a call on ranks that brought less, and these are then at a later one: that looks like another path.
+        Ruled out where those that are behind wait in a call whose sizes cannot differ.
         """
-        return all(one.called in _BARRIERS for one in self.standings.values())
+        return not any(self.standings[rank].brings_sizes for rank in self.behind)
 
     @property
     def place(self) -> str:
@@ -186,7 +209,13 @@ def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
         return None
     frames = [f for f in reversed(standings[odd[0]].stack) if is_python(f)]
-    return PartedStacks({rank: standings[rank] for rank in world}, odd, frames[depth])
+    return PartedStacks({rank: standings[rank] for rank in world}, odd, frames[depth], _behind(turns, usual, odd))
+
+
+def _behind(turns: dict[int, _Turn], usual: _Turn, odd: tuple[int, ...]) -> tuple[int, ...]:
+    if usual[:2] != turns[odd[0]][:2]:
+        return tuple(turns)
+    return odd if turns[odd[0]][2] < usual[2] else tuple(rank for rank in turns if rank not in odd)
 
 
 def _is_comparable(standing: Standing) -> bool:

@@ -221,6 +221,8 @@ class Ending:
     """The last time that the program itself printed."""
     done: int | None = None
     """The line that says that the program is done, near the end."""
+    done_by: frozenset[int] = frozenset()
+    """Ranks that give their number where they say so: one log may be that of many."""
 
 
 NO_ENDING = Ending()

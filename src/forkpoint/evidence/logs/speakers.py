@@ -42,12 +42,12 @@ _OF_A_STACK = re.compile(
 )
 _ENDED_WELL = re.compile(
     r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
-    r"\b(?:finished|completed?|done|over|ended)\b"
+    r"\b(?:finished|completed?|done|over|ended)(?![a-z])"
     r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
-    r"|(?:^|[:|\]] ?)(?:done|finished|bye|exiting|all done)[.!]?$",
+    r"|(?:^|[:|\]] ?|\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
     re.IGNORECASE,
 )
-"""Of the program, not of one of its steps."""
+"""Of the program, not of one of its steps. What another rank prints may follow without a line break."""
 _NOTICED = 1 << 16
 """Bytes at the end of a log that are searched for notices of the program: what led to a hang is near it."""
 _LEAVES_OUT = re.compile(
@@ -141,6 +141,7 @@ class LogSpeakers:
             lines=tuple([text for text in own if text][-_LAST:]),
             own_time=next((time for text in reversed(own) if (time := find_time(text))), None),
             done=lines - len(texts) + done[-1] + 1 if done else None,
+            done_by=frozenset(int(named[1]) for at in done if (named := _CALLS_ITSELF.search(texts[at]))),
         )
 
     def notices(self) -> Iterator[tuple[int, ParsedLine]]:

@@ -38,6 +38,7 @@ from forkpoint.judge.cite import (
     DECIDED,
     LIKELY,
     STRONG,
+    WEAK,
     cite_divergence,
     cite_event,
     cite_stack,
@@ -49,10 +50,18 @@ from forkpoint.judge.departures import Departed, Departure, find_departed, missi
 from forkpoint.judge.log_lines import find_call_mismatch, find_group_mismatch, find_lone_notice, find_step_parting
 from forkpoint.judge.path_headlines import tell_calls, tell_departure, tell_handling, tell_parting, tell_refusal
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
-from forkpoint.judge.stacks import Handling, PartedStacks, find_handling, find_parted_stacks, is_communicating
-from forkpoint.judge.symptom import hang_is_shown, has_ops
+from forkpoint.judge.stacks import (
+    Handling,
+    Standing,
+    find_handling,
+    find_parted_stacks,
+    find_standings,
+    is_communicating,
+    is_making_group,
+)
+from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import first_words
-from forkpoint.model.frames import user_frames, user_place
+from forkpoint.model.frames import bare_name, user_frames, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
@@ -60,6 +69,7 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
 NAME = "divergent-path"
+_ALL_MAKE_GROUPS = Fix("call new_group on all ranks, members or not, in the same order")
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -89,18 +99,10 @@ def find(incident: Incident) -> Iterator[Finding]:
                     f"{' as the others' if groups.odd else ''}, so that one name stands for different groups"
                 ),
             ),
-            fixes=(Fix("call new_group on all ranks, members or not, in the same order"),),
+            fixes=(_ALL_MAKE_GROUPS,),
         )
-    elif (parted := _parted_for_sure(incident)) is not None:
-        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
-        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
-        shown = [*parted.odd[:2], *parted.divergence.sides[0][:2]]
-        plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
-        yield replace(
-            finding,
-            evidence=tuple(parted.standings[rank].evidence for rank in shown),
-            headlines=with_endings(plain, "; since then all ranks wait for each other"),
-        )
+    elif divergence is None and (finding := _by_stacks(incident)):
+        yield finding
     elif (refusal := find_refusal(incident)) and refusal.how is Refused.PATH:
         told = f"at {describe_slot(refusal.divergence)} {refusal.told_places}; {refusal.told}"
         finding = _finding(refusal.divergence, refusal.divergence.odd, told, refusal.confidence, incident)
@@ -144,9 +146,42 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
     return replace(finding, evidence=(*said, *finding.evidence), headlines=tell_handling(first, named, incident))
 
 
-def _parted_for_sure(incident: Incident) -> PartedStacks | None:
-    parted = find_parted_stacks(incident) if incident.divergence is None and not has_ops(incident) else None
-    return parted if parted and parted.cannot_misfit else None
+def _by_stacks(incident: Incident) -> Finding | None:
+    """No recorded call is pending: where the stacks part, or all stand in the making of a group."""
+    parted = None if has_ops(incident) else find_parted_stacks(incident)
+    if parted and parted.cannot_misfit:
+        told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
+        shown = [parted.standings[rank] for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2])]
+        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+        plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
+        lines = with_endings(plain, "; since then all ranks wait for each other")
+        return replace(finding, evidence=tuple(one.evidence for one in shown), headlines=lines)
+    if making := _all_make_a_group(incident):
+        told = (
+            f"every rank creates a group at {user_place(making[0].stack)} and none gets on: it is not the same group "
+            "everywhere, or not in the same order"
+        )
+        finding = _finding(None, (), told, WEAK, incident)
+        cited = tuple(one.evidence for one in making[:4])
+        plain = (
+            f"all ranks create a group at {str(user_place(making[0].stack)).partition(' ')[0]}, but not the same one"
+        )
+        return replace(finding, evidence=cited, headlines=(plain,), fixes=(_ALL_MAKE_GROUPS,))
+    return None
+
+
+def _all_make_a_group(incident: Incident) -> list[Standing]:
+    """Every rank stands in `new_group` at one line of a job that communicated before: torch counts groups on each rank and
+    calls them by number, so that ranks with different counts wait for each other under different names.
+    """
+    standings, world = find_standings(incident), incident.timeline.world
+    everyone = len(world) > 1 and incident.timeline.unseen <= 1 and standings.keys() >= set(world)
+    if not everyone or not has_ops(incident) or not stands_still(incident) or cut_off(incident):
+        return []
+    inside = [standings[rank] for rank in world]
+    named = all(any(bare_name(frame) == "new_group" for frame in one.stack) for one in inside)
+    together = all(is_making_group(one.stack) for one in inside) and len({one.place for one in inside}) == 1
+    return inside if named and together else []
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:

@@ -55,9 +55,11 @@ NAME = "gpu-stall"
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    if divergence is None or divergence.channel or not hang_is_shown(incident):
+    if divergence is None or not hang_is_shown(incident):
         return
-    if divergence.how is PartingKind.ABSENCE:
+    if divergence.channel:
+        yield from _message_stuck(divergence, divergence.channel, incident)
+    elif divergence.how is PartingKind.ABSENCE:
         yield from _host_waits(divergence, incident)
     elif divergence.how is PartingKind.STUCK and not _is_on_cpu(divergence, incident):
         yield from _op_stuck(divergence, incident)
@@ -125,6 +127,21 @@ def _op_stuck(divergence: Divergence, incident: Incident) -> Iterator[Finding]:
     plain = f"{everyone(divergence, incident)} wait in {shared_call(divergence)}, which does not finish on a GPU"
     finding = _finding(divergence, (), summary, WEAK, incident)
     yield replace(finding, headlines=with_endings(plain, "; start times were not recorded, so it is not known whose"))
+
+
+def _message_stuck(divergence: Divergence, ends: tuple[int, int], incident: Incident) -> Iterator[Finding]:
+    """Both ends issued the message, and one has started it: the GPU of the other is held, if it has started nothing else
+    either. A started op would hold it too, and wait for a rank.
+    """
+    if divergence.how is not PartingKind.STUCK or network_events(incident):
+        return
+    timed = all(incident.timeline.traces[r].timed for r in ends)
+    stands = {r: incident.timeline.positions[r] for r in ends}
+    here = {r: p.op.state for r in ends for p in stands[r] if (p.group, p.channel) == (divergence.group, ends)}
+    held = tuple(r for r in ends if all(p.op.state is OpState.SCHEDULED for p in stands[r]))
+    if timed and len(held) == 1 and set(here.values()) == {OpState.SCHEDULED, OpState.STARTED}:
+        told = f"both ends issued {describe_slot(divergence)}; {name_ranks(held)} never started it: earlier work occupies the GPU"
+        yield _with_faults(_finding(divergence, held, told, STRONG, incident), _faults(held, incident), failed=True)
 
 
 def _faults(ranks: tuple[int, ...], incident: Incident) -> list[GpuFault]:

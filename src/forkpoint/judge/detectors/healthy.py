@@ -62,8 +62,12 @@ def _waits_unrecorded(incident: Incident) -> bool:
 
 def _well_by_logs(incident: Incident) -> str | None:
     """What logs alone show of a job that did not fail; None: they do not show it."""
-    if incident.timeline.traces or _find_failures(incident) or stands_still(incident):
+    if _find_failures(incident) or stands_still(incident):
         return None
+    if incident.timeline.traces:
+        on_demand = all(t.comm_lib == "gloo" for t in incident.timeline.traces.values())
+        ended = on_demand and _say_done(incident) >= set(incident.timeline.world) and not incident.capture.stacks
+        return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
         return "the job ended in order, and no log reports a failure after that"
     if _all_were_interrupted(incident):
@@ -120,13 +124,23 @@ def _all_ended_in_order(incident: Incident) -> bool:
     """
     if any(e.kind is LogKind.FINISHED for e in incident.capture.events):
         return True
-    ends, logs = incident.capture.log_ends, incident.capture.logs
-    done = {rank for file, rank in logs if file in ends and ends[file].done is not None}
-    done |= {e.rank for e in incident.capture.events if e.kind is LogKind.LEFT}
+    done = _say_done(incident) | {
+        e.rank for e in incident.capture.events if e.kind is LogKind.LEFT and e.rank is not None
+    }
     alive = bool(incident.capture.stacks) or any(e.kind is LogKind.AGENT_FAILURE for e in incident.capture.events)
     world, steps = set(incident.timeline.world), _last_steps(incident)
     together = bool(done) and len(set(steps.values())) == 1 and steps.keys() == world
+    if not world:  # a console alone: those that speak in it are all that is known
+        return len(done) > 1 and done == set(range(len(done))) and not alive
     return len(incident.heard) > 1 and (done >= world or together) and not alive
+
+
+def _say_done(incident: Incident) -> set[int]:
+    """Ranks that say at the end of a log that they were done, in their own or in one of many."""
+    ends = incident.capture.log_ends
+    logs = [(ends[file], rank) for file, rank in incident.capture.logs if file in ends and rank is not None]
+    own = {rank for end, rank in logs if end.done is not None}
+    return own | {rank for end in ends.values() for rank in end.done_by}
 
 
 def _last_steps(incident: Incident) -> dict[int, int]:
