@@ -155,7 +155,7 @@ def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     cycle = find_cycle(waits)
     if cycle:
         return _at_cycle(cycle, waits, timeline)
-    free = {r for r in timeline.positions if r not in waits}
+    free = {r for r in timeline.positions if r not in waits} | timeline.idle
     for_free = [w for w in waits.waiting if not free.isdisjoint(w.held.absent)]
     if for_free:
         due = [w for w in for_free if any(_is_due(r, w, waits, timeline) for r in w.held.absent if r in free)]
@@ -214,24 +214,26 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:
     """The absent rank used to go on in this very group after what it did last: there it is missed first."""
-    return next_group(timeline.traces[rank]) == waits.stand(waiting.ranks[0]).group.name
+    return rank not in timeline.blind and next_group(timeline.traces[rank]) == waits.stand(waiting.ranks[0]).group.name
 
 
 def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
     """Told by the wait of this rank."""
     wait = waits[rank]
-    free = tuple(r for r in wait.held.absent if r not in waits and r in timeline.positions)
+    seen = [r for r in wait.held.absent if r in timeline.positions or r in timeline.idle]
+    free = tuple(r for r in seen if r not in waits)
     if wait.position.channel is not None:
         return _at_message(wait, kind, free, timeline)
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    hidden = tuple(r for r in wait.held.absent if r not in timeline.positions)  # it is not here, and nobody knows where
+    hidden = tuple(r for r in wait.held.absent if r not in seen)  # it is not here, and nobody knows where
     unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     if free and not odd and Replicas(timeline).are_alike(rank, group.group, seq):
         odd = free  # who waits does what groups beside this one do: nobody issued one too many
-    shift = _shift((present, free), odd, seq, group, timeline) if free else None
+    whole = timeline.blind.isdisjoint(free)
+    shift = _shift((present, free), odd, seq, group, timeline) if free and whole else None
     return build_divergence(
         kind,
         group,

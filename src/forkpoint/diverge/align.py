@@ -82,6 +82,7 @@ def _timeline(held: GroupTraces, name: GroupName, job: _Job, *, has_messages: bo
         group=group,
         traces=shown,
         blind_after=_blind_after(shown, kinds, job),
+        cut=job.cut,
         kinds=_one_of_each(shown, kinds),
         is_uneven=len(shown) == len(members) and _is_uneven(shown, job),
         has_messages=has_messages,
@@ -172,6 +173,7 @@ def align(capture: Capture) -> Timeline:
         positions=Positions(traces, blind, rows, groups, channels),
         stands=Stands(rows, traces.in_order, groups, channels, blind),
         blind=blind,
+        idle=frozenset(rank for rank in cut if _is_done(traces[rank])),
         entering=_entering(rows, traces.in_order),
         tables=capture.tables,
     )
@@ -209,10 +211,14 @@ def _shows_pending(trace: RankTrace) -> bool:
 
 
 def _is_idle(trace: RankTrace, with_messages: set[tuple[str, tuple[int, ...]]]) -> bool:
-    """Its counters say that all it enqueued is done, in every group; those of messages tell of the last one only."""
+    """As `_is_done`, and no group of it has messages, whose counters tell of the last one only."""
+    return _is_done(trace) and not any((g.name, g.members) in with_messages for g in trace.groups)
+
+
+def _is_done(trace: RankTrace) -> bool:
+    """Its counters say that what it enqueued last is done, in every group."""
     counted = [g for g in trace.groups if g.last_enqueued is not None]
-    pending = any(g.last_enqueued != g.last_completed for g in counted)
-    return bool(counted) and not pending and not any((g.name, g.members) in with_messages for g in counted)
+    return bool(counted) and all(g.last_enqueued == g.last_completed for g in counted)
 
 
 def _entering(rows: Rows, traces: Traces) -> frozenset[int]:

@@ -70,7 +70,7 @@ def _behaviour(group: GroupTimeline, rank: int, seq: int, timeline: Timeline) ->
 
 def _absent(rank: int, group: GroupTimeline, timeline: Timeline) -> _Behaviour:
     stands = timeline.positions.get(rank, ())
-    track = group.track(rank)
+    track = None if rank in group.cut else group.track(rank)
     if not stands:
         last, counted = track.last if track else None, group.counter(rank)
         where = f"last issued {last.signatures[0].op} seq {last.seq}" if last else "issued nothing in this group"

@@ -36,8 +36,13 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
-    """Ranks without a dump that a waiting call needs, except those whose log or stack shows them in that call."""
-    missed = Counter(rank for slot in job.slots for rank in slot.unknown - find_seen_in(slot, incident))
+    """Ranks that a waiting call needs and of which no dump shows where they stand, except those whose log or stack shows them
+    in that call.
+    """
+    hidden = job.elsewhere - job.free
+    missed = Counter(
+        rank for slot in job.slots for rank in (slot.unknown - find_seen_in(slot, incident)) | (slot.absent & hidden)
+    )
     return sorted(sorted(missed, key=lambda rank: (-missed[rank], rank))[:_MAX_TRIED])
 
 

@@ -40,6 +40,8 @@ class GroupTimeline:
     """Members without a dump are absent."""
     blind_after: Mapping[int, int]
     """Ranks whose dump ends early -> the last seq it can speak of."""
+    cut: frozenset[int]
+    """Ranks of the whole job whose dump was cut off."""
     kinds: tuple[tuple[int, int], ...]
     """Each kind of track that members have, with one of them. Tracks of one kind, in any group, differ in times alone."""
     is_uneven: bool
@@ -64,8 +66,13 @@ class GroupTimeline:
 
     def gap(self, rank: int, seq: int) -> Gap | None:
         """None: the rank issued (or may hold) the op `seq`."""
-        if rank not in self.traces or seq > self.blind_after.get(rank, seq):
+        if rank not in self.traces:
             return Gap.NO_DUMP
+        if seq > self.blind_after.get(rank, seq):
+            # The counters stand before the entries: a dump that was cut still says how far its rank came. Not in a group that
+            # it had not used before: while its communicator is made, the first call is not counted.
+            counted = self.counter(rank) if rank in self.cut else None
+            return Gap.NOT_REACHED if counted is not None and 0 < counted < seq else Gap.NO_DUMP
         track = self.track(rank)
         if track is not None and seq <= track.last_seq:
             return Gap.EVICTED if seq < track.first_seq else None
@@ -350,6 +357,8 @@ class Timeline:
     stands: Stands
     blind: frozenset[int]
     """Ranks whose dump ends early: their history counts, where they stand does not."""
+    idle: frozenset[int]
+    """Those of them whose counters say that all they enqueued is done."""
     entering: frozenset[int]
     """Ranks that stand in an op of which only we infer that it is not done (OpState.ENTERING, ABORTED)."""
     tables: Tables

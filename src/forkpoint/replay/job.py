@@ -48,9 +48,9 @@ class Job:
     stands: Mapping[int, Slot]
     """Where each rank that waits stands."""
     free: frozenset[int]
-    """Ranks whose dump is whole and shows nothing pending: they could issue any call."""
+    """Ranks whose dump is whole, or at least its counters are, and shows nothing pending: they could issue any call."""
     elsewhere: frozenset[int]
-    """Of these: ranks that are seen in a call which no dump records."""
+    """Ranks that have not come and stand in a call which no dump shows: by their stack, or by counters of a dump that was cut."""
     needed_in: Mapping[int, list[Slot]]
     """By rank: the slots that cannot finish before it has come or got there."""
     unknown_in: Mapping[int, list[Slot]]
@@ -81,12 +81,13 @@ class Job:
             )
             slots.append(slot)
             stands.update(dict.fromkeys(waiting.ranks, slot))
-        free = frozenset(rank for slot in slots for rank in slot.absent if rank not in stands)
-        free &= frozenset(timeline.positions)
+        missed = frozenset(rank for slot in slots for rank in slot.absent if rank not in stands)
+        free = missed & timeline.idle.union(timeline.positions)
+        elsewhere = (elsewhere & free) | (missed - free)
         needed_in, unknown_in = _by_rank(slots, "absent", "busy"), _by_rank(slots, "unknown")
-        for rank in elsewhere & free:  # what holds it there is not recorded
+        for rank in elsewhere:  # what holds it there is not recorded
             unknown_in.setdefault(rank, []).extend(needed_in.get(rank, ()))
-        return cls(tuple(slots), stands, free, elsewhere & free, needed_in, unknown_in)
+        return cls(tuple(slots), stands, free, elsewhere, needed_in, unknown_in)
 
 
 def _by_rank(slots: Iterable[Slot], *parts: Literal["absent", "busy", "unknown"]) -> dict[int, list[Slot]]:

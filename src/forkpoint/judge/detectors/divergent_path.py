@@ -61,7 +61,7 @@ from forkpoint.judge.stacks import (
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import first_words
-from forkpoint.model.frames import bare_name, user_frames, user_place
+from forkpoint.model.frames import bare_name, short_name, user_frames, user_place
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
@@ -157,8 +157,9 @@ def _by_stacks(incident: Incident) -> Finding | None:
         lines = with_endings(plain, "; since then all ranks wait for each other")
         return replace(finding, evidence=tuple(one.evidence for one in shown), headlines=lines)
     if making := _all_make_a_group(incident):
+        file, line = making[0].place[0]
         told = (
-            f"every rank creates a group at {user_place(making[0].stack)} and none gets on: it is not the same group "
+            f"every rank creates a group at {short_name(file)}:{line} and none gets on: it is not the same group "
             "everywhere, or not in the same order"
         )
         finding = _finding(None, (), told, WEAK, incident)
@@ -181,7 +182,7 @@ def _all_make_a_group(incident: Incident) -> list[Standing]:
     inside = [standings[rank] for rank in world]
     named = all(any(bare_name(frame) == "new_group" for frame in one.stack) for one in inside)
     together = all(is_making_group(one.stack) for one in inside) and len({one.place for one in inside}) == 1
-    return inside if named and together else []
+    return inside if named and together and inside[0].place else []
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:
