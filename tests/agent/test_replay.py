@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from agent.walks import (
     walk,
     walk_in_process,
 )
-from cases import CASES
+from cases import CASES, read_case
 from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget
@@ -36,6 +37,7 @@ from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, places, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import InputError, UsageError
+from forkpoint.gather.redact import Redactor
 from looping import for_each
 
 MESSY = [
@@ -73,8 +75,8 @@ def play(path: Path, case: Case) -> Explanation:
 
 
 def fresh() -> Case:
-    """Redactors remember whom they met: a replay begins without."""
-    return open_case([CAPTURE], [SOURCE])
+    """Redactors remember whom they met: a replay begins with one that has met nobody."""
+    return replace(recorded("0001"), redactor=Redactor.of(read_case("0001")))
 
 
 def printed(case: Case, found: Explanation) -> tuple[str, str]:
@@ -108,9 +110,9 @@ def test_a_replay_is_the_same_whichever_wire_it_came_over(spec, style, tmp_path)
 # ------------------------------------------------------------------------------------------------------ another case
 
 
-@pytest.fixture
-def good(tmp_path):
-    path = tmp_path / "good.jsonl"
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("transcript") / "good.jsonl"
     case = fresh()
     with TranscriptFile(str(path)) as transcript:
         transcript.write(places(case.paths, case.source, case.redactor))

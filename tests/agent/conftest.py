@@ -1,0 +1,42 @@
+"""What a model is told and says is tested here, not reading: evidence that is as it was is read and examined once."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from forkpoint.agent import case as agent_case
+from forkpoint.evidence import read
+from forkpoint.model.capture import Capture
+from forkpoint.pipeline import Examination, examine
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Every file with its size and the time of its last change."""
+
+
+@pytest.fixture(autouse=True)
+def _examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_case, "read", lambda paths, _=None: _read(tuple(paths), stamp(paths)))
+    monkeypatch.setattr(agent_case, "examine", lambda read, source: _examine(read, tuple(source), stamp(source)))
+
+
+def stamp(paths: Sequence[str]) -> Stamp:
+    files = [file for path in map(Path, paths) for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file())
+
+
+@cache
+def _read(paths: tuple[str, ...], _: Stamp) -> Capture:
+    return read(paths)
+
+
+_EXAMINED: dict[tuple[int, tuple[str, ...], Stamp], Examination] = {}
+"""By the identity of the capture, which `_read` keeps."""
+
+
+def _examine(capture: Capture, source: tuple[str, ...], changed: Stamp) -> Examination:
+    key = (id(capture), source, changed)
+    if key not in _EXAMINED:
+        _EXAMINED[key] = examine(capture, source)
+    return _EXAMINED[key]
