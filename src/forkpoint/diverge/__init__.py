@@ -19,7 +19,7 @@ from forkpoint.model.trace import Track
 
 
 def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple[Divergence, ...]:
-    """Where ranks part, earliest cause first: the first is the fork point, the others are kept as second opinions."""
+    """Where ranks part, earliest cause first: the first is the fork point, the others are alternatives."""
     waits = find_waits(timeline)
     odd_end = _common_end(partings)
     found = [_from_parting(p, odd_end, timeline) for p in partings]
@@ -33,8 +33,8 @@ def find_divergences(timeline: Timeline, partings: tuple[Parting, ...]) -> tuple
 
 
 def _common_end(partings: tuple[Parting, ...]) -> tuple[int, ...]:
-    """The one rank at which all channels meet whose ends disagree on a message: its peers, who have nothing to do with each
-    other, would all have to be wrong otherwise. Empty where there is none, or only one peer.
+    """The one rank that is an end of every channel whose ends disagree on a message: otherwise all its peers, which do
+    not talk to each other, would have to be wrong. Empty if there is no such rank, or if it has only one peer.
     """
     ends = [set(parting.channel) for parting in partings if parting.channel]
     common = set[int].intersection(*ends) if ends else set[int]()
@@ -79,7 +79,7 @@ def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Ti
 def _shift(
     sides: tuple[tuple[int, ...], ...], odd: tuple[int, ...], seq: int, group: GroupTimeline, timeline: Timeline
 ) -> Shift | None:
-    """Whether the odd side was off before it showed; without an odd side the smaller one is measured."""
+    """Whether the odd side had already drifted before it became visible; without an odd side, the smaller one is measured."""
     other = next((side for side in sides if odd and set(side) <= set(odd)), sides[-1])
     usual = next((side for side in sides if side != other), None)
     tracks = [_longest(side, group) for side in (usual or (), other)]
@@ -95,7 +95,7 @@ def _longest(side: Iterable[int], group: GroupTimeline) -> Track | None:
 
 
 def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
-    """Ends of a channel that are off by some messages. It counts only where somebody waits: order alone is free."""
+    """Channels whose ends differ by some messages. Counts only if a rank waits: order alone proves nothing."""
     shift = find_message_shift(timeline) if waits else None
     if shift is None:
         return []
@@ -116,7 +116,7 @@ def _message_counts(timeline: Timeline, waits: Waits) -> list[Divergence]:
 
 
 def _left_replicas(hang: Divergence, waits: Waits, timeline: Timeline) -> Divergence | None:
-    """Where ends of the channels in which ranks hang did not do what their replicas did: one of them, and only one."""
+    """The one end of a hanging channel that did not do what its replicas did; nothing if there are several."""
     held = [waits[r].position for r in hang.cycle] if hang.cycle else _at_channel(hang, timeline)
     ends = {(rank, p.group) for p in held if p.channel for rank in p.channel if rank in timeline.positions}
     replicas = Replicas(timeline)
@@ -163,13 +163,15 @@ def _from_waits(waits: Waits, timeline: Timeline) -> Divergence | None:
     stuck = [w for w in waits.waiting if not w.held.on and not w.held.unknown]
     if stuck:
         return _at_wait(_first_of(stuck, waits), PartingKind.STUCK, waits, timeline)
-    ends = [w for w in waits.waiting if not w.held.on]  # who waits for one that waits is held by what holds that one
+    ends = [
+        w for w in waits.waiting if not w.held.on
+    ]  # a rank that waits for a waiting rank is blocked by whatever blocks the latter
     return _at_wait(_first_missed(ends or waits.waiting, waits, timeline), PartingKind.ABSENCE, waits, timeline)
 
 
 def _first_missed(ends: Sequence[Waiting], waits: Waits, timeline: Timeline) -> int:
-    """Members of a group issue a collective at one place of their program. A message is waited for long before it is due,
-    so it is missed first only where those who wait in the collective have sent or taken theirs.
+    """All members issue a collective at the same place in their program. A receive is posted long before its message is
+    due, so a missing message comes first only if the ranks that wait in the collective have finished theirs.
     """
     channels = [waits.stand(w.ranks[0]).channel for w in ends]
     together = [w for w, channel in zip(ends, channels, strict=True) if channel is None]
@@ -188,7 +190,7 @@ def _first_of(waiting: Iterable[Waiting], waits: Waits) -> int:
 
 
 def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Divergence:
-    """Told from the slot in which the odd ranks are missed."""
+    """Described from the slot in which the odd ranks are missing."""
     odd, left = _odd_in_cycle(cycle, waits, timeline) if is_one_thread(cycle, waits) else ((), None)
     skipped = left is not None and left.by != 0
     missed = [w for w in waits.waiting if not set(odd).isdisjoint(w.held.on)]
@@ -201,8 +203,8 @@ def _at_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> Diver
 
 
 def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> tuple[tuple[int, ...], Leaving | None]:
-    """The one that never issued what most wait in, though they did issue what it waits in; else the one that left its
-    replicas; else who broke a habit of its own. A message that was left out is told of its channel, not here.
+    """The rank that never issued the call in which most wait, although they issued its call; else the rank that left its
+    replicas; else the rank that broke its own habit. A skipped message is reported for its channel, not here.
     """
     missing, replicas = never_issued(cycle, waits, timeline.unseen), Replicas(timeline)
     left = None if missing else replicas.find_left(cycle)
@@ -213,12 +215,12 @@ def _odd_in_cycle(cycle: tuple[int, ...], waits: Waits, timeline: Timeline) -> t
 
 
 def _is_due(rank: int, waiting: Waiting, waits: Waits, timeline: Timeline) -> bool:
-    """The absent rank used to go on in this very group after what it did last: there it is missed first."""
+    """After its last call the absent rank used to continue in this very group: there it is missing first."""
     return rank not in timeline.blind and next_group(timeline.traces[rank]) == waits.stand(waiting.ranks[0]).group.name
 
 
 def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> Divergence:
-    """Told by the wait of this rank."""
+    """Described by what this rank waits for."""
     wait = waits[rank]
     seen = [r for r in wait.held.absent if r in timeline.positions or r in timeline.idle]
     free = tuple(r for r in seen if r not in waits)
@@ -227,11 +229,11 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
     group = timeline.of_group(wait.position.group)
     seq = wait.position.op.seq
     present = tuple(r for r in group.group.ranks if group.gap(r, seq) is None)
-    hidden = tuple(r for r in wait.held.absent if r not in seen)  # it is not here, and nobody knows where
+    hidden = tuple(r for r in wait.held.absent if r not in seen)  # it is not here, and no evidence says where it is
     unknown = len(wait.held.unknown) + len(hidden) + _unseen(group, timeline)
     odd = odd_at_absence(present, free, seq, group, unknown, timeline.tables) if free else ()
     if free and not odd and Replicas(timeline).are_alike(rank, group.group, seq):
-        odd = free  # who waits does what groups beside this one do: nobody issued one too many
+        odd = free  # the waiting ranks do what parallel groups do: none of them issued an extra call
     whole = timeline.blind.isdisjoint(free)
     shift = _shift((present, free), odd, seq, group, timeline) if free and whole else None
     return build_divergence(
@@ -249,7 +251,7 @@ def _at_wait(rank: int, kind: PartingKind, waits: Waits, timeline: Timeline) -> 
 
 def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: Timeline) -> Divergence:
     position = wait.position
-    assert position.channel is not None  # the caller has looked
+    assert position.channel is not None  # checked by the caller
     channel, number = timeline.of_channel(position.group, position.channel), position.op.seq
     sides = ((wait.rank,), wait.held.on)
     return build_divergence(
@@ -258,7 +260,7 @@ def _at_message(wait: Wait, kind: PartingKind, free: tuple[int, ...], timeline: 
 
 
 def _unseen(group: GroupTimeline, timeline: Timeline) -> int:
-    """Ranks of which nothing at all is known and that may belong to it: none where its members are declared."""
+    """Ranks without any evidence that may be members; none if the members are declared."""
     return 0 if group.group.declared else timeline.unseen
 
 
@@ -268,7 +270,7 @@ def _unknown(group: GroupTimeline, seq: int) -> tuple[int, ...]:
 
 
 def _when(divergence: Divergence, timeline: Timeline) -> tuple[int, int, str]:
-    """When the fork's slot was issued, as far as it is still known: 0 = before all that is."""
+    """When the slot of the fork was issued; 0 if that is no longer known: then it was earlier than anything known."""
     seq = divergence.seq or 0
     tracks: list[Track | None] = []
     if divergence.channel is not None:

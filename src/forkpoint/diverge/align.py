@@ -35,7 +35,7 @@ _NOBODY: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is known of all ranks before any group is looked at."""
+    """What is known about all ranks before any group is examined."""
 
     world: tuple[int, ...]
     traces: TracesByRank
@@ -56,7 +56,7 @@ class _Job:
 def align_groups(
     rows: Rows, traces: TracesByRank, world: tuple[int, ...], cut: frozenset[int]
 ) -> tuple[GroupTimeline, ...]:
-    """By the numbers that the rows give them."""
+    """Indexed as in the rows."""
     table = GroupRows(rows, traces)
     with_messages = frozenset(np.unique(rows.channels.group).tolist())
     job = _Job(
@@ -98,7 +98,7 @@ def _is_uneven(shown: GroupTraces, job: _Job) -> bool:
 
 
 def _seen_members(name: GroupName, held: Iterable[int], world: tuple[int, ...]) -> tuple[int, ...]:
-    """Gloo's dumps do not say who belongs to a group: the default group is the world, of others only users are known."""
+    """Gloo dumps do not list group members: the default group is the world; of other groups only the ranks that used them are known."""
     return world if name.desc == "default_pg" or name.name == "0" else tuple(sorted(held))
 
 
@@ -110,8 +110,8 @@ def _one_of_each(shown: GroupTraces, kinds: list[int]) -> tuple[tuple[int, int],
 
 
 def _may_belong(group: ProcessGroup, held: GroupTraces, job: _Job) -> tuple[int, ...]:
-    """Every member has issued what one of them has done with all: a dump from the start that holds none of it is of no
-    member. What other ranks are, nothing says.
+    """A completed collective was issued by every member, so a complete dump without it cannot be a member's. Nothing is
+    known about the other ranks.
     """
     used = any(kind != NO_KIND and job.surely_issued[kind] for kind in set(job.kinds(held)))
     known = frozenset(group.ranks)
@@ -119,13 +119,13 @@ def _may_belong(group: ProcessGroup, held: GroupTraces, job: _Job) -> tuple[int,
 
 
 def _tells_all(rank: int, job: _Job) -> bool:
-    """Its dump is whole, from the first op on: what it does not hold the rank did not do."""
+    """Its dump is complete from the first op on: what is not in it did not happen."""
     trace = job.traces.get(rank)
     return trace is not None and rank not in job.cut and trace.from_start and not trace.is_partial
 
 
 def _blind_after(shown: GroupTraces, kinds: list[int], job: _Job) -> Mapping[int, int]:
-    """Ranks that may have gone on after their dump's last op: it was cut, or it was taken before its peers' dumps."""
+    """Ranks that may have continued after the last op in their dump: the dump was truncated, or taken before those of its peers."""
     distinct = set(kinds)
     known_by_peers = max((job.surely_issued[kind] for kind in distinct if kind != NO_KIND), default=0)
     last = {kind: 0 if kind == NO_KIND else job.last_seq[kind] for kind in distinct}
@@ -135,14 +135,14 @@ def _blind_after(shown: GroupTraces, kinds: list[int], job: _Job) -> Mapping[int
     for rank, kind in zip(shown, kinds, strict=True):
         may_be_evicted = kind == NO_KIND and not job.traces[rank].from_start
         if kind != NO_KIND and job.traces[rank].is_partial:
-            continue  # what is done is left out: it may have issued all that its peers know of
+            continue  # completed ops are omitted: it may have issued everything that its peers know of
         if rank in job.cut or (last[kind] < known_by_peers and not may_be_evicted):
             blind[rank] = last[kind]
     return blind
 
 
 def _surely_issued(shape: TrackShape) -> int:
-    """The highest seq that, done here, must have been issued by every member."""
+    """The highest seq completed here, which every member must have issued."""
     done = None if shape.last_done is None else shape.ops[shape.last_done]
     return done.seq if done and all(s.op in SYNCHRONISING for s in done.signatures) else 0
 
@@ -153,7 +153,7 @@ def _surely_issued(shape: TrackShape) -> int:
 # Never by record_id (each rank counts for itself), never relative to the first op or the first file read.
 
 MAX_WORLD = 1_000_000
-"""Ten times the largest job there is: a log that claims more is not believed."""
+"""Ten times the largest job in existence: a log that claims more is not trusted."""
 
 
 def align(capture: Capture) -> Timeline:
@@ -186,7 +186,7 @@ def _channel_groups(rows: Rows, world: tuple[int, ...]) -> dict[int, ProcessGrou
 
 
 def _dumped_before(channels: Channels) -> frozenset[int]:
-    """Senders of messages that were received but that their dumps do not hold yet."""
+    """Senders of messages that were received but are not in the sender's dump yet."""
     found: set[int] = set()
     for channel, alike in channels.by_kind():
         done = channel.received.last_done if channel.received and channel.counted else None
@@ -196,7 +196,7 @@ def _dumped_before(channels: Channels) -> frozenset[int]:
 
 
 def _cannot_tell(traces: TracesByRank, groups: tuple[GroupTimeline, ...]) -> frozenset[int]:
-    """Ranks whose dumps leave out what is done and show nothing pending, unless their counters say that nothing is."""
+    """Ranks whose dumps omit completed ops and show nothing pending, unless their counters confirm that nothing is pending."""
     flags = traces.in_order.heads["flags"]
     partial = traces.in_order.ranks[(flags & PARTIAL) != 0].tolist()
     if not partial:
@@ -251,7 +251,7 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:
-    """As the dumps say, as logs say when the default group is made (at INFO level), or as all_gather shows, if they agree."""
+    """From the dumps, from logs of the creation of the default group (at INFO level), or from all_gather, if they agree."""
     for trace in capture.traces:
         if trace.world and not trace.world_is_guess:
             return tuple(sorted(trace.world))
@@ -265,7 +265,7 @@ def _declared_world(capture: Capture) -> tuple[int, ...]:
 
 
 def _guessed_sizes(capture: Capture) -> set[int]:
-    """Where every dump guesses the same ranks, from zero, and is of one of them."""
+    """If every dump suggests the same ranks, starting at zero, and belongs to one of them."""
     guesses = {trace.world for trace in capture.traces}
     worlds = {world for world in guesses if world and world == tuple(range(len(world)))}
     fits = len(guesses) == len(worlds) == 1 and all(trace.rank in next(iter(worlds)) for trace in capture.traces)
@@ -273,7 +273,7 @@ def _guessed_sizes(capture: Capture) -> set[int]:
 
 
 def _gathered_sizes(capture: Capture) -> set[int]:
-    """How many members the default group of gloo has: an all_gather gives each of them one output as large as the input,
+    """The number of members of gloo's default group: an all_gather has one output per member, each as large as the input,
     or gloo refuses it.
     """
     tracks = [g.collectives for t in capture.traces for g in t.groups if g.name == "0" and t.comm_lib == "gloo"]

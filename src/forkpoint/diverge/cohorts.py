@@ -18,7 +18,7 @@ from forkpoint.model.world import ProcessGroup
 
 
 def find_partings(timeline: Timeline) -> tuple[Parting, ...]:
-    """For each group and channel the slots where its members part in *what* they did. Waiting is looked at later."""
+    """For each group and channel, the slots in which its members did different things. Waits are examined later."""
     found: list[Parting] = []
     differing = _DifferingSlots(timeline.tables)
     for group in timeline.groups:
@@ -94,7 +94,7 @@ def _present(track: Track, seq: int, timeline: Timeline) -> _Behaviour:
 
 
 def frontier_op(track: Track, seq: int) -> Op | None:
-    """The op at `seq` if it is one of those kept whole."""
+    """The op at `seq`, if it was kept in full."""
     return next((op for op in (track.first_active, track.last_done, track.last) if op and op.seq == seq), None)
 
 
@@ -104,7 +104,7 @@ def issued(track: Track, seq: int, tables: Tables) -> tuple[Signature | None, St
     stack = token_at(track, seq, tables, "stack")
     signature = tables.signatures[match][0] if match is not None else None
     if signature is not None and signature.op in SIZES_FREE:
-        # Calls whose sizes may differ share a token: these may be another rank's.
+        # Calls whose sizes may differ share a token, so these sizes may be another rank's.
         signature = replace(signature, input_sizes=(), output_sizes=())
     return signature, tables.stacks.get(stack) if stack is not None else None
 
@@ -143,7 +143,7 @@ def _cohort(behaviour: _Behaviour, ranks: tuple[int, ...]) -> Cohort:
 
 
 class _DifferingSlots:
-    """The first slot of a group in which tracks differ. Groups whose members did the same are looked at once."""
+    """The first slot of a group in which tracks differ. Groups whose members did the same are examined once."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -192,13 +192,13 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
 
 
 _LEAST_SENDERS = 3
-"""Members that must be seen: of two either may be the one whose amount is new."""
+"""Members that must have a dump: of two, either may be the one whose amount is new."""
 
 
 def _lone_sender(group: GroupTimeline) -> list[Parting]:
-    """all_to_all of which not every member is seen, so that nothing can be summed. What a rank sends is its own doing, what
-    it receives is its peers': where all that are seen always sent and received one amount, and in the call in which they
-    wait one of them sends another and nobody receives another, that one is odd.
+    """An all_to_all for which some members have no dump, so amounts cannot be summed. A rank decides what it sends; its
+    peers decide what it receives. If all known members always sent and received one amount, and in the call in which
+    they wait one of them sends another amount while nobody receives another, that rank is the odd one.
     """
     seq = first_pending(group)
     told = {rank: v for rank, trace in group.traces.items() if (v := trace.volumes) and (v.seqs == seq).any()}
@@ -217,7 +217,7 @@ def _lone_sender(group: GroupTimeline) -> list[Parting]:
 def _first_unbalanced(kept: list[tuple[Ints, Ints]]) -> int | None:
     """The first slot that every member holds and in which more or less is sent than received."""
     common = kept[0][0]
-    if all(np.array_equal(seqs, common) for seqs, _ in kept):  # as it usually is
+    if all(np.array_equal(seqs, common) for seqs, _ in kept):  # the usual case
         bad = common[np.sum([more for _, more in kept], axis=0) != 0]
         return int(bad[0]) if bad.size else None
     seqs = np.concatenate([seqs for seqs, _ in kept])
@@ -261,8 +261,8 @@ def build_divergence(  # noqa: PLR0913 the parts of a divergence; all that can b
     unknown: tuple[int, ...] = (),
     numbered: bool = True,
 ) -> Divergence:
-    """`at`: the slot or message whose cohorts are shown. It is the fork point itself unless `shift` says that one side was
-    off before. `numbered` False: this is not the number that the other end counts, so none is told.
+    """`at`: the slot or message whose cohorts are shown. It is the fork point unless `shift` says that one side had drifted
+    earlier. `numbered` False: the other end counts differently, so no number is given.
     """
     channel = (where.source, where.destination) if isinstance(where, Channel) else None
     visible = at if numbered else None
@@ -291,7 +291,7 @@ def unrecorded_divergence(
     ranks: tuple[int, ...] = (),
     seq: int | None = None,
 ) -> Divergence:
-    """In the default group, where logs or stacks alone say what ranks did. `ranks`: its members, if not just the cohorts'."""
+    """In the default group, where only logs or stacks say what ranks did. `ranks`: its members, if more than the cohorts'."""
     members = ranks or tuple(sorted(rank for cohort in cohorts for rank in cohort.ranks))
     group = ProcessGroup("0", "default_pg", members, declared=False)
     return Divergence(how, group, None, seq, seq, seq, cohorts, odd, tuple(cohort.ranks for cohort in cohorts))

@@ -1,4 +1,4 @@
-"""What a rank usually does next, which side of a parting is the odd one, and since when a side is some ops off."""
+"""What a rank usually does next, which side of a parting is the odd one, and since when a side is off by some ops."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from forkpoint.model.trace import RankTrace, Track
 # What a rank usually does next: programs repeat themselves, so the past says which of two ops is out of place.
 
 CONTEXT = 4
-"""Ops before a slot that must be alike for the past to count: more context is tried first, down to one."""
+"""How many ops before a slot must be equal for the past to count: the longest context first, down to one."""
 
 
 def continues_pattern(track: Track, seq: int, tables: Tables) -> bool | None:
@@ -31,7 +31,7 @@ def keeps_habit(trace: RankTrace, record_id: int) -> bool | None:
 
 
 def usual_place(trace: RankTrace, record_id: int) -> int | None:
-    """Index among the recent calls of what came the last time in the place of this entry; None without a past."""
+    """Index, among the recent calls, of what came last time at this place; None if there was no last time."""
     at = np.flatnonzero(trace.recent_records == record_id)
     if not at.size or at[0] == 0:
         return None
@@ -106,7 +106,7 @@ def odd_at_absence(
 
 
 def _regular(side: tuple[int, ...], seq: int, group: GroupTimeline, tables: Tables) -> bool | None:
-    """All of a side did the same, so one of them speaks for it: the one that remembers most."""
+    """All ranks of a side did the same, so one represents it: the one with the longest record."""
     tracks = [t for r in side if (t := group.track(r))]
     longest = max(tracks, key=lambda t: t.count, default=None)
     return continues_pattern(longest, seq, tables) if longest else None
@@ -136,8 +136,8 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
     different = np.flatnonzero(ours[:limit] != theirs[:limit]) if limit > 0 else np.zeros(0, np.int64)
     start = int(different[0]) if different.size else visible - first
     if start <= 0 or not _is_telling(ours, theirs, start, _same_site(usual, other, first + start, tables)):
-        return None  # start 0: never alike, these ranks have call sites of their own
-    # Seen in stacks before it shows, it is measured up to there: what comes after may be another thing altogether.
+        return None  # start 0: they were never equal, these ranks have different call sites
+    # If stacks show it before sizes do, it is measured up to there: what follows may have another reason.
     end = visible - first if different.size else max(len(ours), len(theirs))
     proof = min(PROOF, end - start) if different.size else PROOF
     for by in range(1, MAX_SHIFT + 1):
@@ -149,7 +149,7 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
 
 
 def _fits(ahead: Tokens, behind: Tokens, proof: int) -> bool:
-    """The same calls, as far as both are held, and enough of them."""
+    """The same calls, as far as both dumps hold them, and enough of them."""
     length = min(len(ahead), len(behind))
     return length >= proof and bool((ahead[:length] == behind[:length]).all())
 

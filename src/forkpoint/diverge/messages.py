@@ -22,9 +22,9 @@ class MessageShift:
 
     channel: Channel
     rank: int | None
-    """The end that differs from the rest of the group; None where nothing tells."""
+    """The end that differs from the rest of the group; None if it cannot be determined."""
     by: int
-    """Positive: the sender issued so many fewer."""
+    """Positive: the sender issued this many fewer."""
     number: int | None
     """The first message without a counterpart; None where messages cannot be counted from the first."""
 
@@ -49,7 +49,7 @@ class _Count:
 
 
 def find_message_shift(timeline: Timeline) -> MessageShift | None:
-    """The earliest epoch in which ends of a channel differ although the one with fewer has gone on."""
+    """The earliest epoch in which the ends of a channel differ although the end with fewer messages has moved on."""
     epochs = [e for channel, alike in timeline.channels.by_kind() for e in _epochs(channel, alike, timeline)]
     unequal = _unequal(epochs, timeline)
     if not unequal:

@@ -15,11 +15,11 @@ from forkpoint.model.timeline import GroupTimeline, Position, Timeline
 from forkpoint.model.world import ProcessGroup
 
 MAX_REPLICAS = 16
-"""Asked: more would say the same."""
+"""At most this many are asked: more would not change the answer."""
 MIN_REPLICAS = 2
-"""Of one replica and the rank itself either may be the odd one."""
+"""With a single replica, either of the two may be the odd one."""
 COMMON = 16
-"""Calls that a rank and its replica must have made alike before they part."""
+"""Calls that a rank and its replica must have in common before they part."""
 MAX_OFFSET = 32
 """Entries by which a replica's numbers may differ: a rank may have made a few more calls when it started."""
 MAX_MORE = 8
@@ -38,7 +38,7 @@ class Leaving:
     channel: tuple[int, int] | None
     """Of the message, as global ranks; None: it is no message."""
     by: int | None
-    """Calls that it issued fewer; negative: more. 0: the message is only another one, or the order of calls is. None: it does
+    """How many calls fewer it issued; negative: more. 0: as many, but another message or another order. None: it does
     something else altogether.
     """
 
@@ -66,7 +66,7 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Parted:
-    """A rank's program laid beside that of a replica."""
+    """A rank's program aligned with that of a replica."""
 
     at: int | None
     """The rank's first entry that differs; None: none."""
@@ -97,7 +97,7 @@ class Replicas:
         return _read(rank, group, longest, self._timeline) or (Leaving(rank, None, None) if agree else None)
 
     def find_left(self, ranks: Iterable[int]) -> Leaving | None:
-        """The one rank of these that left its replicas, if only one did, and those of all its groups tell the same."""
+        """The one rank of these that left its replicas, if only one did, and the replicas in all its groups agree on it."""
         found = {
             leaving for rank in ranks for group in self._groups(rank) if (leaving := self.find_leaving(rank, group))
         }
@@ -138,14 +138,14 @@ class Replicas:
         return all(p.at is None for p in beside) and len(owed) >= MIN_REPLICAS and all(owed)
 
     def are_past(self, rank: int, position: Position, peers: Container[int]) -> bool:
-        """Most of them have got from these peers what the rank still waits for: they count batches as it does."""
+        """Most of them have received from these peers what the rank still waits for: their batches are numbered alike."""
         replicas = self._beside_peers(rank, position, peers)
         passed = [r for r in replicas if self._batch(r, position) > position.op.batch]
         return 2 * len(passed) > len(replicas)
 
     def _beside_peers(self, rank: int, position: Position, peers: Container[int]) -> list[int]:
         """Replicas whose messages go to, or come from, one of these peers where the rank's own go to its peer."""
-        assert position.channel is not None  # the caller has looked
+        assert position.channel is not None  # checked by the caller
         (peer,) = (end for end in position.channel if end != rank)
         members = position.group.ranks
         place, other = members.index(rank), members.index(peer)
@@ -158,7 +158,7 @@ class Replicas:
         return [parted for other in others if (parted := _lay_beside(own, other))]
 
     def _batch(self, rank: int, position: Position) -> int:
-        """The batch of messages in which it stands; past all where it stands in none."""
+        """The batch of messages in which it waits; the end if it waits in none."""
         positions = self._timeline.positions[rank]
         pending = [p.op.batch for p in positions if p.channel and p.group.desc == position.group.desc]
         return min(pending, default=position.op.batch + 1)
@@ -226,7 +226,7 @@ def _program(rank: int, timeline: Timeline) -> _Program:
 
 
 def _lay_beside(own: _Program, other: _Program) -> _Parted | None:
-    """None: what is left of their past is not alike, however the entries are numbered."""
+    """None: the recorded past of the two differs, whatever the offset between their entries."""
     for offset in sorted(range(-MAX_OFFSET, MAX_OFFSET + 1), key=abs):
         start = max(own.first, other.first - offset)
         mine, theirs = own.since(start), other.since(start + offset)
@@ -252,7 +252,7 @@ def _read(rank: int, group: ProcessGroup, parted: _Parted, timeline: Timeline) -
 
 
 def _is_reordered(mine: list[_Row], theirs: list[_Row]) -> bool:
-    """The same calls first, in another order, and then alike again."""
+    """The same calls in another order, then equal again."""
     for count in range(2, MAX_MORE + 1):
         if len(mine) >= count <= len(theirs) and Counter(mine[:count]) == Counter(theirs[:count]):
             return all(row == other for row, other in zip(mine[count:], theirs[count:], strict=False))
@@ -279,7 +279,7 @@ def _is_other_message(mine: _Row, theirs: _Row, group: ProcessGroup, timeline: T
 
 def _channel(row: _Row, group: ProcessGroup, timeline: Timeline) -> tuple[int, int]:
     peers = _peers(row, group, timeline)
-    assert peers is not None  # the caller has looked
+    assert peers is not None  # checked by the caller
     return group.ranks[peers[0]], group.ranks[peers[1]]
 
 

@@ -1,4 +1,4 @@
-"""A ring of waits: who in it left the usual order, and did it skip an op or issue it in another place?"""
+"""A ring of waits: which rank left the usual order, and did it skip an op or issue it at another place?"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -91,8 +91,8 @@ def is_one_thread(cycle: tuple[int, ...], waits: Waits) -> bool:
 def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int, ...]:
     """The one rank of the ring that is absent from a slot of it, if the rest is absent from none.
 
-    It must be alone with it. Those who stand in its own slot with it came there first as well, and may be only further
-    on; of two ranks that wait for each other either may be the one whose calls are off.
+    It must be alone in this. Ranks that wait in the same slot got there early as well, and may only be further ahead;
+    of two ranks that wait for each other, either may be wrong.
     """
     absent = {r for waiting in cycle for r in waits[waiting].held.absent if r in cycle}
     held = {r for waiting in cycle for r in waits[waiting].held.busy if r in cycle}
@@ -106,7 +106,7 @@ def never_issued(cycle: tuple[int, ...], waits: Waits, unseen: int) -> tuple[int
 
 
 def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timeline: Timeline) -> bool:
-    """A rank does not just issue the others' op later: it skipped it, or is somewhere else altogether.
+    """The rank does not just issue the others' op later: it skipped it, or is in another part of the program.
 
     Known to them from the same line, with the op that used to come before it left out: skipped. Never issued before:
     somewhere else. A known op from a new line is the same work in another order, as long as nothing tells otherwise.
@@ -116,7 +116,7 @@ def left_order(cycle: tuple[int, ...], odd: tuple[int, ...], waits: Waits, timel
     if never_issued(cycle, waits, timeline.unseen):
         return True
     broke = odd or _broke_habit(cycle, waits, timeline)
-    if not broke:  # an order that worked before does not deadlock by itself: somebody is off by some ops
+    if not broke:  # an order that worked before does not deadlock by itself: some rank is off by some ops
         kept = all(keeps_habit(timeline.traces[r], waits[r].position.op.record_id) for r in cycle)
         return kept or began_again(cycle, waits, timeline)
     return all(_left_order(rank, waits[rank], timeline) for rank in broke)
@@ -151,12 +151,12 @@ def _odd_in_order(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[
 
 
 def _inside(cycle: tuple[int, ...], waits: Waits) -> list[int]:
-    """All ranks that stand in the ring's slots."""
+    """All ranks that wait in the ring's slots."""
     return sorted({other for rank in cycle for other in waits.beside(rank)})
 
 
 def _broke_habit(inside: Iterable[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """What is new to a rank that does as all its replicas do is a part of the program that it had not come to before."""
+    """If all replicas do it too, a new call is only a part of the program that had not run before."""
     entries = {rank: waits.stand(rank).record_id for rank in inside}
     broke = [rank for rank, entry in entries.items() if keeps_habit(timeline.traces[rank], entry) is False]
     replicas = Replicas(timeline)
@@ -172,7 +172,7 @@ def _left_order(rank: int, wait: Wait, timeline: Timeline) -> bool:
     at = int(np.flatnonzero(trace.recent_records == record)[0])
     past, now = trace.recent_calls[usual:at].tolist(), trace.recent_calls[at:].tolist()
     if past[0] in now[1:] and not _runs_ahead(past, now):
-        return False  # the usual call comes, only later
+        return False  # the usual call comes, but later
     if not (trace.recent_ops[:at] == trace.recent_ops[at]).any():
         return True
     if trace.recent_stacks[usual] == trace.recent_stacks[at]:
@@ -197,7 +197,7 @@ def _slot(wait: Wait) -> tuple[object, ...]:
 
 
 def _smaller_side(inside: list[int], waits: Waits, timeline: Timeline) -> tuple[int, ...]:
-    """Only between two collectives of groups with the same members, all of them seen: there a vote is fair."""
+    """Only between two collectives of groups with the same members, all with dumps: only there is a vote fair."""
     sides: dict[tuple[object, ...], list[int]] = {}
     for rank in inside:
         sides.setdefault(_slot(waits[rank]), []).append(rank)

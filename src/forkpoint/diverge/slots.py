@@ -1,4 +1,4 @@
-"""Looking into aligned tracks: what each rank issued at a position, and where ranks differ."""
+"""Queries on aligned tracks: what each rank issued at a position, and where ranks differ."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

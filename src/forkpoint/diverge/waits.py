@@ -17,11 +17,11 @@ class WaitsFor:
     """For whom an op waits."""
 
     absent: tuple[int, ...] = ()
-    """Ranks that have not come to this slot."""
+    """Ranks that have not reached this slot."""
     busy: tuple[int, ...] = ()
-    """Ranks that issued it but are held by an earlier op of their own."""
+    """Ranks that issued it but are blocked in an earlier op of their own."""
     unknown: tuple[int, ...] = ()
-    """Ranks whose part the evidence does not show, and that may be members."""
+    """Possible members for which there is no evidence."""
 
     @property
     def on(self) -> tuple[int, ...]:

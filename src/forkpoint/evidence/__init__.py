@@ -30,7 +30,7 @@ def read(paths: Sequence[str], progress: Progress | None = None, choice: Choice 
 
 
 def read_files(paths: Sequence[str], progress: Progress | None = None, origin: str = "") -> Reading:
-    """What each file says, not yet put together. `origin`: where the files lie, if not here; it goes before their names."""
+    """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; it prefixes their names."""
     files = find_files(paths)
     reading = Reading(names=FileNames(files))
     for done, path in enumerate(files):

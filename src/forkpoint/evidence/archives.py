@@ -31,9 +31,9 @@ class UnpackBudget:
     """Bytes out for each byte in, once more than `ratio_from` came out. Logs pack well: 20 to 200 is usual."""
     ratio_from: int = 1 << 26
     swelling: int = 1 << 28
-    """Bytes beyond that ratio in one stretch, wherever it stands: so long nothing new is said."""
+    """Bytes beyond that ratio in one stretch, wherever it is: so much data without anything new."""
     unbroken: int = 1 << 24
-    """The same without a line's end: no log and no dump is like that, so it need not go on for long."""
+    """The same without a line end: no log or dump looks like that, so the limit is lower."""
     members: int = 200_000
 
 
@@ -97,15 +97,15 @@ class _Meter:
         self._unbroken = 0
 
     def came_in(self, size: int) -> None:
-        """What may come of these bytes is granted at once, and not kept for later ones: so a bomb is known while it is
-        read, wherever it stands, and not when all of it has been unpacked.
+        """The allowance of these bytes is granted at once and does not accumulate: so a bomb is recognised while it is read,
+        wherever it is, and not after all of it has been unpacked.
         """
         granted = size * self.budget.ratio
         self._swollen = max(-granted, self._swollen - granted)
         self._unbroken = max(-granted, self._unbroken - granted)
 
     def may(self, piece: bytes) -> bool:
-        """Whether these bytes may come out, too."""
+        """Whether these bytes are still within the budget."""
         size = len(piece)
         self.out += size
         self._swollen += size
@@ -252,7 +252,7 @@ def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iter
 
 
 def _joined(archive: str, path: str) -> str:
-    """A label, not a path: nothing is ever opened by it."""
+    """A label, not a path: it is never used to open anything."""
     parts = [part for part in path.replace("\\", "/").split("/") if part not in {"", ".", ".."}]
     return clean(f"{archive}/{'/'.join(parts)}")
 

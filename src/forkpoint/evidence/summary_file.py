@@ -59,7 +59,7 @@ def summarise(paths: Sequence[str], origin: str = "", progress: Progress | None 
 
 
 def merge(parts: Iterable[bytes]) -> bytes:
-    """One summary that says what all of them say."""
+    """One summary with the content of all of them."""
     reading = Reading()
     for number, part in enumerate(parts, 1):
         add_summary(io.BytesIO(part), f"part {number}", reading)
@@ -131,7 +131,7 @@ def add_summary(stream: BinaryIO, name: str, reading: Reading) -> None:
         for kind, data in _read_pieces(stream):
             _ADDERS[kind](Reader(data), found)
         verify_tables(found.tables, reading.tables)
-        reading.tables.join(found.tables)  # true whatever else is wrong: each stands under its own key
+        reading.tables.join(found.tables)  # safe even if the rest is damaged: each entry has its own key
         verifier = RecordVerifier(reading.tables)
         for record in found.records:
             verifier.verify(record)

@@ -26,9 +26,11 @@ def clean(text: str, limit: int = LIMIT) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Times as programs print them, parsed. None of them is complete: the year or the time zone is missing.
 #
-# 1115 01:18:27 C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time E1115 01:18:27
-# torchrun's agent 2026-11-15 01:18:27 Python, NCCL; with `Z` or `+01:00` from journals Nov 15 01:18:27 syslog: no
-# year, local time Sun Nov 15 01:18:27 2026 dmesg -T
+#     1115 01:18:27               C++ lines (month times 100 plus day, so 105 is 5 January): no year, local time
+#     E1115 01:18:27              torchrun's agent
+#     2026-11-15 01:18:27         Python, NCCL; with `Z` or `+01:00` from journals
+#     Nov 15 01:18:27             syslog: no year, local time
+#     Sun Nov 15 01:18:27 2026    dmesg -T
 
 ISO_TIME = r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d"
 SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"

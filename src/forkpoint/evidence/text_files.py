@@ -226,7 +226,7 @@ def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -
 
 def _live_stack(stacks: RankStacks, rank: int, file: str) -> LiveStack:
     helper, main = stacks.helper, stacks.main
-    assert main is not None  # the caller has looked
+    assert main is not None  # checked by the caller
     named = None if helper is None or helper.kind is ThreadKind.AUTOGRAD else helper.name or "another thread"
     others = [(t.name or "", t.stack) for t in stacks.threads if t.kind is ThreadKind.OTHER and user_frames(t.stack)]
     return LiveStack(rank, file, stacks.line, stacks.stack, named, main.seen, tuple(others[:_OTHER_THREADS]))

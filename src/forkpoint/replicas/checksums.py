@@ -50,7 +50,7 @@ COLUMNS, ROWS = 1023, 65
 """Odd, so that no power of two fits; 520 KiB together, which stays in a core's cache."""
 _WIDTH = COLUMNS + ROWS
 _FEW_ROWS = 8
-"""Below, sums save nothing: the words themselves are mixed."""
+"""Below this size sums save nothing: the words themselves are mixed."""
 _PIECES = 32
 """Mixed at once: enough to make calls worth while, and few enough for the cache."""
 _FACTORS = (0x1CE4E5B9BF58476D, 0x133111EB94D049BB)

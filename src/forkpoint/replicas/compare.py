@@ -16,10 +16,10 @@ from forkpoint.replicas.items import Item, Ranks, digest, layout_number
 from forkpoint.replicas.report import Kind, Mismatch, What
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Numbers, told to the other holders over a group of its own, so that the job's communicators are not touched.
+# Numbers are exchanged over a separate group, so that the job's communicators are not touched.
 
 _PARTS = 1 << 20
-"""Numbers told at once."""
+"""Numbers sent in one call."""
 
 _groups: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[Ranks, timedelta], dist.ProcessGroup]] = WeakKeyDictionary()
 
@@ -31,7 +31,7 @@ class Exchange:
         self._timeout = timedelta(seconds=timeout_s)
 
     def gather(self, ranks: Ranks, numbers: Sequence[int]) -> list[list[int]]:
-        """Of all members, in the order of `ranks`. All give equally many."""
+        """From all members, in the order of `ranks`. Each sends the same number of values."""
         group = self._group(ranks)
         gathered: list[list[int]] = [[] for _ in ranks]
         for first in range(0, len(numbers), _PARTS):
@@ -49,9 +49,9 @@ class Exchange:
         return [row[:count] for row, count in zip(self.gather(ranks, filled), counts, strict=True)]
 
     def _group(self, ranks: Ranks) -> dist.ProcessGroup:
-        """Made by its members alone, on first use: everybody comes to their sets in the same order.
+        """Created by its members on first use: every rank visits its sets in the same order.
 
-        And kept as long as the job's world: gloo would meet the addresses of a group that was given back.
+        Kept for the life of the job: gloo would reuse the addresses of a destroyed group.
         """
         world = dist.group.WORLD
         assert world is not None
@@ -64,7 +64,7 @@ class Exchange:
                 use_local_synchronization=len(ranks) < world.size(),
                 group_desc="forkpoint replicas",
             )
-            assert isinstance(group, dist.ProcessGroup)  # this rank is in it
+            assert isinstance(group, dist.ProcessGroup)  # this rank is a member
             known[ranks, self._timeout] = group
         return known[ranks, self._timeout]
 
@@ -80,7 +80,7 @@ def majority(values: Sequence[Hashable]) -> Hashable | None:
 
 
 def odd_ranks(ranks: Sequence[int], values: Sequence[Hashable]) -> tuple[int, ...]:
-    """Who differs from the majority; both of two, since neither can be believed; nobody without a majority."""
+    """The ranks that differ from the majority; both of two, since neither can be trusted; none without a majority."""
     most = majority(values)
     if most is None:
         return tuple(ranks) if len(ranks) == 2 else ()
@@ -93,11 +93,11 @@ def odd_ranks(ranks: Sequence[int], values: Sequence[Hashable]) -> tuple[int, ..
 # Pure: every member has the same input and comes to the same result.
 
 _LOCAL = 4
-"""Fewer than one piece in so many differ: the difference is local."""
+"""Fewer than one piece in this many differ: the difference is local."""
 _MOST = 2
-"""More than one tensor in so many: the difference is everywhere."""
+"""More than one tensor in this many differ: the difference is everywhere."""
 _FEW_TENSORS = 4
-"""A model of fewer is not 'most of it'."""
+"""In a model with fewer tensors, 'most of them' means nothing."""
 
 
 _MAY_BE_MEANT = {
@@ -108,7 +108,7 @@ _MAY_BE_MEANT = {
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What every member says first, in this order."""
+    """What every member sends first, in this order."""
 
     step: int
     updates: int
@@ -131,11 +131,11 @@ class Row:
     earlier: tuple[tuple[int | None, ...], ...]
     """The same at the last check and a step ago, as far as each member remembers."""
     pieces: tuple[tuple[int, ...], ...] = ()
-    """Checksums of its pieces by member; empty where they were not asked for."""
+    """Checksums of its pieces by member; empty if not requested."""
 
 
 def headings_differ(ranks: Sequence[int], headings: Sequence[Heading]) -> Mismatch | None:
-    """Ranks that are not at the same step, or have not made as many updates, need no further reading."""
+    """If steps or numbers of updates differ, nothing else needs to be compared."""
     steps = tuple(one.step for one in headings)
     if len(set(steps)) > 1:
         return _counted(What.STEP, "the ranks are not at the same step", ranks, steps)
@@ -235,7 +235,7 @@ def _differing(row: Row) -> int:
 
 
 def _stale_ranks(ranks: Sequence[int], row: Row) -> tuple[int, ...]:
-    """The smaller part of the ranks, if they have what all had earlier, while the others have moved on."""
+    """The minority, if it still holds an earlier value that all had, while the others have moved on."""
     found: set[int] = set()
     for earlier in row.earlier:
         before = majority(earlier)
@@ -268,9 +268,9 @@ def _counted(what: What, why: str, ranks: Sequence[int], numbers: tuple[int, ...
 # One set of ranks compares what they all hold: a few numbers where all is well, everything else only in trouble.
 
 _PIECES = 256
-"""Of a tensor that differs, to see how far the difference reaches."""
+"""Pieces of a differing tensor, to see how far the difference reaches."""
 _LOOKED_INTO = 16
-"""Tensors that are cut into pieces. The others are judged without."""
+"""At most this many tensors are compared by pieces; the others are judged as a whole."""
 _UNKNOWN = 0
 
 Key = tuple[What, str, Ranks]
@@ -278,7 +278,7 @@ Key = tuple[What, str, Ranks]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """Where this rank is."""
+    """How far this rank has come, and what it held before."""
 
     step: int
     updates: int

@@ -34,7 +34,7 @@ class Item:
     tensor: Tensor
     """Local: what this rank holds."""
     ranks: Ranks
-    """Who holds the same, this rank included."""
+    """The ranks that hold the same tensor, this one included."""
 
     @property
     def key(self) -> tuple[What, str, Ranks]:
@@ -51,7 +51,7 @@ class Item:
 
 
 def by_ranks(items: Iterable[Item]) -> dict[Ranks, list[Item]]:
-    """Sets of ranks in the same order everywhere: members of several meet in that order. One rank has no replica."""
+    """Sets of ranks, in the same order on every rank, so that members of several sets meet in that order. A set of one has no replica."""
     found: defaultdict[Ranks, list[Item]] = defaultdict(list)
     for item in items:
         if len(item.ranks) > 1:
@@ -184,7 +184,7 @@ def _mesh_ranks(tensor: DTensor) -> Ranks:
 
 
 def _ddp_ranks(model: nn.Module, name: str) -> Ranks | None:
-    """Of the innermost DDP around a tensor, unless DDP was told to leave it alone. None: no DDP around it."""
+    """The group of the innermost DDP around a tensor, unless DDP ignores the tensor. None: no DDP around it."""
     found: Ranks | None = None
     module: Any = model
     parts = name.split(".")

@@ -32,7 +32,7 @@ class Determinism:
     torch: str
 
     def missing(self) -> tuple[str, ...]:
-        """What two runs of any step on this device need and do not have."""
+        """Settings that make a step repeatable and are not in effect on this device."""
         if self.device == "cpu":
             return ()
         wanted = {
@@ -43,7 +43,7 @@ class Determinism:
         return tuple(setting for setting, has in wanted.items() if not has)
 
     def told(self) -> str:
-        """Equal on two ranks, or their results cannot be compared."""
+        """Must be equal on both ranks, or their results cannot be compared."""
         return " ".join(map(str, astuple(self)))
 
 
@@ -80,7 +80,7 @@ def golden_gemm(device: torch.device) -> list[Tensor]:
 
 
 def golden_sum(device: torch.device, group: dist.ProcessGroup) -> list[Tensor]:
-    """What an all-reduce of a known pattern differs by from its sum."""
+    """By how much an all-reduce of a known pattern misses its sum."""
     found: list[Tensor] = []
     for dtype in _DTYPES:
         pattern = (torch.arange(1 << 16, device=device) % 61).to(dtype)
@@ -114,12 +114,12 @@ class Result(StrEnum):
 class Recheck:
     result: Result
     rank: int | None
-    """Whose device it is, where one of the two can be told from the other."""
+    """The rank whose device is at fault, if it can be told."""
     suspect: int
     peer: int
     why: str
     missing: tuple[str, ...]
-    """What determinism it needed and did not have. A golden computation needs none."""
+    """Settings for determinism that were missing. A computation with a known result needs none."""
     determinism: Determinism
     """Of this rank."""
 
@@ -145,7 +145,7 @@ def recheck(
     folder: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Recheck:
-    """Every rank calls it, the two run, everybody gets the answer.
+    """Every rank calls it, two of them compute, and all get the answer.
 
     `run` repeats a step from saved inputs and returns what it computed. It starts from a fixed seed, must leave the model
     as it was, and must not call a collective. None: a product of matrices and an all-reduce with known results.
@@ -176,7 +176,7 @@ def _run_twice(run: Callable[[], Outcome], device: torch.device, said: _Said, *,
             torch.manual_seed(_SEED)
             try:
                 outcome = _tensors(run())
-            except Exception:  # noqa: BLE001 - the other ranks wait for an answer, and this is one
+            except Exception:  # noqa: BLE001 - the other ranks wait for an answer, and a failure is one
                 return replace(said, failed=1)
         results.append(digest(checksums(outcome).read()))
         wrong |= golden and any(bool(tensor.any()) for tensor in outcome)

@@ -19,7 +19,7 @@ from torch import Tensor
 from forkpoint.replicas.checksums import bytes_of, words_of
 
 # pyright: basic, reportMissingImports=false
-# Triton comes with torch for GPUs only, and a kernel's arguments have no types that Python knows.
+# Triton comes only with torch for GPUs, and kernel arguments have no Python types.
 
 
 LANES = 1024
@@ -47,7 +47,7 @@ def _add_chunk(table, totals, aligned: tl.constexpr, lanes: tl.constexpr, rows: 
     lane = tl.arange(0, lanes)
     place = chunk * lanes + lane.to(tl.uint64) + 1
     state = place * 0x9E3779B97F4A7C15
-    if count == lanes * rows:  # nearly always; a loop of known length is read ahead
+    if count == lanes * rows:  # the usual case; a loop of known length is prefetched
         for number in range(rows):
             state = _taken_in(state, tl.load(words + number * lanes + lane))
     else:
@@ -76,8 +76,8 @@ def triton_checksums(tensors: list[Tensor]) -> Tensor:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Its memory can be read as it lies, in whole words: no view has to be made, which for a thousand tensors takes longer
-    than to read them.
+    """Its memory can be read in place, in whole words. Making a view of each of a thousand tensors would take longer than
+    reading them.
     """
     fits = tensor.data_ptr() % _WORD == 0 and tensor.nbytes % _WORD == 0
     return fits and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()

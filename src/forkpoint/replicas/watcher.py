@@ -37,11 +37,11 @@ from forkpoint.replicas.report import Compared, Mismatch, ReplicasDiffer, Replic
 SCHEMA = "forkpoint.replicas/1"
 _FOLDER = "FORKPOINT_REPLICAS_DIR"
 _EQUAL_EVERY_S = 60.0
-"""Between two lines that say only that all is equal."""
+"""Seconds between two lines that only say that all is equal."""
 
 
 class Journal:
-    """Written line by line: what is said survives the process."""
+    """Written line by line, so that it survives the process."""
 
     def __init__(self, folder: str | None, rank: int) -> None:
         self._path = Path(folder or os.environ.get(_FOLDER) or "forkpoint-replicas") / f"replicas_rank_{rank}.jsonl"
@@ -67,7 +67,7 @@ class Journal:
         self._since = None
 
     def flush(self) -> None:
-        """The last step at which all was equal, if it has not been said."""
+        """The last step at which all was equal, if it is not in the file yet."""
         if self._unsaid is not None:
             self._write_equal(self._unsaid)
 
@@ -122,7 +122,7 @@ class Subject:
     optimizers: tuple[Optimizer, ...]
     tensors: Mapping[str, Tensor]
     everybody: Ranks
-    """Holders of what no wrapper says anything about, and of scalars."""
+    """Ranks that hold scalars and tensors without a wrapper."""
     may_differ: tuple[str, ...]
 
     def items(self) -> list[Item]:
@@ -225,7 +225,7 @@ class Watch:
             zip((item.key for item in items), checksums([item.tensor for item in items]).read(), strict=True)
         )
         standing = ReplicaProgress(step, self._updates, self._last_equal, self._earlier())
-        # First those who count steps and updates together, whether they hold anything together or not.
+        # First the ranks that count steps and updates together, whether they share tensors or not.
         everybody = self._subject.everybody
         sets: dict[Ranks, list[Item]] = ({everybody: []} if len(everybody) > 1 else {}) | by_ranks(items)
         found: list[Mismatch] = []
@@ -239,7 +239,7 @@ class Watch:
         return found, [Compared(ranks, len(held), sum(item.bytes for item in held)) for ranks, held in sets.items()]
 
     def _remember(self) -> None:
-        """What this rank has a step before a check: whoever has it at the check has not been updated."""
+        """What this rank holds one step before a check: a rank that still holds it at the check was not updated."""
         items = self._subject.items()
         self._step_ago = [item.key for item in items], checksums([item.tensor for item in items])
 
@@ -287,7 +287,7 @@ def _local(tensor: Tensor) -> Tensor:
 EVERY = 100
 """Steps. A check reads parameters and optimizer state twice, which AdamW alone reads and writes in every step."""
 TIMEOUT_S = 300.0
-"""For the others to come to a check. After that nothing is watched any more."""
+"""How long to wait for the others at a check. After that nothing is watched any more."""
 
 
 def watch(  # noqa: PLR0913 - each is a choice of its own, by name
@@ -314,7 +314,7 @@ def watch(  # noqa: PLR0913 - each is a choice of its own, by name
     if check_gradients and not optimizers:
         raise ReplicasError("check_gradients hooks optimizer.step(): give the optimizer, or call gradients() yourself")
     subject = Subject(model, optimizers, tensors or {}, _everybody(group), tuple(may_differ))
-    subject.items()  # what cannot be derived is said now, not at the first check
+    subject.items()  # raise now, not at the first check, if replicas cannot be derived
     return Watch(subject, Rhythm(every, check_gradients, raise_on_mismatch, timeout_s), folder)
 
 
@@ -329,7 +329,7 @@ def check(  # noqa: PLR0913 - as above
     folder: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Report | None:
-    """Compare once, here. None: a job of one process, or not all ranks came."""
+    """Compare once, now. None: a job of one process, or some rank did not come."""
     once = watch(
         model,
         optimizer,

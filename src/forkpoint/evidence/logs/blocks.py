@@ -111,7 +111,7 @@ class TracebackBlock:
         self.then: str | None = None
         """The block that its exception opens."""
         self.chains: str | None = None
-        """How the traceback after it hangs together with it."""
+        """How the next traceback is related to it."""
 
     @property
     def ended(self) -> bool:
@@ -127,7 +127,7 @@ class TracebackBlock:
             self._frames.append(Frame(clean(frame["name"] or "<module>"), clean(frame["path"]), int(frame["at"])))
             self._is_user = is_user_code(self._frames[-1])
         elif message[:1].isspace() or not message:
-            if self._is_user and any(c.isalpha() for c in message):  # marks under a line are no code
+            if self._is_user and any(c.isalpha() for c in message):  # carets under a line are not code
                 self._code, self._is_user = clean(message), False
         elif not self._end(message):
             self._noise += 1

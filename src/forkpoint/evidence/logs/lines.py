@@ -76,7 +76,7 @@ class ParsedLine:
     role: int | None = None
     """The outer of two `[rankN]:`. A launcher whose role is called "rank" numbers its local workers like that."""
     of_process: bool = False
-    """A prefix (Ray's) stands for one process."""
+    """The prefix (Ray's) identifies one process."""
     blank: bool = False
     """There was a blank between the last prefix and the message."""
     rank: int | None = None

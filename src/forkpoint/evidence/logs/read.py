@@ -91,7 +91,7 @@ def _read_alone(stream: BinaryIO, file: str, rank: int | None) -> LogReading:
 
 
 def _read_with_ripgrep(stream: BinaryIO, search: Ripgrep, file: str, rank: int | None) -> LogReading:
-    """While ripgrep searches, the lines are counted and the speakers heard."""
+    """While ripgrep searches, count the lines and collect the speakers."""
     heard = LogSpeakers(once=False, rank=rank)
     reader = LogReader(file, rank, heard)
     try:
@@ -151,7 +151,7 @@ class LogReader:
         self._keeper = Keeper()
         self._open: dict[Speaker, _Open] = {}
         self._latest: dict[Speaker, Speaker] = {}
-        """Who spoke last, by everything but the rank: C++ messages continue without a prefix."""
+        """The last speaker, by everything but the rank: C++ messages continue without a prefix."""
         self._chains: dict[Speaker, str] = {}
         self._stacks = StackLines()
         self._processes: dict[Speaker, set[int]] = {}

@@ -183,7 +183,7 @@ class Burst:
 
 
 def group_bursts(events: Iterable[KernelEvent]) -> tuple[Burst, ...]:
-    """Per device of a host and file, parted where nothing came for three minutes, or where the clock went back (a boot).
+    """Per device, host and file, split after three minutes without an event, or where the clock went back (a boot).
     What names no device is grouped by kind and process. The order of the input does not matter.
     """
     together: dict[tuple[str, ...], list[KernelEvent]] = defaultdict(list)
@@ -229,7 +229,7 @@ def _is_corrected(event: KernelEvent) -> bool:
 
 
 def _is_apart(before: str | None, after: str | None) -> bool:
-    """Times that cannot be compared part nothing."""
+    """Times that cannot be compared separate nothing."""
     one, two = _seconds(before), _seconds(after)
     return one is not None and two is not None and not 0 <= two - one <= APART
 

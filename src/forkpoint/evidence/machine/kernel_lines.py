@@ -67,8 +67,10 @@ class KernelEvent:
 # ---------------------------------------------------------------------------------------------------------------------
 # The header of a kernel message: time, host, priority, in the forms of dmesg, journalctl, syslog and pdsh.
 #
-# [12345.678901] NVRM: ... dmesg [Sun Feb 23 16:24:18 2025] NVRM: ... dmesg -T Feb 23 16:24:18 node-7 kernel: NVRM: ...
-# journalctl -k, kern.log 2025-02-23T16:24:18+00:00 node-7 kernel: [12345.6] ... newer syslog
+#     [12345.678901] NVRM: ...                                  dmesg
+#     [Sun Feb 23 16:24:18 2025] NVRM: ...                      dmesg -T
+#     Feb 23 16:24:18 node-7 kernel: NVRM: ...                  journalctl -k, kern.log
+#     2025-02-23T16:24:18+00:00 node-7 kernel: [12345.6] ...    newer syslog
 
 _HOST = r"[A-Za-z0-9][\w.-]{0,252}+"
 

@@ -21,12 +21,15 @@ from forkpoint.evidence.text import clean
 # ---------------------------------------------------------------------------------------------------------------------
 # What `ncclras` prints for people.
 #
-# #0-0 (27a079b828ff1a75) MISMATCH Communicator ranks have different AllReduce operation counts 26 ranks have launched
-# up to operation 6650 6 ranks have launched up to operation 6649 Rank 0 -- GPU 0 managed by process 483072 on node
-# 172.16.64.210
+#     #0-0 (27a079b828ff1a75) MISMATCH
+#       Communicator ranks have different AllReduce operation counts
+#       26 ranks have launched up to operation 6650
+#       6 ranks have launched up to operation 6649
+#         Rank 0 -- GPU 0 managed by process 483072 on node 172.16.64.210
 #
-# DEAD 1 job process is considered dead (unreachable via the RAS network) Process 3487984 on node 172.16.64.213
-# managing GPU 5
+#     DEAD
+#       1 job process is considered dead (unreachable via the RAS network)
+#       Process 3487984 on node 172.16.64.213 managing GPU 5
 
 MARKS = (
     "Job summary",

@@ -72,7 +72,9 @@ def _lines(text: str) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Stacks inside a log, between lines of other ranks: collected per speaker, without launchers' prefixes.
 #
-# 3: Thread 7085 (active): "MainThread" 0: step 120 loss 2.17 3: all_reduce (train.py:40)
+#     3: Thread 7085 (active): "MainThread"
+#     0: step 120 loss 2.17
+#     3:     all_reduce (train.py:40)
 
 MARKS = (
     b"(most recent call first):",

@@ -298,15 +298,15 @@ WAITS: tuple[Rule, ...] = (
 # ---------------------------------------------------------------------------------------------------------------------
 # What holds a thread, by the call that the user's code made last.
 #
-# Read are the frames from the innermost up to the first of the user's own: the call in which the thread is. Among
-# them:
+# Examined are the frames from the innermost up to the first frame of user code: the library call in which the thread
+# is. The first rule that applies decides:
 #
-# 1. Creating or destroying a group wins wherever it stands: a barrier inside `new_group` is part of making the group.
-# 2. Else the innermost frame with a purpose: a collective, the loader, the compiler, an import. A lock, a socket or a
-# GPU wait inside the loader is the loader's; a collective inside the compiler or the loader is a collective. 3. Else
-# the innermost that shows a means: GPU wait, subprocess, file, network. A lock inside them is theirs. 4. Else the
-# innermost plain wait: file or network system calls, sleep, lock. 5. Else importing, where the user's frame is a
-# module that is being imported; else Python, where any Python runs.
+# 1. Creating or destroying a group, anywhere in the call: a barrier inside `new_group` is part of making the group.
+# 2. The innermost frame with a purpose: a collective, the loader, the compiler, an import. A lock, a socket or a GPU
+#    wait inside the loader belongs to the loader; a collective inside the compiler or the loader is a collective.
+# 3. The innermost frame that shows a means: GPU wait, subprocess, file, network. A lock inside it belongs to it.
+# 4. The innermost plain wait: file or network system calls, sleep, lock.
+# 5. Importing, if the user's frame is a module that is being imported; else Python, if any Python runs.
 #
 # The user's frame itself is not interpreted: `event.wait()` in `upload` is a lock, and `find_user_frame` gives
 # `upload`.

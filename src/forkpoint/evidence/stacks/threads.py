@@ -47,7 +47,7 @@ class Thread:
     """`idle`, `active`, `garbage-collecting`, `waiting for the GIL`; None where the format does not say."""
     holds_gil: bool
     asked: bool = False
-    """It wrote the stacks: that is not work of the program."""
+    """It wrote the stacks itself, which is not work of the program."""
     seen: int = 1
     """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
 
@@ -108,7 +108,7 @@ _AT_WORK = frozenset(
 
 
 def _is_busy(thread: Thread) -> bool:
-    """It runs code of the program, and neither waits for work nor only keeps a library going."""
+    """It runs code of the program; it does not wait for work or serve a library."""
     shape = find_shape(thread.stack)
     works = shape is Shape.PYTHON and any(map(is_user_code, thread.stack))
     return not thread.asked and (works or shape in _AT_WORK)

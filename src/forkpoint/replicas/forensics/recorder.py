@@ -64,7 +64,7 @@ class Ring:
         self._losses: deque[float] = deque(maxlen=size)
 
     def add(self, step: Step) -> Odd | None:
-        """Keep it; the answer says what is odd about it beside the steps that were there."""
+        """Keep the step, and say in what it differs from those before."""
         norm, loss = step.norm, step.loss
         odd = self._judge(step, norm)
         self.steps.append(step)
@@ -152,7 +152,7 @@ FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
 _MOST_INDICES: Final = 256
 """Of a step's batch; the others are counted."""
 _MOST_TRIGGERS: Final = 50
-"""A run that has gone wrong for good would else write every step; after so many the ring is written at exit alone."""
+"""A run that is broken for good would otherwise write every step; after this many the ring is written only at exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class RecordRhythm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OnItsWay:
-    """A step whose numbers travel to the host."""
+    """A step whose numbers are being copied to the host."""
 
     step: int
     numbers: Tensor
@@ -223,20 +223,20 @@ class Recorder:
             self._samples += len(indices)
 
     def step(self) -> None:
-        """The end of a training step. Looks at records that have come to the host, and waits for none."""
+        """Call at the end of a training step. Examines records that have arrived on the host, and waits for none."""
         if self._is_due():
             self._send()
         self._step += 1
         self._receive(wait=False)
 
     def write(self) -> Path:
-        """Write down what is not in the file yet. Waits for the device."""
+        """Write the steps that are not in the file yet. Waits for the device."""
         self._receive(wait=True)
         self._append([])
         return self.path
 
     def close(self) -> None:
-        """Write, and take the hooks off the model. Processes that end without Python's exit need it."""
+        """Write, and remove the hooks from the model. Needed by processes that end without Python's normal exit."""
         atexit.unregister(self.write)
         self.write()
         self._meter.remove()

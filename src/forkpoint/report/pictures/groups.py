@@ -51,7 +51,7 @@ _LETTERS = {
 
 
 def letters_of(op: str) -> str:
-    """The first two letters, where nobody gave it better ones."""
+    """The first two letters, unless better ones are given."""
     known = _LETTERS.get(op)
     return known or "".join(c for c in op if c.isascii() and c.isalnum())[:2].upper() or "??"
 
@@ -96,7 +96,7 @@ class HeatMember:
 @dataclass(frozen=True, slots=True)
 class _Vote:
     usual: Tokens
-    """Per column what most called; 0 = nobody recorded it."""
+    """Per column, the call of most ranks; 0 = not recorded by any."""
     odd: dict[int, Ints]
     """Block -> the seqs in which it is not what most have."""
 
@@ -178,7 +178,7 @@ def _runs(row: Bytes) -> tuple[Counts, Bytes]:
 
 
 def _take_vote(tracks: Sequence[Track], columns: range, tables: Tables) -> _Vote:
-    """Every block votes once, with as many voices as ranks hold it."""
+    """Every block votes once, weighted by the number of ranks that hold it."""
     voices: dict[int, Counter[int]] = {}
     wanted = range(columns.start // BLOCK, (columns.stop - 1) // BLOCK + 1)
     for blocks, ranks in Counter(track.blocks for track in tracks).items():
@@ -207,7 +207,7 @@ def _take_vote(tracks: Sequence[Track], columns: range, tables: Tables) -> _Vote
 
 
 def _majority(grid: Tokens, voices: Ints) -> tuple[Tokens, NDArray[np.bool_]]:
-    """Per column the token with most voices, and which cells are not it. In a tie none of them is."""
+    """Per column, the token with most votes, and which cells differ from it. In a tie no token wins."""
     usual = grid.max(axis=0)
     lowest = np.where(grid == 0, np.iinfo(np.uint64).max, grid).min(axis=0)
     disputed = np.zeros(grid.shape, np.bool_)
@@ -340,7 +340,7 @@ def _draw(order: _Order, timeline: Timeline, divergence: Divergence | None, ops:
     comparable = order.channel is None or order.channel.counted
     heat = heat_map(order.members, columns, timeline.tables, ops, comparable=comparable)
     while len(heat.run_code) > budget and len(columns) > 1:
-        # Every cell differs from its neighbour: fewer of them, the last ones.
+        # Every cell differs from its neighbour: keep fewer, the last ones.
         columns = columns[-max(1, len(columns) // 4) :]
         heat = heat_map(order.members, columns, timeline.tables, ops, comparable=comparable)
     ends = f" {order.ranks[0]}->{order.ranks[1]}" if order.channel else ""
@@ -371,7 +371,7 @@ def _columns(order: _Order, divergence: Divergence | None) -> range:
 
 
 def _from_logs(incident: Incident, divergence: Divergence | None) -> Iterator[GroupPicture]:
-    """How far ranks came by their own words, where nothing was recorded. Groups without a name compare with nothing."""
+    """How far ranks came according to their logs, if nothing was recorded. Groups without a name cannot be compared."""
     world = frozenset(incident.timeline.world)
     by_group: dict[tuple[str, str], dict[int, Counters]] = {}
     for progress in read_progress(incident):

@@ -22,7 +22,7 @@ from forkpoint.report.pictures.groups import cell_of, letters_of
 MAX_LANES = 6
 _BEFORE, _AFTER = 6, 5
 _MAX_SLOTS = 24
-"""Where it shows later than it began, both ends are shown as far as this."""
+"""If it became visible later than it began, so many slots around both are shown."""
 _MAX_SIZES = 2
 _GAPS = {
     Gap.NOT_REACHED: (CellState.NOT_REACHED, "not reached"),
@@ -200,10 +200,10 @@ def _not_usual(keys: list[object], weights: list[int], suspect: list[bool]) -> l
 
 
 def _key(told: _Told, divergence: Divergence, *, waits: bool, is_suspect: bool) -> object:
-    """What a lane did in a slot, as far as it may stand out by it; None: it says nothing.
+    """What a lane did in a slot, as far as it can make the lane stand out; None: nothing.
 
-    To be absent tells only where others wait. That nothing is known of ranks tells nothing, unless the verdict names
-    them. Where a call came from counts from the fork on.
+    Absence counts only if others wait. Missing evidence counts for nothing, unless the verdict names the rank. The call
+    site counts from the fork on.
     """
     if told.call is None:
         return "absent" if waits and (is_suspect or told.cell.state is CellState.NOT_REACHED) else None

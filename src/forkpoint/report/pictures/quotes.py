@@ -71,5 +71,5 @@ def _with_condition(quote: Quote, quotes: Sequence[Quote]) -> Quote:
 
 def _overlap(one: Quote, other: Quote) -> bool:
     """The condition's own line is the same text in both: they are of one file."""
-    assert one.condition is not None  # the caller has looked
+    assert one.condition is not None  # checked by the caller
     return one.lines[one.condition - one.first] == other.lines[one.condition - other.first]

@@ -66,7 +66,7 @@ _ENDED = frozenset({Departure.KILLED, Departure.RAISED, Departure.LEFT, Departur
 
 
 def find_states(incident: Incident, verdict: Verdict) -> Bytes:
-    if verdict.cause is Cause.HEALTHY:  # what is pending is on its way out
+    if verdict.cause is Cause.HEALTHY:  # its pending ops are being aborted
         states = dict.fromkeys(incident.timeline.traces, RankState.AGREED)
     else:
         states = _outside(incident) | _in_divergence(verdict) | _ended(incident)
@@ -220,7 +220,7 @@ def _nth_of_its_kind(values: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Words
 
 
 def _from_hosts(world: tuple[int, ...], places: Places) -> Mesh | None:
-    """Only where every rank's host is known: a rank in no row would be lost from sight."""
+    """Only if every rank's host is known: a rank without a row would not be shown."""
     if len(places.hosts) < 2 or bool((places.host < 0).any()):
         return None
     local = places.local.astype(np.int32)
