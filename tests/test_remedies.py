@@ -55,7 +55,7 @@ OWN_HASHES = frozenset({"0015"})
 """The order of its sets differs by process. Each of its ranks imports torch anew, which takes its time: `make sweep`."""
 PROBED_OFTEN = [case for case in PROBED if case not in OWN_HASHES]
 FIXED_OFTEN = [case for case in FIXED if case not in OWN_HASHES]
-ONE_IN = 3
+ONE_IN = 5
 """Of those cases are run by `make test`; `make sweep` runs all."""
 
 
@@ -78,7 +78,7 @@ def with_patch(offers: tuple[Probe, ...] | tuple[Fix, ...]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Run]:
-    """Patched jobs, several at a time: those of one case in three, or of all in `make sweep`."""
+    """Patched jobs, several at a time: those of one case in five, or of all in `make sweep`."""
     base = tmp_path_factory.mktemp("jobs")
     probed, fixed = (PROBED, FIXED) if is_swept(request) else (PROBED_OFTEN[::ONE_IN], FIXED_OFTEN[::ONE_IN])
     speaks = {f"{case}-probe": told for case, told in PROBED.items()} | {

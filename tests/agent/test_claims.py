@@ -17,7 +17,7 @@ from forkpoint.agent.naming import name_module
 from forkpoint.model.op import Frame
 from forkpoint.source.apis import Origin
 from forkpoint.source.bridge.fork import ForkKind
-from looping import for_each
+from looping import for_each, one_in
 
 ANY = TypeAdapter[Claim](AnyClaim)
 NUMBERS = [case.number for case in load_cases()]
@@ -134,9 +134,10 @@ def test_files_that_are_no_evidence_are_not_read(file: str) -> None:
 # can-differ
 
 
-def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not() -> None:
+@one_in(3)
+def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not(share: int) -> None:
     checked = 0
-    for _, case in all_recorded():
+    for _, case in all_recorded(share):
         for fork in case.forks:
             file, line = name_module(case, fork.function.module), fork.node.lineno
             decided = fork.test is not None and fork.kind is not ForkKind.ARGUMENT
@@ -146,20 +147,21 @@ def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not()
                 checked += 1
             if decided and Origin.MEMORY not in origins:
                 assert can_differ(file, line, Origin.MEMORY).check(case).status is not Status.SUPPORTED
-    assert checked > 50
+    assert checked > 50 // share
 
 
-def test_the_communication_that_a_fork_leaves_out_is_guarded_by_it() -> None:
+@one_in(3)
+def test_the_communication_that_a_fork_leaves_out_is_guarded_by_it(share: int) -> None:
     decisions = {ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.LOOP, ForkKind.CAUGHT}
     checked = 0
-    for number, case in all_recorded():
+    for number, case in all_recorded(share):
         for fork in case.forks:
             if fork.step is not None and fork.kind in decisions:
                 lines = {"line": fork.node.lineno, "call_line": fork.step.call.lineno}
                 claim = Guards(kind="guards", evidence=[], file=name_module(case, fork.function.module), **lines)
                 assert claim.check(case).status is Status.SUPPORTED, (number, lines)
                 checked += 1
-    assert checked > 20
+    assert checked > 20 // share
 
 
 DIFFERS = {

@@ -58,7 +58,7 @@ def test_a_stretch_without_a_lines_end_that_swells_is_stopped_inside_an_archive_
     assert any("grows more than 100 times" in text for text in said)
 
 
-@for_each(("pack", "lines"), [(gzipped, 1 << 19), (tarred, 1 << 17), (zipped, 1 << 17)])
+@for_each(("pack", "lines"), [(tarred, 1 << 17), (gzipped, 1 << 19), (zipped, 1 << 17)], one_in=3)
 def test_lines_that_repeat_are_read_for_longer_and_stopped_where_they_go_on_and_on(pack, lines) -> None:
     short, long = SAME * 10 + b"x" * 258 * 8, b"y" * 257 + b"\n"
 

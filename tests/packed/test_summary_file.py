@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ BY_NUMBER = for_each("case", ALL, ids=lambda case: case.number, one_in=3)
 MIXED = [c for c in ALL if c.number in {"0001", "0005", "0042", "0070"}]
 
 
-def parts_of(case: Case, count: int = 2) -> list[bytes]:
+@cache
+def parts_of(case: Case, count: int = 2) -> tuple[bytes, ...]:
     """As if the files lay on so many nodes; a node without anything that tells has no part."""
     files = find_files([str(case.capture)])
     parts: list[bytes] = []
@@ -31,7 +33,7 @@ def parts_of(case: Case, count: int = 2) -> list[bytes]:
             parts.append(summarise(files[node::count]))
         except InputError:
             continue
-    return parts
+    return tuple(parts)
 
 
 @BY_NUMBER

@@ -1,4 +1,7 @@
-"""A small job under torchrun. What goes wrong in it, and after which timeout gloo gives up, is on the command line."""
+"""A small job under torchrun. What goes wrong in it, and after which timeout gloo gives up, is on the command line.
+
+`HOW without torch`: ranks that print the same and wait in the same place, but communicate with nobody.
+"""
 
 import os
 import signal
@@ -7,19 +10,20 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
+how, alone = sys.argv[1].removesuffix(" without torch"), sys.argv[1].endswith(" without torch")
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if not alone:
+    import torch
+    import torch.distributed as dist
 
-how, timeout_s = sys.argv[1], float(sys.argv[2])
-dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
-rank = dist.get_rank()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[2])))
 
 
 def lose_gpu() -> None:
     """As NCCL and the kernel tell it: where the rank runs, and what became of the GPU there. Then it is gone."""
     me = os.getpid()
     sys.stdout.write(
-        f"gpu-07:{me}:{me} [0] NCCL INFO ncclCommInitRank comm 0x48ee0840 rank {rank} nranks {dist.get_world_size()} "
+        f"gpu-07:{me}:{me} [0] NCCL INFO ncclCommInitRank comm 0x48ee0840 rank {rank} nranks {world} "
         "cudaDev 0 nvmlDev 0 busId 1a000 commId 0xc0c3bdb52e03e3d6 - Init START\n"
     )
     sys.stdout.flush()
@@ -47,7 +51,11 @@ def go_wrong() -> None:
 for step in range(20):
     if step == 10 and rank == 1:
         go_wrong()
-    dist.all_reduce(torch.ones(10))
+    if not alone:
+        dist.all_reduce(torch.ones(10))
+    elif step == 10:
+        time.sleep(600)  # for the rank that does not come
     sys.stdout.write(f"step {step}\n")
+    sys.stdout.flush()
 # Not after an exception: peers would lose their connection, and fail, before it has been said on a busy machine.
 dist.destroy_process_group()

@@ -24,13 +24,16 @@ RUN, VERDICT = (
 JOB = str(Path(__file__).with_name("job.py"))
 PLUG_IN = ("--logs-specs", "forkpoint")
 WRAPPED = {
-    "success": ((), (), 1, "nothing", 600),
-    "crash": ((), PLUG_IN, 3, "raise", 600),
-    "lost GPU": (("--prometheus", "run.prom"), (), 2, "lose the GPU", 600),
+    "crash": ((), PLUG_IN, 3, "raise without torch", 600),
+    "lost GPU": (("--prometheus", "run.prom"), (), 2, "lose the GPU without torch", 600),
     "divergence": (("--hang-after", "20"), (), 3, "broadcast", 600),
 }
-"""What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout."""
+"""What goes wrong: options of forkpoint run and of torchrun, ranks, what rank 1 does in step 10, gloo's timeout.
+Where all is told by logs and exit codes, ranks go without torch: to import it is most of what such a rank costs."""
 SWEPT = {
+    "success": ((), (), 1, "nothing", 600),
+    "crash on gloo": ((), PLUG_IN, 3, "raise", 600),
+    "lost GPU on gloo": ((), (), 2, "lose the GPU", 600),
     "told to stop": ((), (), 2, "sleep", 600),
     "killed rank": ((), (), 2, "kill", 600),
     "hang": ((), (), 2, "sleep", 45),
@@ -69,7 +72,6 @@ def test_no_process_survives(jobs: dict[str, Done]) -> None:
 @for_each(
     ("name", "code"),
     [
-        ("success", 0),
         ("crash", 93),
         ("lost GPU", 76),
         ("divergence", 93),
@@ -96,15 +98,28 @@ def test_the_verdict_is_that_of_what_went_wrong(
 
 @pytest.mark.sweep
 @for_each(
-    ("name", "code", "cause", "suspects"), [("killed rank", 75, "rank-lost", [1]), ("hang", 1, "inconclusive", [])]
+    ("name", "code", "cause", "suspects"),
+    [
+        ("killed rank", 75, "rank-lost", [1]),
+        ("hang", 1, "inconclusive", []),
+        ("lost GPU on gloo", 76, "rank-lost", [1]),
+    ],
 )
-def test_a_rank_that_is_killed_and_a_hang_that_gloo_ends_are_told_apart(
+def test_a_rank_that_is_killed_or_lost_and_a_hang_that_gloo_ends_are_told_apart(
     jobs: dict[str, Done], name: str, code: int, cause: str, suspects: list[int]
 ) -> None:
     assert jobs[name].code == code, jobs[name].stderr
     assert (jobs[name].verdict["cause"], jobs[name].verdict["suspects"]) == (cause, suspects)
     assert f"VERDICT v1 cause={cause} " in jobs[name].stderr
     assert_every_log_is_there(jobs[name], SWEPT[name][2])
+
+
+@pytest.mark.sweep
+def test_a_rank_that_raises_among_ranks_of_gloo_is_the_one_that_left(jobs: dict[str, Done]) -> None:
+    job = jobs["crash on gloo"]
+
+    assert job.code == 93, job.stderr
+    assert (job.verdict["cause"], job.verdict["suspects"]) == ("divergent-path", [1])
 
 
 @pytest.mark.sweep
@@ -146,6 +161,7 @@ def test_what_became_of_a_run_is_told_as_the_schema_says(jobs: dict[str, Done]) 
             assert attempt["verdict"] is None or VERDICT.is_valid(attempt["verdict"])
 
 
+@pytest.mark.sweep
 def test_a_job_that_succeeds_leaves_no_folder_and_says_nothing_of_forkpoint(jobs: dict[str, Done]) -> None:
     assert jobs["success"].evidence() == []
     assert "forkpoint" not in jobs["success"].stderr

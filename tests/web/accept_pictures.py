@@ -9,7 +9,7 @@ from bench.page_browser import find_chromium, launch
 from cases import CASES
 from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
-from web.golden_pictures import GOLDEN, INCIDENTS, photograph
+from web.golden_pictures import GOLDEN, INCIDENTS, packed, photograph
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
             case = CASES / number
             capture = read([str(case / "capture")])
             verdict = diagnose(capture, [str(case / "source")], picture=True, embed_source=True)
-            picture = photograph(browser, verdict, Path(folder))
+            picture = packed(browser.new_page(), photograph(browser, verdict, Path(folder)))
             (GOLDEN / f"{number}.png").write_bytes(picture)
             print(f"{number}.png: {len(picture):,} bytes")
         browser.close()

@@ -60,13 +60,13 @@ def photograph(browser: Browser, verdict: Verdict, folder: Path) -> bytes:
     page = context.new_page()
     page.goto(file.as_uri())
     page.wait_for_selector("html[data-ready=yes]")
-    picture = _packed(page, page.screenshot(animations="disabled"))
+    picture = page.screenshot(animations="disabled")
     context.close()
     return picture
 
 
-def _packed(page: Page, png: bytes) -> bytes:
-    """The same picture with 16 shades per channel, as small as it gets: pictures are kept for good."""
+def packed(page: Page, png: bytes) -> bytes:
+    """The same picture with 16 shades per channel, which the comparison does not see: as small as it gets, to be kept."""
     raw = base64.b64decode(page.evaluate(_PIXELS, base64.b64encode(png).decode()))
     width, height = struct.unpack_from(">II", png, 16)
     shades = np.frombuffer(raw, np.uint8).reshape(height, width, 4)[:, :, :3] // 17 * 17
