@@ -1,27 +1,38 @@
-"""How many small mistakes in the engine do the tests notice? Each mutant changes one place of one module in a copy of src/.
+"""How many small mistakes in the engine do the tests notice?
 
-    python -m bench.mutants --count 40 --seed 1 tests/test_cases.py tests/test_detectors.py
+    python -m bench.mutants                                  # 300 mutants of diverge, judge, evidence and traces
+    python -m bench.mutants --checkout ../before --count 120   # of another checkout: its source, its tests
 
-The same seed makes the same mutants, so that two sets of tests can be compared: `--tests` is another checkout whose tests
-are run against the mutants of this one's source.
+A mutant changes one place of one function in a copy of src/. Only tests that run this function are asked, the quickest
+first, and no more than take `--seconds` of CPU together. Which test runs which function is found once per checkout, by
+running the tests with a trace of calls, and kept in `--cover FILE`. The same seed makes the same mutants of the same source.
+The compiled decoder is hidden: the mutants are in Python.
 """
 
 import argparse
 import ast
+import json
 import os
+import queue
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("align", "diverge", "judge", "detectors", "packed", "ingest")
-LIMIT_S = 1800.0
-"""Of CPU-bound tests that take a minute: a mutant that takes longer hangs, which is noticed."""
+HERE = Path(__file__).parent
+PACKAGES = ("diverge", "judge", "evidence", "traces")
+TESTS = ("tests/ingest", "tests/packed", "tests/property", "tests/test_*.py")
+NOT_THE_ENGINE = ("bench", "docs", "habits", "manifests", "redact", "remedies")
+HANGS = 20
+"""A mutant that takes so many times the CPU that its tests take without it hangs, which is noticed."""
 
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -39,12 +50,28 @@ _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    module: Path
-    """Below src/."""
+    module: str
+    """Below src/forkpoint/."""
+    function: str
     what: str
     line: int
     text: str
     """The module with the mistake in it."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.module}:{self.function}"
+
+
+class Fate(StrEnum):
+    NOTICED = "noticed"
+    MISSED = "MISSED"
+    NOT_RUN = "NOT RUN"
+    """No test runs the function."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mistakes: each function changes a node where it can, and says whether it could.
 
 
 def change_comparison(node: ast.AST) -> bool:
@@ -107,71 +134,174 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def draw_mutants(count: int, seed: int, packages: tuple[str, ...]) -> Iterator[Mutant]:
+def draw_mutants(source: Path, count: int, seed: int, packages: Sequence[str]) -> Iterator[Mutant]:
     """Kinds in turn; modules by their length; places alike."""
     draw = random.Random(seed)
-    modules = sorted(p for name in packages for p in (ROOT / "src" / "forkpoint" / name).rglob("*.py"))
+    modules = sorted(p for name in packages for p in (source / name).rglob("*.py"))
     weights = [path.stat().st_size for path in modules]
     seen: set[tuple[Path, str]] = set()
     while len(seen) < count:
         kind = KINDS[len(seen) % len(KINDS)]
         path = draw.choices(modules, weights)[0]
-        mutant = _mutate(path, kind, draw)
+        mutant = _mutate(source, path, kind, draw)
         if mutant is not None and (path, mutant.text) not in seen:
             seen.add((path, mutant.text))
             yield mutant
 
 
-def _mutate(path: Path, kind: Callable[[ast.AST], bool], draw: random.Random) -> Mutant | None:
+def _mutate(source: Path, path: Path, kind: Callable[[ast.AST], bool], draw: random.Random) -> Mutant | None:
     tree = ast.parse(path.read_text())
-    inside = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)]
-    nodes = [node for function in inside for part in function.body for node in ast.walk(part)]
-    for node in draw.sample(nodes, len(nodes)):
+    nodes = [(name, node) for name, part in _statements(tree, "") for node in ast.walk(part)]
+    for name, node in draw.sample(nodes, len(nodes)):
         if kind(node):
             text = ast.unparse(ast.fix_missing_locations(tree))
-            return Mutant(path.relative_to(ROOT / "src"), kind.__name__, getattr(node, "lineno", 0), text)
+            return Mutant(str(path.relative_to(source)), name, kind.__name__, getattr(node, "lineno", 0), text)
     return None
 
 
-def is_noticed(source: Path, tree: Path, tests: list[str]) -> bool:
-    """Whether a test fails with this source, or does not end."""
-    paths = os.pathsep.join(map(str, (source, tree / "tests", tree)))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": ""},
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+def _statements(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    """Statements inside functions of a module and of its classes, with the name of the function."""
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef):
+            yield from _statements(inner, f"{prefix}{inner.name}.")
+        elif isinstance(inner, ast.FunctionDef):
+            yield from ((f"{prefix}{inner.name}", part) for part in inner.body)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which tests run which function, and how long each takes.
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    code: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    seconds: dict[str, float]
+    tests: dict[str, frozenset[str]]
+    """By function."""
+
+    def choose(self, function: str, seconds: float) -> list[str]:
+        """The quickest first, as many as fit; one in any case."""
+        chosen: list[str] = []
+        for test in sorted(self.tests.get(function, ()), key=lambda test: self.seconds[test]):
+            seconds -= self.seconds[test]
+            if chosen and seconds < 0:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def find_cover(checkout: Path, file: Path) -> Cover:
+    """Run the tests of the engine once, unless the file already says which functions they run."""
+    if not file.exists():
+        _trace(checkout, file)
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, set[str]] = defaultdict(set)
+    for line in map(json.loads, file.read_text().splitlines()):
+        seconds[line["test"]] += line["seconds"]
+        for function in line["functions"]:
+            tests[function].add(line["test"])
+    return Cover(dict(seconds), {function: frozenset(names) for function, names in tests.items()})
+
+
+def _trace(checkout: Path, file: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = checkout / "src"
+        found = Path(folder) / "cover.jsonl"
+        told = {"MUTANT_COVER": str(found), "MUTANT_SOURCE": str(source / "forkpoint")}
+        done = _pytest(checkout, source, Path(folder), ["-p", "mutant_cover", *_engine_tests(checkout)], told)
+        if done.code:
+            sys.exit(f"the tests fail without any mutant:\n{done.said[-3000:]}")
+        shutil.copy(found, file)
+
+
+def _engine_tests(checkout: Path) -> list[str]:
+    found = sorted(path for pattern in TESTS for path in checkout.glob(pattern))
+    return [str(path.relative_to(checkout)) for path in found if not any(word in path.name for word in NOT_THE_ENGINE)]
+
+
+def _pytest(
+    checkout: Path, source: Path, scratch: Path, args: Sequence[str], more: dict[str, str], cpu_s: int | None = None
+) -> Ran:
+    """`scratch` gets a stand-in for the compiled decoder that cannot be imported."""
+    (scratch / "forkpoint_native.py").write_text('raise ImportError("the mutants are in Python")\n')
+    paths = os.pathsep.join(map(str, (scratch, source, HERE, checkout / "tests", checkout)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *args],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": ""} | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if cpu_s is not None:
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    said, _ = process.communicate()
+    return Ran(process.returncode, said)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """Runs tests against mutants, several at once, each in a copy of src/ of its own."""
+
+    def __init__(self, checkout: Path, cover: Cover, seconds: float, folder: Path, processes: int) -> None:
+        self._checkout, self._cover, self._seconds = checkout, cover, seconds
+        self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(processes):
+            scratch = folder / str(number)
+            shutil.copytree(checkout / "src", scratch / "src", ignore=shutil.ignore_patterns("__pycache__"))
+            self._free.put(scratch)
+
+    def decide(self, mutant: Mutant) -> Fate:
+        tests = self._cover.choose(mutant.key, self._seconds)
+        if not tests:
+            return Fate.NOT_RUN
+        scratch = self._free.get()
+        place = scratch / "src" / "forkpoint" / mutant.module
+        original = place.read_text()
+        place.write_text(mutant.text)
+        try:
+            cpu_s = int(HANGS * sum(self._cover.seconds[test] for test in tests)) + 60
+            done = _pytest(self._checkout, scratch / "src", scratch, tests, {}, cpu_s)
+        finally:
+            place.write_text(original)
+            self._free.put(scratch)
+        if done.code in {4, 5}:  # wrong usage, or nothing to run: that is no answer of the tests
+            raise RuntimeError(done.said[-2000:])
+        return Fate.NOTICED if done.code else Fate.MISSED
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tests", type=Path, default=ROOT, metavar="DIR", help="the checkout whose tests are run")
+    parser.add_argument("--checkout", type=Path, default=HERE.parent, metavar="DIR", help="whose source and tests")
     parser.add_argument("--packages", nargs="+", default=PACKAGES)
-    parser.add_argument("files", nargs="+", help="tests, as pytest takes them")
+    parser.add_argument("--seconds", type=float, default=15.0, help="CPU of the tests that are asked of one mutant")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--cover", type=Path, metavar="FILE", help="keep here, and take from here, what tests run")
     options = parser.parse_args()
-    noticed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(shutil.copytree(ROOT / "src", Path(folder) / "src", ignore=shutil.ignore_patterns("__pycache__")))
-        if is_noticed(source, options.tests, options.files):
-            sys.exit("the tests fail without any mutant")
-        for mutant in draw_mutants(options.count, options.seed, tuple(options.packages)):
-            place = source / mutant.module
-            place.write_text(mutant.text)
-            found = is_noticed(source, options.tests, options.files)
-            shutil.copy(ROOT / "src" / mutant.module, place)
-            noticed += found
-            print(f"{'noticed' if found else 'MISSED':8} {mutant.module}:{mutant.line} {mutant.what}", flush=True)
-    print(f"{noticed} of {options.count} mutants noticed ({noticed / options.count:.0%})")
+    checkout = options.checkout.resolve()
+    with tempfile.TemporaryDirectory() as name:
+        cover = find_cover(checkout, options.cover or Path(name) / "cover.jsonl")
+        runner = Runner(checkout, cover, options.seconds, Path(name), options.processes)
+        mutants = list(draw_mutants(checkout / "src" / "forkpoint", options.count, options.seed, options.packages))
+        fates: list[Fate] = []
+        with ThreadPoolExecutor(options.processes) as pool:
+            for mutant, fate in zip(mutants, pool.map(runner.decide, mutants), strict=True):
+                fates.append(fate)
+                print(f"{fate:8} {mutant.module}:{mutant.line} {mutant.what}", flush=True)
+    noticed = fates.count(Fate.NOTICED)
+    print(
+        f"{noticed} of {len(fates)} mutants noticed ({noticed / len(fates):.0%}); no test runs {fates.count(Fate.NOT_RUN)}"
+    )
 
 
 if __name__ == "__main__":
