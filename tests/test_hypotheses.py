@@ -1,11 +1,14 @@
 """Hypotheses: what is not decided is told as readings that survive replay, the best first, each with what decides it."""
 
+from pathlib import Path
+
 import forkpoint
 from cases import examine_case, load_cases
 from forkpoint.model.log import LogEvent, LogKind, Speaker
 from forkpoint.model.verdict import Cause, Hypothesis, Likelihood, Verdict
 from looping import for_each
 from small_jobs import SmallJob
+from texts import stack
 
 
 def _silent_rank(world: int = 4) -> SmallJob:
@@ -117,3 +120,25 @@ def test_nobody_is_a_hypothesis_whom_replay_refuses() -> None:
 
     assert all(h.repair for h in verdict.hypotheses if h.cause is not Cause.HEALTHY)
     assert all(not {1, 2, 3} >= set(h.suspects) or not h.suspects for h in verdict.hypotheses)
+
+
+def test_where_nothing_shows_a_failure_the_ranks_that_left_no_file_are_the_second_reading(tmp_path: Path) -> None:
+    for rank in (0, 1, 3):
+        (tmp_path / f"log_rank_{rank}.txt").write_text("world size 4\nstep 7\n")
+
+    healthy, other = forkpoint.diagnose(forkpoint.read([str(tmp_path)])).hypotheses
+
+    assert (healthy.cause, other.suspects) == (Cause.HEALTHY, (2,))
+    assert Cause.RANK_LOST in other.alternatives
+
+
+def test_who_never_joined_is_looked_for_among_those_that_neither_complain_nor_wait(tmp_path: Path) -> None:
+    refused = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 3/4 clients joined."
+    (tmp_path / "log_rank_0.txt").write_text(f"[rank0]: {refused}\n")
+    for rank, call in ((1, "barrier"), (2, "barrier"), (3, None)):
+        (tmp_path / f"stack_rank_{rank}.txt").write_text(stack(call=call))
+
+    verdict = forkpoint.diagnose(forkpoint.read([str(tmp_path)]))
+
+    assert [_named(h) for h in verdict.hypotheses[:2]] == [set(), {3}]
+    assert {h.cause for h in verdict.hypotheses[:2]} == {Cause.NEVER_JOINED}

@@ -134,6 +134,9 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
         decides=f"log group and number of each call on {whom_to_ask(named, sides)}, and compare the order",
     )
     yield from (path, order) if divergence.left_order else (order, path)
+    if candidates := find_missed_ranks(incident):  # the ring may be what follows from ranks without a dump
+        yield _other_call(candidates, divergence, incident, known=False)
+        yield _away(candidates, divergence, incident)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, is_or_are, who_is_meant, whom_to_ask
 from forkpoint.judge.blame import cut_off, find_exits
+from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
@@ -25,6 +26,7 @@ from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, withou
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import user_place
+from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogKind
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis
@@ -36,10 +38,13 @@ _OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while ran
 
 
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
-    if incident.divergence is None:
-        yield from _by_words(incident)
-        yield from _by_stacks(incident)
-        yield from _nothing_wrong(incident)
+    if incident.divergence is not None:
+        yield from _not_joined(incident)
+        return
+    readings = [*_by_words(incident), *_by_stacks(incident), *_nothing_wrong(incident)]
+    yield from readings
+    if not readings:
+        yield _nothing_said(incident)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -50,9 +55,9 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _departed(incident)
     yield from _other_models(incident)
     yield from _refused(incident)
+    yield from _not_joined(incident)
     yield from _at_other_lines(incident)
     yield from _waited_for(incident)
-    yield from _not_joined(incident)
 
 
 def _departed(incident: Incident) -> Iterator[Hypothesis]:
@@ -192,19 +197,24 @@ def _silent(
 
 
 def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
+    """Ranks met, or tried to, and no call was ever recorded: those that neither complain nor are seen to wait."""
     events = [e for e in incident.capture.events if e.kind in (LogKind.RENDEZVOUS, LogKind.STORE)]
-    if events and not has_ops(incident):
-        spoke = {e.rank for e in incident.capture.events if e.is_failure}
-        silent = tuple(r for r in incident.timeline.world if r not in spoke)
-        named = silent if 2 * len(silent) < len(incident.timeline.world) else ()
-        yield Hypothesis(
-            Cause.NEVER_JOINED,
-            named,
-            f"{name_ranks(named) if named else 'some ranks'} never joined the job",
-            "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
-            supports=tuple(cite_event(e) for e in events[:3]),
-            asks="whether its process runs and reaches MASTER_ADDR",
-        )
+    if not events or has_ops(incident):
+        return
+    spoke = {e.rank for e in incident.capture.events if e.is_failure} | find_seen_waiting(incident)
+    silent = tuple(r for r in incident.timeline.world if r not in spoke)
+    few = 2 * len(silent) < len(incident.timeline.world)
+    named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:_MAX_SIDES]))
+    yield Hypothesis(
+        Cause.NEVER_JOINED,
+        named,
+        f"{who_is_meant(named, sides) if silent else 'some rank'} never joined the job",
+        "on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?",
+        alternatives=(Cause.HOST_STALL,),
+        sides=sides,
+        supports=tuple(cite_event(e) for e in events[:3]),
+        asks="whether its process runs and reaches MASTER_ADDR",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -353,6 +363,38 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             f"the dumps of {name_ranks(absent)} beside the others" if absent else "the end of every rank's log",
             asks="the missing dumps" if absent else "the end of every rank's log",
         )
+        if unheard := tuple(sorted(find_unheard(incident))):
+            yield _left_no_trace(unheard)
+
+
+def _left_no_trace(unheard: tuple[int, ...]) -> Hypothesis:
+    named, sides = (unheard, ()) if len(unheard) == 1 else ((), tuple((rank,) for rank in unheard[:_MAX_SIDES]))
+    return Hypothesis(
+        Cause.DIVERGENT_PATH,
+        named,
+        f"{who_is_meant(named, sides)}, of which nothing was given, left the path of the others, is stuck or gone",
+        f"log, dump and stack of {whom_to_ask(named, sides)}",
+        alternatives=(Cause.RANK_LOST, Cause.HOST_STALL),
+        sides=sides,
+        plain=f"what failed is in files of {plain_ranks(unheard)} that were not given",
+        asks=f"the files of {plain_ranks(unheard)}",
+    )
+
+
+def _nothing_said(incident: Incident) -> Hypothesis:
+    """Something failed, and nothing that was given says on which rank: the files that are missing would."""
+    if unheard := tuple(sorted(find_unheard(incident))):
+        return _left_no_trace(unheard)
+    failed = [e for e in incident.capture.events if e.is_failure]
+    return Hypothesis(
+        Cause.DIVERGENT_PATH,
+        (),
+        "a rank left the path of the others, is stuck or gone; nothing that was given says which",
+        "the logs and dumps of all ranks: forkpoint diagnose DUMPS LOGS",
+        alternatives=(Cause.RANK_LOST, Cause.HOST_STALL),
+        supports=tuple(cite_event(e) for e in failed[:2]),
+        asks="the logs and dumps of all ranks",
+    )
 
 
 def _all_at_one_line(
