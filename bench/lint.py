@@ -31,6 +31,7 @@ from bench.lint_report import (
     render_speed,
 )
 from bench.lint_score import Outcome
+from bench.lint_split import SIDES, Repository, read_split
 from bench.lint_tool import Linter
 from bench.lint_trees import (
     Bug,
@@ -44,7 +45,6 @@ from bench.lint_trees import (
     read_bugs,
 )
 
-_WELL_KEPT = ("pytorch/torchtitan", "karpathy/nanochat", "huggingface/accelerate", "meta-pytorch/torchtune")
 _LINES_FOR_SPEED = 100_000
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forkpoint-bench"
 
@@ -100,15 +100,17 @@ def lint_pairs(pairs: Sequence[Pair], linter: Linter, jobs: int) -> tuple[list[O
     return outcomes, list(linted.values())
 
 
-def export_well_kept(repos: Path, trees: Path) -> dict[str, Path]:
+def export_well_kept(wanted: Iterable[Repository], repos: Path, trees: Path) -> dict[str, Path]:
     exported: dict[str, Path] = {}
-    for name in _WELL_KEPT:
-        repository = find_repository(repos, name)
+    for each in wanted:
+        repository = find_repository(repos, each.name)
         if repository is None:
-            _say(f"{name} is not there")
+            _say(f"{each.name} is not there")
             continue
-        commit = head_of(repository)
-        exported[f"{name} {commit[:10]}"] = export(repository, commit, trees, name)
+        commit = each.commit if has_commit(repository, each.commit) else head_of(repository)
+        if commit != each.commit:
+            _say(f"{each.name} lacks {each.commit[:10]}; its newest commit is read instead")
+        exported[f"{each.name} {commit[:10]}"] = export(repository, commit, trees, each.name)
     return exported
 
 
@@ -156,15 +158,16 @@ def bench_well_kept(chosen: argparse.Namespace, well_kept: dict[str, Path], lint
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _parse(arguments)
     parts = ["bugs"] if chosen.only else chosen.parts
+    wanted = read_split().repositories_of(chosen.side)
     if chosen.repos is None or not chosen.repos.is_dir() or ("bugs" in parts and not _is_file(chosen.bugs)):
         known = read_bugs(chosen.bugs) if _is_file(chosen.bugs) else []
-        raise SystemExit(how_to_get([*_WELL_KEPT, *(bug.repo for bug in known)]))
+        raise SystemExit(how_to_get([*(each.name for each in wanted), *(bug.repo for bug in known)]))
     trees = chosen.cache / "trees"
     linter = Linter(tuple(shlex.split(chosen.linter)), chosen.limit, chosen.cache / "linter" if chosen.warm else None)
     result: dict[str, object] = {}
     if "bugs" in parts:
         result["bugs"] = [as_json(outcome) for outcome in bench_bugs(chosen, trees, linter)]
-    well_kept = export_well_kept(chosen.repos, trees) if {"repos", "speed"} & set(parts) else {}
+    well_kept = export_well_kept(wanted, chosen.repos, trees) if {"repos", "speed"} & set(parts) else {}
     if "repos" in parts:
         linted = bench_well_kept(chosen, well_kept, linter)
         result["repositories"] = [{"name": each.name, **asdict(each.run)} for each in linted]
@@ -179,7 +182,10 @@ def _bugs(chosen: argparse.Namespace) -> list[Bug]:
     bugs = read_bugs(chosen.bugs)
     if unknown := set(chosen.only or ()) - {bug.id for bug in bugs}:
         raise SystemExit(f"no bug with a buggy_commit is called {', '.join(sorted(unknown))}")
-    return [bug for bug in bugs if not chosen.only or bug.id in chosen.only]
+    if chosen.only:
+        return [bug for bug in bugs if bug.id in chosen.only]
+    scopes = chosen.scopes
+    return [bug for bug in read_split().bugs_of(chosen.side, bugs) if not scopes or bug.scope in scopes]
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -192,6 +198,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run of the linter (%(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="linters at the same time, for the bugs (%(default)s)")
     parser.add_argument("--parts", nargs="+", choices=("bugs", "repos", "speed"), default=["bugs", "repos", "speed"])
+    parser.add_argument("--side", choices=SIDES, help="only projects of this side of lint_split.toml")
+    parser.add_argument(
+        "--scopes", nargs="+", metavar="SCOPE", help="only bugs of these scopes: intra, inter, data, no"
+    )
     parser.add_argument("--only", nargs="+", metavar="ID", help="these bugs alone, with all findings in their files")
     parser.add_argument("--package-only", action="store_true", help="read the bug's package, not the whole repository")
     parser.add_argument("--warm", action="store_true", help="let the linter keep its cache: quick, but no cold times")
