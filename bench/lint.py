@@ -203,7 +203,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--scopes", nargs="+", metavar="SCOPE", help="only bugs of these scopes: intra, inter, data, no"
     )
     parser.add_argument("--only", nargs="+", metavar="ID", help="these bugs alone, with all findings in their files")
-    parser.add_argument("--package-only", action="store_true", help="read the bug's package, not the whole repository")
+    parser.add_argument(
+        "--package-only",
+        action="store_true",
+        help="read the bug's package, not the whole repository; of a very large package the part around the bug",
+    )
     parser.add_argument("--warm", action="store_true", help="let the linter keep its cache: quick, but no cold times")
     parser.add_argument(
         "--sample", type=int, default=0, metavar="N", help="findings of well-kept repositories to judge"

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+MOST_LINES = 150_000
+"""Of the package that is read for a bug."""
 _LARGEST_FILE = 1 << 20
 """Longer ones are tables written by a program."""
 
@@ -95,10 +97,11 @@ def count_lines(files: Iterable[Path]) -> int:
     return sum(file.read_bytes().count(b"\n") for file in files)
 
 
-def package_of(tree: Path, file: str) -> str:
-    """The outermost package around a file, or the whole tree for a script."""
+def package_of(tree: Path, file: str, most_lines: int = MOST_LINES) -> str:
+    """The outermost package around a file that is not too large to read twice, or the whole tree for a script."""
     around = [folder for folder in Path(file).parents if (tree / folder / "__init__.py").is_file()]
-    return os.fspath(around[-1]) if around else "."
+    small = (folder for folder in reversed(around) if count_lines((tree / folder).rglob("*.py")) <= most_lines)
+    return os.fspath(next(small, around[0])) if around else "."
 
 
 def how_to_get(repos: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """Program -> violations of rules: places in the source where ranks can diverge."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from forkpoint.lint import rules
 from forkpoint.lint.catalogue import IGNORE_RULES, IGNORE_WITHOUT_REASON, UNUSED_IGNORE, Options
@@ -19,7 +20,7 @@ def lint(program: Program, options: Options, progress: Progress | None = None) -
     """What the selected rules find in the requested files."""
     if progress is not None:
         progress(0, 1, "which values can differ by rank")
-    found = list(_find(analyse(program), options, progress))
+    found = [_in_test(v, program) for v in _find(analyse(program), options, progress)]
     ignores, notes = read_ignores(program)
     kept, used = apply_ignores(found, ignores)
     kept += _about_ignores(ignores, used, options)
@@ -43,6 +44,11 @@ def _find(analysis: Analysis, options: Options, progress: Progress | None) -> It
             if key not in seen:
                 seen.add(key)
                 yield violation
+
+
+def _in_test(violation: Violation, program: Program) -> Violation:
+    """Tests let one rank do another thing on purpose, and end by themselves: advisory."""
+    return replace(violation, advisory=True) if violation.file in program.tests else violation
 
 
 def _about_ignores(ignores: list[Ignore], used: set[tuple[Ignore, str]], options: Options) -> list[Violation]:

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from forkpoint.lint.rule import Related, Violation
 from forkpoint.source.analysis import Analysis
-from forkpoint.source.apis import ApiKind, Origin, Strength, is_rank_word
+from forkpoint.source.apis import ApiKind, Origin, Strength, dimensions_in, is_rank_word, runs_on_one_rank
 from forkpoint.source.branches import Arm, Branch, CommStep, guards, name_step, skipped, tell_reason
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import last_word, shortened
+from forkpoint.source.syntax import assumed, last_word, names_and_attributes_in, shortened
 from forkpoint.source.value import Reasons, strength_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,21 +39,45 @@ class UnequalBranch:
         something computed from it.
         """
         asked = self.branch.function.module.source(self.branch.test)
-        plain = all(r.origin is Origin.RANK and (r.expression in asked or "is_" in asked) for r in self.reasons)
+        names_rank = "is_" in asked or any(is_rank_word(n) for n in names_and_attributes_in(self.branch.test))
+        plain = all(r.origin is Origin.RANK and (names_rank or r.expression in asked) for r in self.reasons)
         return plain and all(s.group for s in self.steps)
+
+    @property
+    def is_same_within_groups(self) -> bool:
+        """All members of each step's group decide alike: they are in it because of what the condition asks, or the
+        condition is about another dimension of the mesh.
+        """
+        asked = names_and_attributes_in(self.branch.test)
+        return all(
+            s.group is not None and (_asks_for(s.group, asked) or _is_across(self.reasons, s.group)) for s in self.steps
+        )
+
+
+def _asks_for(group: str, names: set[str]) -> bool:
+    """`if group is None: return` before a collective on that group."""
+    return group.rpartition(".")[2] in names
+
+
+def _is_across(reasons: Reasons, group: str) -> bool:
+    """Ranks of one tensor-parallel group are in the same pipeline stage."""
+    own = dimensions_in(group)
+    others = [dimensions_in(r.expression) for r in reasons if r.origin is Origin.RANK]
+    return len(own) == 1 and len(others) == len(reasons) and all(o and not o & own for o in others)
 
 
 @lru_cache(maxsize=1)
 def unequal_branches(analysis: Analysis) -> tuple[UnequalBranch, ...]:
     """One for each skipped call, at the innermost branch, and one for each exit. Cached, because several rules ask."""
-    return tuple({unequal.at: unequal for unequal in _all_unequal(analysis)}.values())
+    found = (unequal for unequal in _all_unequal(analysis) if not unequal.is_same_within_groups)
+    return tuple({unequal.at: unequal for unequal in found}.values())
 
 
 def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
     called_on_some = _called_on_some(analysis)
     for function in analysis.communicating():
         branches = list(analysis.branches.of(function))
-        paired = set[ast.AST]() if function in called_on_some else _pairs(branches)
+        paired = set[ast.AST]() if function in called_on_some else _pairs([*branches, *_when_left(function, analysis)])
         for branch in branches:
             if branch.node in paired:
                 continue
@@ -62,6 +86,15 @@ def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:
             reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
             if reasons:
                 yield from _compare(branch, reasons)
+
+
+def only_on_one_rank(analysis: Analysis) -> Iterator[tuple[Function, CommStep]]:
+    """Functions whose decorator runs them on one rank, and the first communication in them."""
+    for function in analysis.communicating():
+        if any(runs_on_one_rank(last_word(d)) for d in function.decorators()):
+            step = next((s for s in analysis.branches.steps(function.body, function) if _counts(s)), None)
+            if step is not None:
+                yield function, step
 
 
 def _called_on_some(analysis: Analysis) -> set[Function]:
@@ -84,7 +117,7 @@ def _called_on_some(analysis: Analysis) -> set[Function]:
 
 
 def _is_guarded(call: ast.Call, function: Function, analysis: Analysis) -> bool:
-    for test in guards(call, function):
+    for test, _ in guards(call, function):
         reasons = analysis.differences.test(test, function).reasons
         if any(r.origin is Origin.RANK and r.strength is Strength.CERTAIN for r in reasons):
             return True
@@ -102,7 +135,7 @@ def _compare(branch: Branch, reasons: Reasons) -> Iterator[UnequalBranch]:
             if left_out:
                 yield UnequalBranch(branch, left_out, _exit(arm.statements, way) or branch.node, way, reasons)
                 return
-    missing = _only_in_one([arm for arm in branch.arms if arm.leaves != "raise"])
+    missing = _only_in_one(branch, [arm for arm in branch.arms if arm.leaves != "raise"])
     if missing:
         yield UnequalBranch(branch, missing, missing[0].call, None, reasons)
 
@@ -113,11 +146,17 @@ def _left_out(branch: Branch, arm: Arm, others: list[Arm], way: str) -> tuple[Co
         return ()
     rest = skipped(branch, way)
     theirs = (*others[0].steps, *rest) if others else rest
-    return (
-        ()
-        if _keys(arm.steps) == _keys(theirs)
-        else tuple(s for s in theirs if _counts(s) and s.key not in _keys(arm.steps))
-    )
+    if _keys(arm.steps) == _keys(theirs):
+        return ()
+    leaving = assumed(branch.test, holds=arm is branch.arms[0])
+    missed = (s for s in theirs if _counts(s) and s.key not in _keys(arm.steps))
+    return tuple(s for s in missed if not _is_excluded(s, leaving, branch.function))
+
+
+def _is_excluded(step: CommStep, leaving: set[tuple[str, bool]], function: Function) -> bool:
+    """`if not sharded and rank > 0: return`, then `if sharded: barrier()`: who leaves would not have called it."""
+    needed = {known for test, holds in guards(step.call, function) for known in assumed(test, holds=holds)}
+    return any((text, not holds) in leaving for text, holds in needed)
 
 
 def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
@@ -126,15 +165,23 @@ def _exit(block: Sequence[ast.stmt], way: str) -> ast.stmt | None:
     return next((n for s in block for n in ast.walk(s) if isinstance(n, kind)), None)
 
 
-def _only_in_one(arms: list[Arm]) -> tuple[CommStep, ...]:
-    keys = [_keys(arm.steps) for arm in arms]
+def _only_in_one(branch: Branch, arms: list[Arm]) -> tuple[CommStep, ...]:
+    done = _until_they_meet(branch, arms)
+    keys = [_keys(steps) for steps in done]
     if len(arms) < 2 or all(k == keys[0] for k in keys):
         return ()
     common = set(keys[0]).intersection(*keys[1:])
     only = tuple(s for arm in arms for s in arm.steps if s.key not in common and _counts(s))
     # The same communication under other names on each side: as many of the same kind.
-    kinds = [sorted(s.reach.api.op for s in arm.steps if _counts(s)) for arm in arms]
+    kinds = [sorted(s.reach.api.op for s in steps if _counts(s)) for steps in done]
     return () if all(k == kinds[0] for k in kinds) else only
+
+
+def _until_they_meet(branch: Branch, arms: list[Arm]) -> list[tuple[CommStep, ...]]:
+    """What each arm does; where another one leaves, what follows belongs to those that stay."""
+    ways = {arm.leaves for arm in arms if arm.leaves is not None}
+    rest = skipped(branch, ways.pop()) if len(ways) == 1 else ()
+    return [arm.steps if arm.leaves is not None else (*arm.steps, *rest) for arm in arms]
 
 
 def _keys(steps: tuple[CommStep, ...]) -> tuple[tuple[str, ...], ...]:
@@ -160,12 +207,19 @@ def _pairs(branches: list[Branch]) -> set[ast.AST]:
             continue
         keys = _keys(first.steps)
         before = open_ones.get(keys)
-        if before is not None and before[1] is not side and before[0].function is branch.function:
+        if before is not None and before[1] is not side:
             paired |= {before[0].node, branch.node}
             del open_ones[keys]
         else:
             open_ones[keys] = (branch, side)
     return paired
+
+
+def _when_left(function: Function, analysis: Analysis) -> Iterator[Branch]:
+    """The other half of a context manager: `__enter__` and `__exit__` are called in pairs."""
+    other = {"__enter__": "__exit__", "__exit__": "__enter__"}.get(function.short)
+    if function.owner is not None and other in function.owner.methods:
+        yield from analysis.branches.of(function.owner.methods[other])
 
 
 def _side(test: ast.expr) -> bool | None:

@@ -11,7 +11,7 @@ from forkpoint.source.communicates import Communication
 from forkpoint.source.interpret import Interpreter
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for
+from forkpoint.source.syntax import argument_for, last_word
 from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Value, join, settle
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class Differences:
         self._before: dict[Function, Facts] = {}
         self._walking: set[Function] = set()
         self._asking: set[tuple[int, str]] = set()
-        self._writers: dict[str, list[Function]] | None = None
+        self._writers: dict[str, list[tuple[ast.Attribute, Function]]] | None = None
         # Twice: the second round uses results of the first for functions that are in progress or too deep.
         for _ in range(2):
             self._before, self._facts = self._facts, {}
@@ -73,7 +73,7 @@ class Differences:
 
     def settled(self, value: Value, function: Function) -> Value:
         """Replace parameters by what callers pass."""
-        asked = value.params | value.sizes | {p for p, _ in value.unless_equal}
+        asked = value.params | value.sizes | value.sorted_params | {p for p, _ in value.unless_equal}
         if not asked:
             return value
         passed = {p: self.param(p, function) for p in asked}
@@ -116,35 +116,46 @@ class Differences:
             owners = [cls, *(b for b in self.resolver.ancestors(cls) if isinstance(b, Class))]
             methods = dict.fromkeys(m for c in owners for _, m in self.resolver.attributes(c).get(name, ()))
             values = [self.settled(self.facts(m).written.get(name, UNKNOWN), m) for m in methods]
-            return join(*values) if values else None
+            if not values:
+                return None
+            return join(*values, *self._added(owners, name, set(methods)))
         finally:
             self._asking.discard(key)
 
-    def foreign(self, name: str) -> Value:
-        """Values assigned to this attribute of other objects: a flag set from outside."""
+    def _added(self, owners: list[Class], name: str, methods: set[Function]) -> list[Value]:
+        """What other methods put into the container in this attribute: why its length can differ."""
+        growing = dict.fromkeys(m for c in owners for m in self.resolver.growing(c).get(name, ()) if m not in methods)
+        found = [self.facts(m).written.get(name, UNKNOWN) for m in [*growing][:_WRITERS]]
+        return [Value(v.content, v.extent, equal=not v.reasons) for v in found]
+
+    def foreign(self, cls: Class, name: str) -> Value:
+        """Values that are assigned to this attribute from outside its class: a flag that another object sets."""
         if self._writers is None:
             self._writers = defaultdict(list)
             for function in self._program.functions():
-                for attribute in _foreign_writes(function):
-                    self._writers[attribute].append(function)
-        writers = dict.fromkeys(self._writers.get(name, ()))
+                for target in _foreign_writes(function):
+                    self._writers[target.attr].append((target, function))
+        writers = [(t, f) for t, f in self._writers.get(name, ()) if self._is_of(t.value, f, cls)]
         if not writers or len(writers) > _WRITERS:
             return UNKNOWN
-        values = [self.facts(w).written.get(name, UNKNOWN) for w in writers]
+        values = [v for t, f in writers for at, v in self.facts(f).writes if at is t]
         return Value(frozenset().union(*(v.content for v in values)))
 
+    def _is_of(self, expr: ast.expr, function: Function, cls: Class) -> bool:
+        """The object has this class or a related one. Without knowing its class, a name like the class's: `trainer`."""
+        found = self.resolver.class_of(expr, function)
+        if isinstance(found, Class):
+            return found is cls or cls in self.resolver.ancestors(found) or found in self.resolver.ancestors(cls)
+        word = last_word(expr).lower().replace("_", "")
+        return found is None and len(word) > 2 and word in cls.name.lower()
 
-def _foreign_writes(function: Function) -> set[str]:
-    found: set[str] = set()
+
+def _foreign_writes(function: Function) -> Iterator[ast.Attribute]:
     for node in function.own.assignments:
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {
-                t.attr
-                for t in targets
-                if isinstance(t, ast.Attribute) and not (isinstance(t.value, ast.Name) and t.value.id == "self")
-            }
-    return found
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Attribute) and last_word(target.value) != "self":
+                    yield target
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -170,4 +181,4 @@ def analyse(program: Program) -> Analysis:
     resolver = Resolver(program)
     communication = Communication(program, resolver)
     differences = Differences(program, resolver, communication)
-    return Analysis(program, resolver, communication, differences, Branches(communication))
+    return Analysis(program, resolver, communication, differences, Branches(communication, resolver))

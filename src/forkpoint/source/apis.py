@@ -1,5 +1,6 @@
 """Known library functions (`apis.toml`), and what the name of a variable or function tells about its value."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,7 +78,11 @@ class Apis:
     distinct: frozenset[str]
     functions: dict[str, Api]
     methods: dict[str, MethodApi]
+    calls: frozenset[str]
+    """Dotted names of functions that communicate, where the last word alone says nothing."""
     wrappers: frozenset[str]
+    sharded: frozenset[str]
+    """Wrappers that keep a part of each parameter on each rank."""
     constructors: frozenset[str]
     metrics: frozenset[str]
     distributed: tuple[str, ...]
@@ -104,7 +109,9 @@ def known_apis() -> Apis:
         distinct=frozenset(table["distinct"]),
         functions=functions,
         methods=methods,
+        calls=frozenset(table["calls"]),
         wrappers=frozenset(wrappers["names"]),
+        sharded=frozenset(wrappers["sharded"]),
         constructors=frozenset(wrappers["communicating_constructors"]),
         metrics=frozenset(wrappers["metric_bases"]),
         distributed=tuple(table["distributed"]["modules"]),
@@ -140,6 +147,31 @@ def is_rank_word(name: str) -> bool:
     return plain in words["rank"] or plain.endswith("_rank") or ("_rank_" in plain and plain.startswith("is_"))
 
 
+_WORDS_OF_DIMENSIONS = {
+    "pipeline": ("pipeline", "pp", "stage"),
+    "tensor": ("tensor", "tp", "model"),
+    "context": ("context", "cp", "sequence", "sp", "ulysses"),
+    "data": ("data", "dp", "fsdp", "ddp", "replicate", "shard"),
+    "expert": ("expert", "ep"),
+}
+
+
+@cache
+def dimensions_in(text: str) -> frozenset[str]:
+    """Dimensions of a mesh of ranks that a name is about: `get_tensor_model_parallel_rank`, `self.cp_group`."""
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    found = {name for name, known in _WORDS_OF_DIMENSIONS.items() if words & set(known)}
+    # `data_parallel` and `parallel` alone are told apart by the word before; `data` alone is no dimension.
+    return frozenset(found - ({"data"} if "data" in words and not words & {"parallel", "dp", "fsdp", "ddp"} else set()))
+
+
+@cache
+def is_low_rank_word(name: str) -> bool:
+    """`LoRALinear`, `args.lora`: what is called rank there is the size of a matrix."""
+    plain = name.lower().replace("_", "")
+    return any(word in plain for word in known_apis().words["low_rank"])
+
+
 @cache
 def is_loader_word(name: str) -> bool:
     plain = name.lower().strip("_")
@@ -151,7 +183,9 @@ def is_loader_word(name: str) -> bool:
 def is_data_word(name: str) -> bool:
     plain = name.lower().strip("_")
     words = known_apis().words["data"]
-    return plain in words or plain.endswith(("_loss", "_batch"))
+    first, _, last = plain.rpartition("_")
+    is_batch = last == "batch" and first in known_apis().words["kinds_of_batch"]
+    return plain in words or plain.endswith("_loss") or is_batch
 
 
 @cache
@@ -169,6 +203,12 @@ def is_agreement_word(name: str) -> bool:
 def is_stop_flag(name: str) -> bool:
     """Known trainers check it to decide whether to stop."""
     return name in known_apis().words["stop_flags"]
+
+
+@cache
+def runs_on_one_rank(decorator: str) -> bool:
+    """`@rank_zero_only`: the body runs on one rank."""
+    return decorator.strip("_") in known_apis().words["one_rank_decorators"]
 
 
 @cache

@@ -7,7 +7,8 @@ from pathlib import PurePath
 
 from forkpoint.source.code import Function
 from forkpoint.source.communicates import Communication, Reach
-from forkpoint.source.flow import exit_of, exits_in
+from forkpoint.source.flow import exits_in
+from forkpoint.source.resolve import Resolver
 from forkpoint.source.syntax import NestedScope, ancestors, last_word, own_nodes
 from forkpoint.source.value import Reason
 
@@ -56,6 +57,19 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class CaughtExit:
+    """A handler by which a rank that caught something leaves."""
+
+    function: Function
+    node: ast.Try | ast.TryStar
+    handler: ast.ExceptHandler
+    leaves: str
+    """`return`, `continue` or `break`."""
+    left_out: tuple[CommStep, ...]
+    """What it does not do, and ranks without an exception do."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Around:
     """What comes after a block."""
 
@@ -67,8 +81,9 @@ class _Around:
 class Branches:
     """Steps and branches of functions; steps are computed once."""
 
-    def __init__(self, communication: Communication) -> None:
+    def __init__(self, communication: Communication, resolver: Resolver) -> None:
         self._communication = communication
+        self._resolver = resolver
         self._steps: dict[ast.AST, tuple[CommStep, ...]] = {}
 
     def steps(self, nodes: Sequence[ast.AST], function: Function) -> tuple[CommStep, ...]:
@@ -77,7 +92,10 @@ class Branches:
 
     def of(self, function: Function) -> Iterator[Branch]:
         """Outer ones first. Functions without communication have none."""
-        yield from self._in_block(function.body, function, _Around())
+        yield from (b for b in self._in_block(function.body, function, _Around()) if isinstance(b, Branch))
+
+    def caught_exits(self, function: Function) -> Iterator[CaughtExit]:
+        yield from (b for b in self._in_block(function.body, function, _Around()) if isinstance(b, CaughtExit))
 
     def at(self, node: ast.AST, function: Function) -> Branch | None:
         return next((branch for branch in self.of(function) if branch.node is node), None)
@@ -105,7 +123,9 @@ class Branches:
         last = self._communication.path(reach)[-1][1]
         return CommStep(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
 
-    def _in_block(self, block: Sequence[ast.stmt], function: Function, around: _Around) -> Iterator[Branch]:
+    def _in_block(
+        self, block: Sequence[ast.stmt], function: Function, around: _Around
+    ) -> Iterator[Branch | CaughtExit]:
         if not self.steps(block, function) and not (around.after or around.rest_of_loop or around.whole_loop):
             return
         for number, statement in enumerate(block, 1):
@@ -115,7 +135,7 @@ class Branches:
             )
             yield from self._in_statement(statement, function, here)
 
-    def _in_statement(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch]:
+    def _in_statement(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch | CaughtExit]:
         match node:
             case ast.If():
                 yield self._branch(node, node.test, [node.body, node.orelse], function, around)
@@ -133,12 +153,22 @@ class Branches:
             case ast.With() | ast.AsyncWith():
                 yield from self._in_block(node.body, function, around)
             case ast.Try() | ast.TryStar():
+                yield from self._caught(node, function, around)
                 for block in (node.body, node.orelse, node.finalbody, *(h.body for h in node.handlers)):
                     yield from self._in_block(block, function, around)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return
             case _:
                 yield from self._in_expressions(node, function, around)
+
+    def _caught(self, node: ast.Try | ast.TryStar, function: Function, around: _Around) -> Iterator[CaughtExit]:
+        for handler in node.handlers:
+            done = {step.key for step in self.steps(handler.body, function)}
+            for way in sorted(set(exits_in(handler.body))):
+                rest = (*self.steps(node.orelse, function), *skipped(around, way))
+                left_out = tuple(step for step in rest if step.key not in done)
+                if left_out:
+                    yield CaughtExit(function, node, handler, way, left_out)
 
     def _in_expressions(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch]:
         if self._steps_of(node, function):
@@ -159,22 +189,26 @@ class Branches:
         function: Function,
         around: _Around,
     ) -> Branch:
-        arms = tuple(Arm(b, self.steps(b, function), exit_of(b), frozenset(exits_in(b))) for b in blocks)
+        arms = tuple(
+            Arm(b, self.steps(b, function), self._resolver.exit_of(b, function), frozenset(exits_in(b))) for b in blocks
+        )
         return Branch(function, node, test, arms, around.after, around.rest_of_loop, around.whole_loop)
 
 
-def skipped(branch: Branch, way: str) -> tuple[CommStep, ...]:
+def skipped(branch: Branch | _Around, way: str) -> tuple[CommStep, ...]:
     """What a rank does not do if it leaves the branch by this `return`, `continue` or `break`."""
     if way == "return":
         return branch.after
     return branch.rest_of_loop if way == "continue" else (*branch.rest_of_loop, *branch.whole_loop)
 
 
-def guards(call: ast.Call, function: Function) -> Iterator[ast.expr]:
-    """Conditions of the branches around a call."""
+def guards(call: ast.Call, function: Function) -> Iterator[tuple[ast.expr, bool]]:
+    """Conditions of the branches around a call, and whether they hold where it is made."""
     for outer, inner in ancestors(call, function):
-        if isinstance(outer, ast.If | ast.IfExp) and inner is not outer.test:
-            yield outer.test
+        if isinstance(outer, ast.If) and inner is not outer.test:
+            yield outer.test, inner in outer.body
+        if isinstance(outer, ast.IfExp) and inner is not outer.test:
+            yield outer.test, inner is outer.body
 
 
 def group_of(call: ast.Call) -> str | None:

@@ -14,6 +14,10 @@ _ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKi
 """Kinds in which all members of a group take part."""
 
 
+_OF_SHARDED = frozenset({"state_dict", "load_state_dict", "clip_grad_norm_", "full_tensor"})
+"""Methods of a sharded model that gather its parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """How a function reaches a collective: the call, and the function that the call runs."""
@@ -137,7 +141,7 @@ class Communication:
 
     def _of_library(self, dotted: str) -> Api | None:
         apis, name = self._apis, dotted.rpartition(".")[2]
-        if dotted in apis.constructors:
+        if dotted in apis.constructors or dotted in apis.calls:
             return Api(name, ApiKind.COLLECTIVE)
         if name in apis.functions and (dotted.startswith(apis.modules) or name in apis.distinct):
             return apis.functions[name]
@@ -147,11 +151,14 @@ class Communication:
     def _of_method(self, func: ast.Attribute, call: ast.Call, function: Function) -> Api | None:
         cls = self._resolver.class_of(func.value, function)
         if isinstance(cls, Class):
+            # A metric's base class synchronises around `compute`, also around one that the program writes itself.
+            if func.attr == "compute" and self._apis.metrics & set(map(str, self._resolver.ancestors(cls))):
+                return None if is_super(func.value) else Api("compute", ApiKind.COLLECTIVE, "result")
             # Methods of the program are analysed; methods inherited from a library are known by name.
             if self._resolver.method(cls, func.attr) is not None:
                 return None
-            if func.attr == "compute" and self._apis.metrics & set(map(str, self._resolver.ancestors(cls))):
-                return Api("compute", ApiKind.COLLECTIVE, "result")
+        if isinstance(cls, str) and cls in self._apis.sharded and func.attr in _OF_SHARDED:
+            return Api(func.attr, ApiKind.COLLECTIVE)
         if func.attr == "__iter__" and is_super(func.value) and self._is_loader(function):
             return Api("DataLoader.__iter__", ApiKind.COLLECTIVE)
         if func.attr in {"backward", "manual_backward"} and self._trains:

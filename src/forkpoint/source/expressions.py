@@ -1,6 +1,7 @@
 """Expression -> Value: whether it can differ by rank."""
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,14 +14,24 @@ from forkpoint.source.apis import (
     is_data_word,
     is_loader_word,
     is_local_attribute,
+    is_low_rank_word,
     is_rank_word,
     is_world_word,
     known_apis,
 )
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
-from forkpoint.source.syntax import all_arguments, is_mask, is_minus_one, last_word, names_in, receiver_fits, shortened
+from forkpoint.source.resolve import MUTATES, RUNS_ITS_ARGUMENT, Resolver
+from forkpoint.source.syntax import (
+    all_arguments,
+    is_mask,
+    is_minus_one,
+    is_setting,
+    last_word,
+    names_in,
+    receiver_fits,
+    shortened,
+)
 from forkpoint.source.value import (
     EQUAL,
     MADE_EQUAL,
@@ -29,8 +40,10 @@ from forkpoint.source.value import (
     Reason,
     Reasons,
     Value,
+    combined,
     decided_by,
     differing,
+    in_sorted_order,
     join,
     strongest,
 )
@@ -41,8 +54,15 @@ _PURE = frozenset({
     "copy", "hash",
 })  # fmt: skip
 _MEASURES = frozenset({"numel", "size", "shape", "ndim", "nelement", "dim", "keys", "values", "items"})
+_COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", "filter", "map", "zip", "enumerate"})
+"""Of `_PURE`, those whose result holds elements."""
+_CONTAINERS = frozenset({"defaultdict", "deque", "OrderedDict", "Counter"})
+_PLACEMENT = frozenset({"device", "dtype", "generator", "pin_memory", "requires_grad", "non_blocking"})
+"""Arguments that say where a tensor is, not what is in it."""
+_FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "eye"})
+"""Tensors with the same content everywhere; only sizes come from the arguments."""
+_GROUPS = ("group", "pg", "mesh", "comm", "communicator")
 _NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
-_MUTATES = frozenset({"append", "extend", "add", "update", "insert", "pop", "remove", "setdefault", "discard", "put"})
 
 
 class Scope(Protocol):
@@ -58,6 +78,7 @@ class Scope(Protocol):
     def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None: ...
     def test(self, node: ast.expr, value: Value) -> None: ...
     def passed(self, arguments: dict[ast.expr, Value]) -> None: ...
+    def grown(self, container: ast.Attribute, added: Value) -> None: ...
     def yielded(self, value: Value) -> None: ...
 
 
@@ -83,7 +104,7 @@ class Expressions:
             case ast.Subscript():
                 return self._subscript(node)
             case ast.IfExp():
-                test = self.value(node.test)
+                test = self.truth(node.test)
                 self._scope.test(node.test, test)
                 return decided_by(join(self.value(node.body), self.value(node.orelse)), test)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -99,12 +120,40 @@ class Expressions:
                 return UNKNOWN
             case ast.Tuple():
                 parts = tuple(self.value(e) for e in node.elts)
-                return replace(join(*parts), parts=parts)
+                return replace(self._displayed(node.elts), parts=parts)
             case ast.Set():
-                inner = join(*(self.value(e) for e in node.elts))
-                return replace(inner, extent=strongest(inner.extent | {self._unordered(node)}))
+                inner = self._displayed(node.elts)
+                unordered = strongest(inner.extent | {self._unordered(node)})
+                return replace(inner, extent=unordered, is_container=True)
+            case ast.List():
+                return replace(self._displayed(node.elts), is_container=True)
+            case ast.Dict():
+                # A key of None is `**other`.
+                spread = [ast.Starred(v) for k, v in zip(node.keys, node.values, strict=True) if k is None]
+                plain = [v for k, v in zip(node.keys, node.values, strict=True) if k is not None]
+                return replace(self._displayed([*spread, *plain, *filter(None, node.keys)]), is_container=True)
+            case ast.BinOp():
+                return combined(self.value(node.left), self.value(node.right))
             case _:
                 return join(*(self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)))
+
+    def _displayed(self, elements: Sequence[ast.expr]) -> Value:
+        """`[a, b]` has two elements on each rank, whatever they are; `[*a]` as many as `a`."""
+        values = [(e, self.value(e.value if isinstance(e, ast.Starred) else e)) for e in elements]
+        inner = join(*(v for _, v in values))
+        extent = frozenset[Reason]().union(*(v.extent for e, v in values if isinstance(e, ast.Starred)))
+        return replace(inner, extent=strongest(extent), parts=())
+
+    def truth(self, node: ast.expr) -> Value:
+        """A condition: of a container it asks only whether there is something in it."""
+        match node:
+            case ast.UnaryOp(op=ast.Not()):
+                return self.truth(node.operand)
+            case ast.BoolOp():
+                return join(*(self.truth(v) for v in node.values))
+            case _:
+                value = self.value(node)
+                return value.presence if value.is_container else value
 
     def _reason(self, origin: Origin, strength: Strength, node: ast.expr, text: str) -> Reason:
         module = self._scope.function.module
@@ -125,13 +174,20 @@ class Expressions:
         value = self._scope.name(node.id)
         if value.equal or value.content:
             return value
-        if is_rank_word(node.id):
+        if is_rank_word(node.id) and not self._is_about_matrices(node.id):
             return join(value, self._rank(node))
         if is_loader_word(node.id):
             return join(value, self._loaded(node))
-        if node.id in self._scope.function.params and is_data_word(node.id):
+        function = self._scope.function
+        if node.id in function.params and is_data_word(node.id) and not is_setting(node.id, function):
             return replace(value, content=self._data(node))
         return value
+
+    def _is_about_matrices(self, name: str) -> bool:
+        """`rank` in code for low-rank adapters is the size of a matrix."""
+        function = self._scope.function
+        named = (function.name, *([function.owner.name] if function.owner else []))
+        return name == "rank" and any(is_low_rank_word(n) for n in named)
 
     def _loaded(self, node: ast.expr) -> Value:
         extent = self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "ranks may have different numbers of batches")
@@ -146,7 +202,7 @@ class Expressions:
         known = self._scope.attribute(node)
         if known is not None and (known.equal or known.content or known.params):
             return known
-        if is_rank_word(node.attr):
+        if is_rank_word(node.attr) and not self._is_size_of_matrix(node):
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))
@@ -160,6 +216,13 @@ class Expressions:
         # An attribute of an object that differs need not differ, unless it is data.
         carried = frozenset(r for r in base.content if r.origin is Origin.LOCAL_DATA)
         return Value(carried, equal=base.equal, made=base.made, unless_equal=base.unless_equal)
+
+    def _is_size_of_matrix(self, node: ast.Attribute) -> bool:
+        """`config.lora.rank`, and `self.rank` of an adapter."""
+        if node.attr != "rank":
+            return False
+        of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+        return self._is_about_matrices("rank") if of_self else is_low_rank_word(spelled(node.value) or "")
 
     def _measured(self, node: ast.expr, base: Value) -> Value:
         """A length or shape: it may differ for local data, and does for what was selected or collected locally."""
@@ -182,7 +245,7 @@ class Expressions:
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
             # `"image" in batch`: fields rarely differ by rank.
             return join(operands[0], *(self._measured(node, v) for v in operands[1:]))
-        return replace(join(*operands), parts=())
+        return replace(combined(*operands), parts=(), is_container=False)
 
     def _subscript(self, node: ast.Subscript) -> Value:
         environment = self._environment(node.value, node.slice)
@@ -191,7 +254,7 @@ class Expressions:
         base, index = self.value(node.value), self.value(node.slice)
         value = join(base, replace(index, extent=NO_REASONS))
         if not isinstance(node.slice, ast.Slice):
-            value = replace(value, extent=NO_REASONS)
+            value = replace(value, extent=NO_REASONS, is_container=False)
         if is_mask(node.slice) and not value.equal:
             reason = self._reason(
                 Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on this rank's data"
@@ -213,7 +276,7 @@ class Expressions:
         for generator in node.generators:
             iterated = self.value(generator.iter)
             self._scope.env.update(dict.fromkeys(names_in(generator.target), self.element(generator.iter, iterated)))
-            tests = [self.value(test) for test in generator.ifs]
+            tests = [self.truth(test) for test in generator.ifs]
             extent |= iterated.extent.union(*(t.reasons for t in tests))
             content.append(
                 iterated if not tests else replace(iterated, equal=iterated.equal and all(t.equal for t in tests))
@@ -225,11 +288,11 @@ class Expressions:
         if isinstance(node, ast.SetComp):
             extent |= {self._unordered(node)}
         equal = inner.equal and all(c.equal for c in content)
-        return replace(inner, extent=strongest(extent), equal=equal, parts=())
+        return replace(inner, extent=strongest(extent), equal=equal, parts=(), is_container=True)
 
     def element(self, iterable: ast.expr, iterated: Value) -> Value:
         """One element of an iterable: its content, not the number of elements."""
-        item = replace(iterated, extent=NO_REASONS, parts=())
+        item = replace(iterated, extent=NO_REASONS, parts=(), is_container=False)
         if is_loader_word(last_word(iterable)) and not item.equal:
             # The loader is the same on all ranks; its batches are not.
             item = replace(item, content=strongest(item.content | self._data(iterable)))
@@ -326,7 +389,11 @@ class Expressions:
     def _mutate(self, node: ast.Call, values: dict[ast.expr, Value]) -> None:
         """`xs.append(x)` under a decision that differs: the length of the list differs too."""
         func = node.func
-        if isinstance(func, ast.Attribute) and func.attr in _MUTATES and isinstance(func.value, ast.Name):
+        if not isinstance(func, ast.Attribute) or func.attr not in MUTATES:
+            return
+        if isinstance(func.value, ast.Attribute):
+            self._scope.grown(func.value, join(*(Value(v.content, equal=v.equal) for v in values.values())))
+        if isinstance(func.value, ast.Name):
             name = func.value.id
             if name in self._scope.env:
                 added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
@@ -336,18 +403,27 @@ class Expressions:
     def _unknown(self, node: ast.Call, name: str, arguments: list[Value]) -> Value:
         dotted = self._resolver.dotted(node.func, self._scope.function)
         if (dotted or "").startswith(_NUMERIC):
-            return join(*arguments)
+            return self._computed(node, name)
         if isinstance(node.func, ast.Attribute) and dotted is None:
             return self._of_method(node.func, arguments)
         known = self._builtin(node, name, join(*arguments))
         return known if known is not None else _passed_on(join(*arguments), keep_equal=False)
+
+    def _computed(self, node: ast.Call, name: str) -> Value:
+        given = [*node.args, *(k.value for k in node.keywords if k.arg not in _PLACEMENT)]
+        value = combined(*(self.value(a) for a in given)) if given else EQUAL
+        if name in _FRESH:
+            sizes = value.extent if name.endswith("_like") else value.reasons
+            return Value(extent=sizes, equal=not sizes)
+        return replace(value, is_container=False)
 
     def _of_method(self, func: ast.Attribute, arguments: list[Value]) -> Value:
         base = self.value(func.value)
         if func.attr in {"keys", "values", "items"}:
             return base
         if func.attr in _MEASURES:
-            return self._measured(func, base)
+            # The members of a group agree on its size.
+            return EQUAL if receiver_fits(func.value, _GROUPS) else self._measured(func, base)
         made = _passed_on(join(base, *arguments), keep_equal=True, extent=without_order(base.extent))
         return replace(made, params=base.params, sizes=base.sizes, unless_equal=base.unless_equal)
 
@@ -358,17 +434,19 @@ class Expressions:
             case "len":
                 return self._measured(node, value)
             case "sorted":
-                return replace(value, extent=without_order(value.extent))
+                return replace(in_sorted_order(value), is_container=True)
             case "isinstance" | "hasattr" | "callable" | "type":
                 # Its type, not its content.
                 return Value(without_order(value.extent))
             case "set" | "frozenset":
-                return replace(value, extent=strongest(value.extent | {self._unordered(node)}), equal=False, made=False)
+                extent = strongest(value.extent | {self._unordered(node)})
+                return replace(value, extent=extent, equal=False, made=False, is_container=True)
             case "range":
                 known = not without_order(value.reasons)
                 return replace(value, content=NO_REASONS, extent=without_order(value.reasons), equal=known, parts=())
             case _:
-                return value if name in _PURE else None
+                holds = name in _COLLECTS or name in _CONTAINERS
+                return replace(value, is_container=holds) if holds or name in _PURE else None
 
 
 def without_order(reasons: Reasons) -> Reasons:

@@ -4,7 +4,7 @@ Also what syntax alone tells of a block: how control leaves it.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from forkpoint.source.code import Function
@@ -198,7 +198,7 @@ def ends_process(call: ast.Call) -> bool:
     return name in _PROCESS_EXITS or (name == "kill" and any(last_word(a) == "getpid" for a in call.args))
 
 
-def exit_of(block: Sequence[ast.stmt]) -> str | None:
+def exit_of(block: Sequence[ast.stmt], never_returns: Callable[[ast.Call], bool] = ends_process) -> str | None:
     """`return`, `continue`, `break` or `raise`, if control never runs past the end of the block."""
     if not block:
         return None
@@ -212,13 +212,13 @@ def exit_of(block: Sequence[ast.stmt]) -> str | None:
             return "break"
         case ast.Raise():
             return "raise"
-        case ast.Expr(value=ast.Call() as call) if ends_process(call):
+        case ast.Expr(value=ast.Call() as call) if never_returns(call):
             return "raise"
         case ast.If() if last.orelse:
-            exits = exit_of(last.body), exit_of(last.orelse)
+            exits = exit_of(last.body, never_returns), exit_of(last.orelse, never_returns)
             return exits[0] if all(exits) else None
         case ast.With() | ast.AsyncWith():
-            return exit_of(last.body)
+            return exit_of(last.body, never_returns)
         case _:
             return None
 

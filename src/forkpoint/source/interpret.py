@@ -9,10 +9,22 @@ from forkpoint.source.apis import Origin, Strength
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
 from forkpoint.source.expressions import Expressions
-from forkpoint.source.flow import exit_of
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, is_property, is_raised_on_all_ranks
-from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Reason, Value, decided_by, join, settle
+from forkpoint.source.syntax import argument_for, is_container_annotation, is_flag, is_property, is_raised_on_all_ranks
+from forkpoint.source.value import (
+    EQUAL,
+    MADE_EQUAL,
+    NO_REASONS,
+    UNKNOWN,
+    Facts,
+    Reason,
+    Reasons,
+    Value,
+    combined,
+    decided_by,
+    join,
+    settle,
+)
 
 
 class ProgramFacts(Protocol):
@@ -24,7 +36,7 @@ class ProgramFacts(Protocol):
     def facts(self, function: Function) -> Facts: ...
     def returned(self, function: Function) -> Value: ...
     def attribute(self, cls: Class, name: str) -> Value | None: ...
-    def foreign(self, name: str) -> Value: ...
+    def foreign(self, cls: Class, name: str) -> Value: ...
 
 
 class Interpreter:
@@ -32,8 +44,12 @@ class Interpreter:
 
     def __init__(self, function: Function, facts: Facts, differences: ProgramFacts) -> None:
         self.function = function
-        self.env: dict[str, Value] = {p: Value(params=frozenset({p})) for p in function.params}
+        self.env: dict[str, Value] = {
+            p: Value(params=frozenset({p}), is_container=is_container_annotation(p, function)) for p in function.params
+        }
         self.context: Value = UNKNOWN
+        self._same_here: Reasons = NO_REASONS
+        """Reasons why ranks differ that hold for none of those that get here: all took this arm for them."""
         self._facts = facts
         self._all = differences
         self._values = Expressions(self, differences.resolver, differences.communication)
@@ -70,14 +86,15 @@ class Interpreter:
             if method is not None:
                 return self._all.returned(method) if is_property(method) else UNKNOWN
             known = self._all.attribute(cls, expr.attr)
-            foreign = self._all.foreign(expr.attr)
+            foreign = self._all.foreign(cls, expr.attr)
             return join(known, foreign) if known is not None and foreign.content else (known or foreign or None)
         return None
 
     def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None:
         callees = self._all.resolver.callees(call, self.function)
-        if not callees.exact or len(callees.functions) != 1:
+        if not callees.exact or not callees.functions:
             return None
+        # The first of several is the function itself; the others are its decorators.
         callee = callees.functions[0]
         if callee is self.function or callee.short == "__init__":
             return None
@@ -99,7 +116,17 @@ class Interpreter:
     def passed(self, arguments: dict[ast.expr, Value]) -> None:
         self._facts.arguments.update(arguments)
 
+    def grown(self, container: ast.Attribute, added: Value) -> None:
+        """`self.waiting.append(x)`: how much is in it depends on the decisions around this."""
+        self._write(container.attr, decided_by(Value(added.content), Value(self.context.reasons)))
+
+    def _write(self, attribute: str, value: Value) -> None:
+        before = self._facts.written.get(attribute)
+        self._facts.written[attribute] = value if before is None else join(before, value)
+
     def test(self, node: ast.expr, value: Value) -> None:
+        if self._same_here:
+            value = replace(value, content=value.content - self._same_here, extent=value.extent - self._same_here)
         before = self._facts.tests.get(node)
         self._facts.tests[node] = value if before is None else join(before, value)
 
@@ -119,9 +146,8 @@ class Interpreter:
                 if node.value is not None:
                     self._assign(node.target, self._evaluated(node.value), node.value)
             case ast.AugAssign():
-                self._assign(
-                    node.target, join(self._evaluated(node.value), self._values.value(node.target)), node.value
-                )
+                old, new = self._values.value(node.target), self._evaluated(node.value)
+                self._assign(node.target, combined(old, new), node.value)
             case ast.Expr():
                 self._values.value(node.value)
             case ast.Return():
@@ -172,8 +198,7 @@ class Interpreter:
                 self.env[spelled(target) or ""] = value
                 written = decided_by(value, self.context)
                 self._facts.writes.append((target, written))
-                before = self._facts.written.get(target.attr)
-                self._facts.written[target.attr] = written if before is None else join(before, written)
+                self._write(target.attr, written)
             case ast.Subscript():
                 if isinstance(target.value, ast.Name):
                     before = self.env.get(target.value.id, UNKNOWN)
@@ -181,32 +206,43 @@ class Interpreter:
                     added = join(before, Value(value.content, equal=value.equal, params=value.params))
                     under = Value(self.context.reasons | key.content)
                     self.env[target.value.id] = decided_by(added, under) if under.content else added
+                elif isinstance(target.value, ast.Attribute):
+                    key = self._values.value(target.slice)
+                    self._write(
+                        target.value.attr, decided_by(Value(value.content), Value(self.context.reasons | key.content))
+                    )
             case _:
                 pass
 
     def _if(self, node: ast.If) -> None:
-        decision = self._values.value(node.test)
+        decision = self._values.truth(node.test)
         self.test(node.test, decision)
-        self._branch(decision, [node.body, node.orelse])
+        agreed = frozenset(r for r in decision.reasons if r.origin is Origin.RANK) if is_flag(node.test) else NO_REASONS
+        self._branch(decision, [node.body, node.orelse], agreed)
 
-    def _branch(self, decision: Value, arms: list[list[ast.stmt]]) -> None:
+    def _branch(self, decision: Value, arms: list[list[ast.stmt]], agreed_in_first: Reasons = NO_REASONS) -> None:
         before, context = dict(self.env), self.context
         self.context = join(context, decision) if decision.may_differ else context
         ends: list[dict[str, Value]] = []
+        same = self._same_here
         for arm in arms:
             self.env = dict(before)
+            self._same_here = same | agreed_in_first if arm is arms[0] else same
             self._block(arm)
-            if exit_of(arm) is None:
+            if self._leaves(arm) is None:
                 ends.append(self.env)
-        self.context = context
-        if decision.may_differ and any(exit_of(arm) == "return" for arm in arms):
+        self.context, self._same_here = context, same
+        if decision.may_differ and any(self._leaves(arm) == "return" for arm in arms):
             self._facts.exits = join(self._facts.exits, decision)
         # If all other arms leave, every rank that gets here took the same arm.
         self.env = _merge(before, ends, decision) if len(ends) > 1 else ends[0] if ends else before
 
+    def _leaves(self, block: list[ast.stmt]) -> str | None:
+        return self._all.resolver.exit_of(block, self.function)
+
     def _while(self, node: ast.While) -> None:
         for _ in range(2):
-            decision = self._values.value(node.test)
+            decision = self._values.truth(node.test)
             self.test(node.test, decision)
             self._branch(decision, [node.body, []])
         self._block(node.orelse)
@@ -228,7 +264,7 @@ class Interpreter:
             # As if the body had run: only what the handler itself sets depends on the exception.
             self.env = {**tried, **({handler.name: UNKNOWN} if handler.name else {})}
             self._block(handler.body)
-            if exit_of(handler.body) is None:
+            if self._leaves(handler.body) is None:
                 ends.append(self.env)
         self.env = _merge(tried, ends, UNKNOWN) if len(ends) > 1 else tried
         self._flags(node)

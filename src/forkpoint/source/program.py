@@ -15,6 +15,8 @@ MAX_FILES = 50_000
 NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
+_TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNote:
@@ -28,6 +30,8 @@ class Program:
     """By path, as given."""
     notes: list[SourceNote] = field(default_factory=list)
     lines: int = 0
+    tests: set[str] = field(default_factory=set)
+    """Files with tests, found below a folder that was given."""
     by_name: dict[str, Module] = field(default_factory=dict)
     by_tail: dict[str, list[Module]] = field(default_factory=lambda: defaultdict(list))
     """By the last part of the dotted name, for packages whose root is not known."""
@@ -99,14 +103,27 @@ class Program:
 
 def read_program(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Program:
     program = Program()
-    for file in _find(paths, program):
+    for path, file in _find(paths, program):
         if progress is not None:
             progress(file)
         _add(file, program)
+        if _is_test(PurePath(file).relative_to(path)):
+            program.tests.add(file)
     return program
 
 
-def _find(paths: Sequence[str], program: Program) -> Iterator[str]:
+def _is_test(inside: PurePath) -> bool:
+    """By its place below the folder that was given; a file that was given itself is what it is."""
+    *folders, name = inside.parts or ("",)
+    stem = name.removesuffix(".py")
+    in_tests = any(folder in _TESTS for folder in folders)
+    return in_tests or (
+        bool(inside.parts) and (stem.startswith("test_") or stem.endswith("_test") or stem == "conftest")
+    )
+
+
+def _find(paths: Sequence[str], program: Program) -> Iterator[tuple[str, str]]:
+    """Each file, with the path below which it was found."""
     count = 0
     for path in paths:
         for file in find_files(path):
@@ -114,7 +131,7 @@ def _find(paths: Sequence[str], program: Program) -> Iterator[str]:
             if count > MAX_FILES:
                 program.notes.append(SourceNote(path, f"more than {MAX_FILES} Python files: the rest was not read"))
                 return
-            yield file
+            yield path, file
 
 
 def find_files(path: str) -> Iterable[str]:

@@ -2,11 +2,12 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from forkpoint.source.apis import known_apis
 from forkpoint.source.code import Class, Function
+from forkpoint.source.flow import ends_process, exit_of
 from forkpoint.source.program import Program
 from forkpoint.source.syntax import (
     annotation_of,
@@ -14,6 +15,7 @@ from forkpoint.source.syntax import (
     assignments,
     called_name,
     is_abstract,
+    is_declaration,
     is_property,
     is_super,
 )
@@ -22,15 +24,23 @@ _DEPTH = 4
 """Steps from a name to the call that made its object. Longer chains are rare, and each step can be a guess."""
 _NESTED = 12
 """Calls that are resolved because another one asks, one inside the other."""
-RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "partial", "wraps", "apply_async"})
-_COMMON = frozenset(dir(str) + dir(list) + dir(dict) + dir(set) + dir(bytes) + dir(int)) | {
+RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "apply_async"})
+MUTATES = frozenset({"append", "extend", "add", "update", "insert", "pop", "remove", "setdefault", "discard", "put"})
+_BUILTIN = frozenset(dir(str) + dir(list) + dir(dict) + dir(set) + dir(bytes) + dir(int))
+_COMMON = frozenset({
     "run", "start", "stop", "close", "open", "read", "write", "save", "load", "step", "forward", "reset", "build",
     "create", "apply", "call", "process", "execute", "init", "setup", "to", "cpu", "cuda", "train", "eval", "backward",
     "log", "info", "warning", "error", "debug", "send", "recv", "wait", "put", "submit", "result", "state_dict",
     "load_state_dict", "parameters", "size", "view", "item", "sum", "mean", "numpy", "flush", "join", "next",
     "generate", "sample", "fit", "predict", "transform", "compute", "prepare", "finish", "main", "register", "parse",
-}  # fmt: skip
-"""Method names that many classes have: without the receiver's class they resolve to nothing."""
+})  # fmt: skip
+"""Method names that many classes have. Without the receiver's class, only those of classes that are called like the
+receiver count: `self.checkpointer.save()`.
+"""
+_CANDIDATES = 8
+"""Functions that a call of unknown target may run. A name with more is general."""
+_WRAPPED = ("model", "net", "engine", "transformer")
+"""Ends of names for what a library wraps, among other things that it returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +62,11 @@ class Resolver:
         self._nested = 0
         self._assigned: dict[Function, dict[str, list[ast.expr]]] = {}
         self._attributes: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}
+        self._growing: dict[Class, dict[str, list[Function]]] = {}
         self._bases: dict[Class, tuple[Class | str, ...]] = {}
         self._typing: set[tuple[int, int]] = set()
+        self._contexts: dict[Function, set[ast.expr]] = {}
+        self._raising: dict[Function, bool] = {}
         self._sites: dict[str, list[tuple[ast.Call, Function]]] | None = None
         self._subclasses: dict[Class, list[Class]] | None = None
 
@@ -124,14 +137,17 @@ class Resolver:
         func = call.func
         definition = self.definition(func, function)
         if isinstance(definition, Function):
-            return Callees((definition,), exact=True)
+            return self._with_decorators(definition)
         if isinstance(definition, Class):
-            return _one(self.method(definition, "__init__"))
+            return self._constructed(definition, call, function)
         if called_name(func) in RUNS_ITS_ARGUMENT:
             for argument in call.args:
                 passed = self.definition(argument, function)
                 if isinstance(passed, Function):
                     return Callees((passed,), exact=True)
+        bound = self._bound(func, function)
+        if bound is not None:
+            return self._with_decorators(bound)
         if isinstance(func, ast.Attribute):
             return self._method_call(func, function)
         cls = self.class_of(func, function)
@@ -139,10 +155,79 @@ class Resolver:
             return _one(self.method(cls, "__call__") or self.method(cls, "forward"))
         return _NONE
 
+    def _with_decorators(self, function: Function) -> Callees:
+        """A call of a decorated function also runs what the program's own decorators put around it."""
+        around: list[Function] = []
+        for decorator in function.decorators():
+            named = decorator.func if isinstance(decorator, ast.Call) else decorator
+            made = self.definition(named, function.module.top)
+            if isinstance(made, Function):
+                inside = f"{made.name}."
+                around += [f for name, f in made.module.functions.items() if name.startswith(inside)]
+        return Callees((function, *around), exact=True)
+
+    def _constructed(self, cls: Class, call: ast.Call, function: Function) -> Callees:
+        """`with Timer():` also enters and leaves the object."""
+        names = ["__init__"]
+        if call in self._contexts_of(function):
+            names += ["__enter__", "__exit__", "__aenter__", "__aexit__"]
+        return Callees(tuple(m for name in names if (m := self.method(cls, name))), exact=True)
+
+    def _contexts_of(self, function: Function) -> set[ast.expr]:
+        known = self._contexts.get(function)
+        if known is None:
+            items = (node for node in function.own.assignments if isinstance(node, ast.withitem))
+            known = self._contexts[function] = {item.context_expr for item in items}
+        return known
+
+    def _bound(self, func: ast.expr, function: Function) -> Function | None:
+        """What a name stands for that holds a function: `f = partial(save, path)`, or a parameter for which all callers
+        pass the same.
+        """
+        if not isinstance(func, ast.Name):
+            return None
+        made = {self._partial(value, function) for value in self.assigned(function).get(func.id, ())}
+        if not made and func.id in function.params:
+            passed = (
+                self._partial(argument, caller) or self.definition(argument, caller)
+                for call, caller in self.call_sites(function)
+                if (argument := argument_for(func.id, call, function)) is not None
+            )
+            made = {p if isinstance(p, Function) else None for p in passed}
+        return made.pop() if len(made) == 1 else None
+
+    def _partial(self, value: ast.expr, function: Function) -> Function | None:
+        if not isinstance(value, ast.Call) or called_name(value.func) != "partial" or not value.args:
+            return None
+        held = self.definition(value.args[0], function)
+        return held if isinstance(held, Function) else None
+
+    def never_returns(self, call: ast.Call, function: Function) -> bool:
+        """It ends the process, or runs a function that only raises."""
+        if ends_process(call):
+            return True
+        callees = self.callees(call, function)
+        return bool(callees.functions) and callees.exact and self._only_raises(callees.functions[0])
+
+    def _only_raises(self, function: Function) -> bool:
+        known = self._raising.get(function)
+        if known is None:
+            self._raising[function] = False
+            annotated = called_name(getattr(function.node, "returns", None) or ast.Constant(None))
+            raises = exit_of(function.body, lambda call: self.never_returns(call, function)) == "raise"
+            plain = not function.own.returns and not is_abstract(function)
+            known = self._raising[function] = annotated in {"NoReturn", "Never"} or (raises and plain)
+        return known
+
+    def exit_of(self, block: Sequence[ast.stmt], function: Function) -> str | None:
+        """How control leaves the block, if it never runs past its end."""
+        return exit_of(block, lambda call: self.never_returns(call, function))
+
     def _method_call(self, func: ast.Attribute, function: Function) -> Callees:
         if is_super(func.value) and function.owner is not None:
             inherited = (self.method(b, func.attr) for b in self.bases(function.owner) if isinstance(b, Class))
-            return _one(next(filter(None, inherited), None))
+            found = next(filter(None, inherited), None)
+            return self._with_decorators(found) if found else _NONE
         cls = self.class_of(func.value, function)
         if isinstance(cls, Class):
             found = self.method(cls, func.attr)
@@ -156,14 +241,18 @@ class Resolver:
             return _NONE
         if isinstance(cls, str) or self.dotted(func.value, function) is not None:
             return _NONE
-        if func.attr in _COMMON or func.attr.startswith("__"):
+        if func.attr in _BUILTIN or func.attr.startswith("__"):
             return _NONE
-        return Callees(tuple(self.program.methods.get(func.attr, ())[:8]), exact=False)
+        found = [m for m in self.program.methods.get(func.attr, ()) if not is_declaration(m)]
+        if func.attr in _COMMON:
+            word = called_name(func.value).lower().replace("_", "")
+            found = [m for m in found if len(word) > 4 and m.owner and m.owner.name.lower().endswith(word)]
+        return Callees(tuple(found[:_CANDIDATES]), exact=False)
 
     def _overridden(self, found: Function, cls: Class, name: str) -> Callees:
         """A method that only stands for those of subclasses is one of those."""
         if not is_abstract(found):
-            return Callees((found,), exact=True)
+            return self._with_decorators(found)
         below = [m for sub in self._below(cls) if (m := sub.methods.get(name)) and not is_abstract(m)]
         return Callees(tuple(below), exact=len(below) == 1)
 
@@ -236,6 +325,13 @@ class Resolver:
                 found = self._class_of_attribute(base, name, depth - 1)
                 if found is not None:
                     return found
+        return self._declared(cls, name)
+
+    def _declared(self, cls: Class, name: str) -> Class | str | None:
+        """`checkpointer: Checkpointer` in the body of the class."""
+        for node in cls.node.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+                return self._annotated(node.annotation, cls.module.top)
         return None
 
     def _class_of_call(self, call: ast.Call, function: Function, depth: int) -> Class | str | None:
@@ -247,7 +343,10 @@ class Resolver:
             found = self._annotated(returns, definition) if returns is not None else None
             return found or self._returned(definition, depth)
         dotted = self.dotted(call.func, function)
-        return dotted if dotted and dotted.rpartition(".")[2][:1].isupper() else None
+        if dotted is None and called_name(call.func) == "prepare" and _is_accelerator(call.func):
+            return "accelerate.Accelerator.prepare"
+        is_class = dotted is not None and dotted.rpartition(".")[2][:1].isupper()
+        return dotted if is_class or dotted in known_apis().wrappers else None
 
     def _returned(self, function: Function, depth: int) -> Class | str | None:
         for node in function.own.returns:
@@ -311,6 +410,16 @@ class Resolver:
                         known[target.attr].append((value, method))
         return known
 
+    def growing(self, cls: Class) -> dict[str, list[Function]]:
+        """Methods that add to or remove from the container in `self.x`."""
+        known = self._growing.get(cls)
+        if known is None:
+            known = self._growing[cls] = defaultdict(list)
+            for method in cls.methods.values():
+                for name in dict.fromkeys(_grown_in(method)):
+                    known[name].append(method)
+        return known
+
     def assigned(self, function: Function) -> dict[str, list[ast.expr]]:
         known = self._assigned.get(function)
         if known is None:
@@ -318,6 +427,9 @@ class Resolver:
             for target, value in assignments(function):
                 if isinstance(target, ast.Name):
                     known[target.id].append(value)
+                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+                    for name in _wrapped_in(target, value):
+                        known[name].append(value)
         return known
 
     def _below(self, cls: Class) -> list[Class]:
@@ -339,6 +451,32 @@ def _nested(name: str, function: Function) -> Function | None:
             return found
         around = around.outer
     return None
+
+
+def _wrapped_in(target: ast.Tuple, call: ast.Call) -> Iterator[str]:
+    """`model` of `model, optimizer = accelerator.prepare(model, optimizer)`."""
+    if called_name(call.func) in {"prepare", "initialize"}:
+        names = (part.id for part in target.elts if isinstance(part, ast.Name))
+        yield from (name for name in names if name.lower().endswith(_WRAPPED))
+
+
+def _is_accelerator(func: ast.expr) -> bool:
+    return isinstance(func, ast.Attribute) and called_name(func.value).endswith("accelerator")
+
+
+def _grown_in(method: Function) -> Iterator[str]:
+    for call in method.calls:
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in MUTATES and _is_of_self(func.value):
+            yield called_name(func.value)
+    for node in method.own.assignments:
+        for target in getattr(node, "targets", ()):
+            if isinstance(target, ast.Subscript) and _is_of_self(target.value):
+                yield called_name(target.value)
+
+
+def _is_of_self(expr: ast.expr) -> bool:
+    return isinstance(expr, ast.Attribute) and isinstance(expr.value, ast.Name) and expr.value.id == "self"
 
 
 def _one(function: Function | None) -> Callees:

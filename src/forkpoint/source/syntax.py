@@ -42,6 +42,31 @@ def annotation_of(name: str, function: Function) -> ast.expr | None:
     return next((p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name), None)
 
 
+def default_of(name: str, function: Function) -> ast.expr | None:
+    if isinstance(function.node, ast.Module):
+        return None
+    a = function.node.args
+    plain = [*a.posonlyargs, *a.args]
+    given = dict(zip([p.arg for p in reversed(plain)], reversed(a.defaults), strict=False))
+    given |= {p.arg: d for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None}
+    return given.get(name)
+
+
+def is_setting(name: str, function: Function) -> bool:
+    """A parameter that is a flag, a number or a text by its annotation or its default: what the job was started with."""
+    annotation, default = annotation_of(name, function), default_of(name, function)
+    if annotation is not None and called_name(annotation) in {"bool", "int", "str"}:
+        return True
+    return isinstance(default, ast.Constant) and isinstance(default.value, bool | int | str)
+
+
+def is_container_annotation(name: str, function: Function) -> bool:
+    """`xs: list[int]`, `d: Dict[str, int]`."""
+    annotation = annotation_of(name, function)
+    base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return base is not None and called_name(base).lower() in {"list", "dict", "set", "deque", "defaultdict", "sequence"}
+
+
 def last_word(expr: ast.expr) -> str:
     """`model` of `self.model`, `trainer.model` and `model`; of a call, the function's."""
     return called_name(expr.func if isinstance(expr, ast.Call) else expr)
@@ -74,6 +99,13 @@ def is_abstract(function: Function) -> bool:
         if not plain and not (isinstance(statement, ast.Raise) and "NotImplemented" in ast.dump(statement)):
             return False
     return True
+
+
+def is_declaration(function: Function) -> bool:
+    """Abstract by its decorator, or because it only raises NotImplementedError: it stands for others."""
+    if any(called_name(d) == "abstractmethod" for d in function.decorators()):
+        return True
+    return is_abstract(function) and any(isinstance(statement, ast.Raise) for statement in function.body)
 
 
 def assignments(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -236,9 +268,31 @@ def tests_of(node: DecidingNode) -> tuple[ast.expr, ...]:
             return ()
 
 
+def assumed(test: ast.expr, *, holds: bool) -> set[tuple[str, bool]]:
+    """What is known where a condition holds, or does not: `(text, whether it is true)` of its parts."""
+    match test:
+        case ast.UnaryOp(op=ast.Not()):
+            return assumed(test.operand, holds=not holds)
+        case ast.BoolOp() if isinstance(test.op, ast.And) is holds:
+            return {known for value in test.values for known in assumed(value, holds=holds)}
+        case ast.Compare(ops=[ast.IsNot() | ast.NotEq() | ast.NotIn() as op]):
+            opposite = {ast.IsNot: ast.Is, ast.NotEq: ast.Eq, ast.NotIn: ast.In}[type(op)]
+            return {(ast.unparse(ast.Compare(test.left, [opposite()], test.comparators)), not holds)}
+        case _:
+            return {(ast.unparse(test), holds)}
+
+
+def is_flag(test: ast.expr) -> bool:
+    """A name, an attribute, a call or an `==`: all ranks for which it holds have the same value."""
+    is_equality = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+    return isinstance(test, ast.Name | ast.Attribute | ast.Call) or is_equality
+
+
 def is_raised_on_all_ranks(handler: ast.ExceptHandler) -> bool:
     """What it catches is usually raised on all ranks, not on one."""
     if handler.type is None:
         return False
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return all(last_word(t) in _SAME_ON_ALL_RANKS for t in types)
+    names = {last_word(t) for t in types}
+    # Beside errors of the program, ValueError is one, too; alone it can be this rank's data.
+    return bool(names - {"ValueError"}) and names - {"ValueError"} <= _SAME_ON_ALL_RANKS

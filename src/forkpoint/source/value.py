@@ -45,6 +45,10 @@ class Value:
     """It depends on the length or presence of these parameters."""
     unless_equal: frozenset[tuple[str, Reason]] = frozenset()
     """Reasons that apply unless the parameter is equal on all ranks."""
+    sorted_params: frozenset[str] = frozenset()
+    """It depends on these parameters, but not on the order of their elements."""
+    is_container: bool = False
+    """A list, dictionary or set made here: whether it is true says how many elements it has, not what they are."""
     parts: tuple["Value", ...] = ()
     """The elements, if it is a tuple."""
 
@@ -55,12 +59,13 @@ class Value:
     @property
     def may_differ(self) -> bool:
         """It can differ, or can if a parameter does."""
-        return bool(self.content or self.extent or self.params or self.sizes or self.unless_equal)
+        return bool(self.content or self.extent or self.params or self.sizes or self.unless_equal or self.sorted_params)
 
     @property
     def presence(self) -> "Value":
         """Whether it exists, and its length."""
-        return Value(self.extent, self.extent, self.equal, self.made, sizes=self.params | self.sizes)
+        asked = self.params | self.sizes | self.sorted_params
+        return Value(self.extent, self.extent, self.equal, self.made, sizes=asked)
 
 
 UNKNOWN = Value()
@@ -81,6 +86,8 @@ def join(*values: Value) -> Value:
         frozenset().union(*(v.params for v in values)),
         frozenset().union(*(v.sizes for v in values)),
         frozenset().union(*(v.unless_equal for v in values)),
+        frozenset().union(*(v.sorted_params for v in values)),
+        any(v.is_container for v in values),
         _join_parts(values),
     )
 
@@ -115,6 +122,7 @@ def decided_by(value: Value, decision: Value) -> Value:
         params=value.params | decision.params,
         sizes=value.sizes | decision.sizes,
         unless_equal=value.unless_equal | decision.unless_equal,
+        sorted_params=value.sorted_params | decision.sorted_params,
         parts=tuple(decided_by(part, decision) for part in value.parts),
     )
 
@@ -123,15 +131,36 @@ def strength_of(reasons: Reasons) -> Strength | None:
     return min((r.strength for r in reasons), key=_ORDER.__getitem__, default=None)
 
 
+def combined(*values: Value) -> Value:
+    """The result of arithmetic. What a collective made equal stays so if nothing is known against the other operands:
+    `total / world_size`.
+    """
+    if any(v.made for v in values) and not any(v.reasons or v.unless_equal for v in values):
+        return MADE_EQUAL
+    return join(*values)
+
+
+def in_sorted_order(value: Value) -> Value:
+    """After sorting: order does not differ, whatever is passed for its parameters."""
+    return replace(
+        value,
+        content=frozenset(r for r in value.content if r.origin is not Origin.ORDER),
+        extent=frozenset(r for r in value.extent if r.origin is not Origin.ORDER),
+        params=frozenset(),
+        sorted_params=value.params | value.sorted_params,
+    )
+
+
 def settle(value: Value, passed: dict[str, Value]) -> Value:
     """Replace parameters by what is passed for them."""
     parts = tuple(settle(part, passed) for part in value.parts)
     mine = Value(value.content, value.extent, value.equal, value.made)
     theirs = [passed.get(p, UNKNOWN) for p in value.params]
     theirs += [passed.get(p, UNKNOWN).presence for p in value.sizes]
+    theirs += [in_sorted_order(passed.get(p, UNKNOWN)) for p in value.sorted_params]
     local = {r for p, r in value.unless_equal if not passed.get(p, UNKNOWN).equal}
     settled = join(mine, *theirs, Value(frozenset(local))) if theirs or local else mine
-    return replace(settled, parts=parts)
+    return replace(settled, parts=parts, is_container=value.is_container)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

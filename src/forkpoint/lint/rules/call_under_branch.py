@@ -10,7 +10,7 @@ Not reported: what `collective-under-branch` does not report.
 
 from collections.abc import Iterator
 
-from forkpoint.lint.decisions import unequal_branches, unequal_violation
+from forkpoint.lint.decisions import only_on_one_rank, relate, unequal_branches, unequal_violation, violation
 from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
@@ -26,6 +26,10 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
             continue
         message = f"{name_step(step)}, is called on one side of a branch that ranks can take differently"
         yield unequal_violation(CODE, message, unequal, analysis)
+    for function, step in only_on_one_rank(analysis):
+        if step.reach.through is not None:
+            message = f"{name_step(step)} in a function that its decorator runs on one rank only"
+            yield violation(CODE, message, function, step.call, related=relate(step, function, analysis))
 
 
 RULE = LintRule(

@@ -52,6 +52,7 @@ def _is_explicit(step: CommStep) -> bool:
 
 
 def _is_weak(reasons: Reasons, step: CommStep) -> bool:
+    # The rank's position decides how many rounds its group makes: as many on all of its members.
     of_rank = all(r.origin is Origin.RANK for r in reasons) and step.group is not None
     return strength_of(reasons) is Strength.POSSIBLE or of_rank
 

@@ -5,7 +5,8 @@ Their error hides the real one.
 
 Make the check on all ranks, or broadcast its outcome and raise everywhere.
 
-Not reported: checks that all ranks make, and checks after which nothing communicates.
+Not reported: checks that all ranks make, checks after which nothing communicates, and errors that speak of a wrong
+configuration (ValueError, NotImplementedError), which end the job at its start.
 """
 
 import ast
@@ -16,6 +17,7 @@ from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import Branch, name_step
+from forkpoint.source.syntax import last_word
 
 CODE = "raise-on-some-ranks"
 
@@ -47,9 +49,14 @@ def _raised(branch: Branch) -> ast.Raise | None:
         for statement in arm.statements:
             if isinstance(statement, ast.If):
                 for inner in ast.walk(statement):
-                    if isinstance(inner, ast.Raise):
+                    if isinstance(inner, ast.Raise) and inner.exc is not None and not _is_refusal(inner.exc):
                         return inner
     return None
+
+
+def _is_refusal(raised: ast.expr) -> bool:
+    """Of the configuration, which is the same for all ranks and wrong from the start."""
+    return last_word(raised) in {"NotImplementedError", "ValueError", "TypeError", "AssertionError", "KeyError"}
 
 
 RULE = LintRule(

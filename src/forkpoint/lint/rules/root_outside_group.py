@@ -5,7 +5,7 @@ contains rank 0; all other groups fail or hang.
 
 Use `dist.get_global_rank(group, 0)`, or `group_src=0`.
 
-Not reported: the default group, and computed roots.
+Not reported: the default group, and computed roots. Advisory where the group is only called `group`.
 """
 
 import ast
@@ -19,6 +19,9 @@ from forkpoint.source.branches import group_of
 CODE = "root-outside-group"
 _ROOTED = frozenset({"broadcast", "broadcast_object_list", "reduce", "gather", "scatter", "gather_object",
                      "scatter_object_list"})  # fmt: skip
+
+_ANY_GROUP = frozenset({"group", "process_group", "pg", "comm_group"})
+"""Names that do not say which group it is: it may be one that was made to contain the root."""
 
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
@@ -39,6 +42,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                     function,
                     call,
                     condition=root,
+                    advisory=group.rpartition(".")[2].strip("_") in _ANY_GROUP,
                 )
 
 
