@@ -118,7 +118,72 @@ PLACED = """
                 dist.all_reduce(x)
 """
 
+STAGE = """
+        def step(values, mpu):
+            if not mpu.is_pipeline_last_stage():
+                return
+            dist.all_reduce(values, group={group})
+"""
+OWN_GROUP = """
+        class Sender:
+            def __init__(self, lists):
+                self._group = None
+                for ranks in lists:
+                    made = dist.new_group(ranks)
+                    if dist.get_rank() in ranks:
+                        self._group = made
+
+            def send(self, x):
+                if {asked} is None:
+                    return
+                dist.all_reduce(x, group=self._group)
+"""
+RETURNS = """
+        def collect(log, group, rank):
+            if rank == 0:
+                gathered = [None] * 4
+                dist.gather_object(log, gathered, group=group)
+                return gathered
+            {others}
+            return None
+"""
+CORRELATED = """
+        def evaluate(x, args, rank):
+            if not args.sharded and rank > 0:
+                return
+            x = x + 1
+            if {sharded}:
+                dist.all_reduce(x)
+"""
+LISTED = """
+        def main(rank, x):
+            configs = [{{"first": rank}}, {{"first": 2}}{more}]
+            for config in configs:
+                dist.all_reduce(x)
+"""
+
 PAIRS = {
+    "a branch on another dimension of the mesh than the group's": Pair(
+        "exit-before-collective",
+        STAGE.format(group="None"),
+        STAGE.format(group="mpu.get_tensor_model_parallel_group()"),
+    ),
+    "a branch that asks for the group itself": Pair(
+        "exit-before-collective",
+        OWN_GROUP.format(asked="self._leader").replace("self._group = made", "self._group = self._leader = made"),
+        OWN_GROUP.format(asked="self._group"),
+    ),
+    "a side that returns after the call that the others make below": Pair(
+        "collective-under-branch",
+        RETURNS.format(others="pass").replace(", group=group", ""),
+        RETURNS.format(others="dist.gather_object(log, None, group=group)"),
+    ),
+    "an exit under a condition that excludes the call": Pair(
+        "exit-before-collective", CORRELATED.format(sharded="args.averaged"), CORRELATED.format(sharded="args.sharded")
+    ),
+    "a list of two on all ranks": Pair(
+        "loop-count-differs", LISTED.format(more=", *range(rank)"), LISTED.format(more="")
+    ),
     "a handler that calls a function which only raises": Pair(
         "exception-swallowed", SWALLOWED.format(end="pass"), SWALLOWED.format(end="raise error")
     ),

@@ -180,7 +180,9 @@ PAIRS = {
         "collective-under-branch", SHARDED.format(wrap="FSDP"), SHARDED.format(wrap="torch.nn.Sequential")
     ),
     "a distributed checkpoint on one rank": Pair(
-        "collective-under-branch", CHECKPOINT.format(save="dcp.save(state)"), CHECKPOINT.format(save="torch.save(state)")
+        "collective-under-branch",
+        CHECKPOINT.format(save="dcp.save(state)"),
+        CHECKPOINT.format(save="torch.save(state)"),
     ),
     "a list that holds what this rank happened to keep": Pair(
         "exit-before-collective",

@@ -4,6 +4,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from forkpoint.lint.catalogue import IGNORE_WITHOUT_REASON, UNUSED_IGNORE, IgnoreRule, unknown_code
@@ -85,8 +86,7 @@ def unused(ignores: Sequence[Ignore], used: set[tuple[Ignore, str]], ran: set[st
 
 def _ignores_of(file: str, text: str) -> Iterator[Ignore]:
     lines = text.split("\n")
-    # This text has been parsed, so it can be tokenized.
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in _tokens(text):
         match = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
         if match is None:
             continue
@@ -100,6 +100,12 @@ def _ignores_of(file: str, text: str) -> Iterator[Ignore]:
             codes=tuple(code for part in (match["codes"] or "").split(",") if (code := part.strip())),
             has_reason=_WORD.search(match["rest"]) is not None,
         )
+
+
+def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+    """Of a file that was not parsed as a whole, those before the place that stops the tokenizer, too."""
+    with suppress(tokenize.TokenError, SyntaxError):
+        yield from tokenize.generate_tokens(io.StringIO(text).readline)
 
 
 def _below(lines: Sequence[str], line: int) -> int:

@@ -176,7 +176,9 @@ def is_low_rank_word(name: str) -> bool:
 def is_loader_word(name: str) -> bool:
     plain = name.lower().strip("_")
     words = known_apis().words["loader"]
-    return plain in words or plain.endswith(("_loader", "dataloader", "_iterator"))
+    first, _, last = plain.rpartition("_")
+    is_iterator = last == "iterator" and first in known_apis().words["kinds_of_batch"]
+    return plain in words or plain.endswith(("_loader", "dataloader")) or is_iterator
 
 
 @cache
@@ -214,4 +216,11 @@ def runs_on_one_rank(decorator: str) -> bool:
 @cache
 def is_world_word(name: str) -> bool:
     """Whether the job is distributed, or over how many ranks: the same on all ranks."""
-    return name.lower().strip("_").removeprefix("get_") in known_apis().words["world"]
+    plain = name.lower().strip("_").removeprefix("get_")
+    return plain in known_apis().words["world"] or plain.endswith(("_parallel_size", "_world_size"))
+
+
+@cache
+def is_setting_word(name: str) -> bool:
+    """`use_fused_kernels`: what the job was started with."""
+    return name.startswith(("use_", "enable_", "disable_"))

@@ -4,6 +4,8 @@ import ast
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from forkpoint.source.lenient import parse_leniently
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Modules, classes and functions of user code, as parsed.
 
@@ -25,6 +27,9 @@ class Module:
     functions: dict[str, "Function"] = field(default_factory=dict)
     """By qualified name; the top-level code of the module is `<module>`."""
     classes: dict[str, "Class"] = field(default_factory=dict)
+    left_out: tuple[int, ...] = ()
+    """First lines of statements that could not be parsed."""
+    why_left_out: str = ""
     lines: list[bytes] = field(default_factory=list)
     """In bytes, because columns of the syntax tree count bytes."""
 
@@ -116,17 +121,24 @@ def spelled(expr: ast.expr) -> str | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Text -> Module: imports, classes and functions in one pass.
 
-MAX_DEPTH = 90
-"""Nesting of blocks and expressions. Deeper code is generated, and would overflow the stack of recursive functions."""
-
-
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def parse_module(path: str, name: str, text: str) -> Module:
-    """Raises SyntaxError, ValueError (NUL bytes), RecursionError or MemoryError, as `ast.parse` does."""
-    tree = ast.parse(text, path)
-    module = Module(path, name, text, tree, lines=text.encode("utf-8", "replace").splitlines())
+    """Raises SyntaxError, ValueError (NUL bytes), RecursionError or MemoryError, as `ast.parse` does, if nearly nothing
+    of the file can be read.
+    """
+    parsed = parse_leniently(text, path)
+    tree = parsed.tree
+    module = Module(
+        path,
+        name,
+        text,
+        tree,
+        left_out=parsed.left_out,
+        why_left_out=parsed.why,
+        lines=text.encode("utf-8", "replace").splitlines(),
+    )
     module.functions["<module>"] = _function(module, "<module>", tree, None, None)
     _define(module, tree.body, "", None, None)
     for function in module.functions.values():
@@ -205,13 +217,11 @@ def _own_nodes(node: ast.AST) -> OwnNodes:
     assignments: list[Assignment] = []
     returns: list[ast.Return] = []
     imports: list[ast.Import | ast.ImportFrom] = []
-    pending = [(child, 1) for child in ast.iter_child_nodes(node)][::-1]
+    pending = [*ast.iter_child_nodes(node)][::-1]
     while pending:
-        child, depth = pending.pop()
+        child = pending.pop()
         if isinstance(child, _NESTED):
             continue
-        if depth > MAX_DEPTH:
-            raise RecursionError(f"line {getattr(child, 'lineno', '?')} is nested more than {MAX_DEPTH} deep")
         if isinstance(child, ast.Call):
             calls.append(child)
         elif isinstance(child, Assignment):
@@ -220,5 +230,5 @@ def _own_nodes(node: ast.AST) -> OwnNodes:
             returns.append(child)
         elif isinstance(child, ast.Import | ast.ImportFrom):
             imports.append(child)
-        pending.extend([(inner, depth + 1) for inner in ast.iter_child_nodes(child)][::-1])
+        pending.extend([*ast.iter_child_nodes(child)][::-1])
     return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports))

@@ -16,6 +16,7 @@ from forkpoint.source.apis import (
     is_local_attribute,
     is_low_rank_word,
     is_rank_word,
+    is_setting_word,
     is_world_word,
     known_apis,
 )
@@ -28,6 +29,7 @@ from forkpoint.source.syntax import (
     is_minus_one,
     is_setting,
     last_word,
+    names_and_attributes_in,
     names_in,
     receiver_fits,
     shortened,
@@ -56,11 +58,16 @@ _PURE = frozenset({
 _MEASURES = frozenset({"numel", "size", "shape", "ndim", "nelement", "dim", "keys", "values", "items"})
 _COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", "filter", "map", "zip", "enumerate"})
 """Of `_PURE`, those whose result holds elements."""
+_MESHES = frozenset({"mesh", "device_mesh"})
+"""A table of ranks, the same on all of them."""
 _CONTAINERS = frozenset({"defaultdict", "deque", "OrderedDict", "Counter"})
 _PLACEMENT = frozenset({"device", "dtype", "generator", "pin_memory", "requires_grad", "non_blocking"})
 """Arguments that say where a tensor is, not what is in it."""
 _FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "eye"})
 """Tensors with the same content everywhere; only sizes come from the arguments."""
+_TYPE_LIKE = frozenset({"dtype", "device", "requires_grad", "element_size", "itemsize", "stride", "layout", "is_contiguous",
+                        "is_cuda", "is_floating_point", "is_complex", "is_sparse"})  # fmt: skip
+"""Of a tensor: what kind it is, not what is in it."""
 _GROUPS = ("group", "pg", "mesh", "comm", "communicator")
 _NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
 
@@ -172,6 +179,10 @@ class Expressions:
         if is_world_word(node.id):
             return EQUAL
         value = self._scope.name(node.id)
+        if is_setting_word(node.id):
+            # A setting that travels with the data is none of it.
+            content = frozenset(r for r in value.content if r.origin is not Origin.LOCAL_DATA)
+            value = replace(value, content=content)
         if value.equal or value.content:
             return value
         if is_rank_word(node.id) and not self._is_about_matrices(node.id):
@@ -206,6 +217,8 @@ class Expressions:
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))
+        if node.attr in _TYPE_LIKE:
+            return UNKNOWN
         if node.attr in _MEASURES:
             return self._measured(node, self.value(node.value))
         if is_loader_word(node.attr):
@@ -236,15 +249,16 @@ class Expressions:
 
     def _compare(self, node: ast.Compare) -> Value:
         operands = [self.value(e) for e in (node.left, *node.comparators)]
-        if any(is_minus_one(e) for e in node.comparators):
-            # `LOCAL_RANK != -1`: whether the job is distributed.
+        if any(is_minus_one(e) for e in node.comparators) or _asks_for_a_rank(node):
+            # `LOCAL_RANK != -1`, `rank < 0`: whether the job is distributed, or this process takes part.
             return EQUAL
         if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             # Presence, not content.
             return join(*(v.presence for v in operands))
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
             # `"image" in batch`: fields rarely differ by rank.
-            return join(operands[0], *(self._measured(node, v) for v in operands[1:]))
+            asked = join(operands[0], *(self._measured(node, v) for v in operands[1:]))
+            return _weakened(asked) if isinstance(node.left, ast.Constant) else asked
         return replace(combined(*operands), parts=(), is_container=False)
 
     def _subscript(self, node: ast.Subscript) -> Value:
@@ -346,6 +360,8 @@ class Expressions:
             isinstance(a, ast.Constant) and a.value is False for a in all_arguments(node)
         ):
             return next(s for s in self._apis.sources if s.origin is Origin.TIMING)
+        if names_and_attributes_in(node.func.value) & _MESHES:
+            return None
         for source in self._apis.sources:
             if node.func.attr in source.methods and receiver_fits(node.func.value, source.receiver):
                 return source
@@ -421,6 +437,8 @@ class Expressions:
         base = self.value(func.value)
         if func.attr in {"keys", "values", "items"}:
             return base
+        if func.attr in _TYPE_LIKE:
+            return UNKNOWN
         if func.attr in _MEASURES:
             # The members of a group agree on its size.
             return EQUAL if receiver_fits(func.value, _GROUPS) else self._measured(func, base)
@@ -447,6 +465,19 @@ class Expressions:
             case _:
                 holds = name in _COLLECTS or name in _CONTAINERS
                 return replace(value, is_container=holds) if holds or name in _PURE else None
+
+
+def _asks_for_a_rank(node: ast.Compare) -> bool:
+    """`rank < 0`, `rank >= 0`."""
+    to_zero = [c for c in node.comparators if isinstance(c, ast.Constant) and c.value == 0]
+    return is_rank_word(last_word(node.left)) and bool(to_zero) and isinstance(node.ops[0], ast.Lt | ast.GtE)
+
+
+def _weakened(value: Value) -> Value:
+    content = frozenset(replace(r, strength=Strength.POSSIBLE) for r in value.content)
+    return replace(
+        value, content=content, extent=frozenset(replace(r, strength=Strength.POSSIBLE) for r in value.extent)
+    )
 
 
 def without_order(reasons: Reasons) -> Reasons:

@@ -15,6 +15,8 @@ MAX_FILES = 50_000
 NOTEBOOK = ".ipynb"
 _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist"})
 
+_LINES_NAMED = 3
+"""Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
 
 
@@ -161,6 +163,13 @@ def _add(file: str, program: Program) -> None:
     except (OSError, SyntaxError, UnicodeError, ValueError, RecursionError, MemoryError) as error:
         program.notes.append(SourceNote(file, _explain(error)))
         return
+    if module.left_out:
+        lines = ", ".join(map(str, module.left_out[:_LINES_NAMED])) + (
+            ", ..." if len(module.left_out) > _LINES_NAMED else ""
+        )
+        program.notes.append(
+            SourceNote(file, f"not all of it was read: left out at line {lines} ({module.why_left_out})")
+        )
     program.modules[file] = module
     program.lines += text.count("\n") + 1
     program.by_name.setdefault(module.name, module)

@@ -37,6 +37,12 @@ _COMMON = frozenset({
 """Method names that many classes have. Without the receiver's class, only those of classes that are called like the
 receiver count: `self.checkpointer.save()`.
 """
+_PLAIN = frozenset({
+    "run", "start", "stop", "close", "open", "read", "write", "to", "cpu", "cuda", "log", "info", "warning", "error",
+    "debug", "send", "recv", "wait", "put", "submit", "result", "size", "view", "item", "sum", "mean", "numpy", "flush",
+    "join", "next", "register", "parse", "call", "main",
+})  # fmt: skip
+"""Of these, names that say nothing even with the receiver's: queues, streams, tensors and threads have them."""
 _CANDIDATES = 8
 """Functions that a call of unknown target may run. A name with more is general."""
 _WRAPPED = ("model", "net", "engine", "transformer")
@@ -244,6 +250,8 @@ class Resolver:
         if func.attr in _BUILTIN or func.attr.startswith("__"):
             return _NONE
         found = [m for m in self.program.methods.get(func.attr, ()) if not is_declaration(m)]
+        if func.attr in _PLAIN:
+            return _NONE
         if func.attr in _COMMON:
             word = called_name(func.value).lower().replace("_", "")
             found = [m for m in found if len(word) > 4 and m.owner and m.owner.name.lower().endswith(word)]

@@ -182,10 +182,12 @@ def shortened(text: str, most: int = 80) -> str:
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes below it in source order, without those inside nested functions, classes and lambdas."""
-    for child in ast.iter_child_nodes(node):
+    pending = [*ast.iter_child_nodes(node)][::-1]
+    while pending:
+        child = pending.pop()
         if not isinstance(child, NestedScope):
             yield child
-            yield from own_nodes(child)
+            pending.extend([*ast.iter_child_nodes(child)][::-1])
 
 
 def loops(function: Function) -> Iterator[Loop]:
