@@ -50,13 +50,17 @@ def _parse_with_gaps(text: str, path: str) -> Parsed:
     left_out: list[int] = []
     while len(left_out) <= _MAX_LEFT_OUT:
         try:
-            why = f"Python {sys.version_info.major}.{sys.version_info.minor}: {first.msg}" if left_out else ""
-            return Parsed(ast.parse("\n".join(lines), path), tuple(left_out), why)
+            tree = ast.parse("\n".join(lines), path)
         except SyntaxError as error:
             at = _leave_out(lines, error, path)
             if at is None or at in left_out:
                 break
             left_out.append(at)
+            continue
+        if all(isinstance(statement, ast.Pass) for statement in tree.body):
+            break
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return Parsed(tree, tuple(left_out), f"Python {version}: {first.msg}" if left_out else "")
     raise first
 
 

@@ -168,7 +168,7 @@ def _add(file: str, program: Program) -> None:
             ", ..." if len(module.left_out) > _LINES_NAMED else ""
         )
         program.notes.append(
-            SourceNote(file, f"not all of it was read: left out at line {lines} ({module.why_left_out})")
+            SourceNote(file, f"not parsed as a whole: left out at line {lines} ({module.why_left_out})")
         )
     program.modules[file] = module
     program.lines += text.count("\n") + 1
