@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from forkpoint.evidence import read
-from forkpoint.gather.collect import RankQuestion, Wanted, ask_pipes, collect, pipes_of
-from forkpoint.gather.this_machine import LiveRank
+from forkpoint.gather.attach.asking import find_pipes
+from forkpoint.gather.attach.jobs import LiveRank
+from forkpoint.gather.collect import RankQuestion, Wanted, ask_pipes, collect
 from forkpoint.live.watch.sources import pipes
 from forkpoint.live.watch.sources.ask import SourceAddress
 from forkpoint.live.watch.sources.debug_server import DebugServer, DebugWorker
-from forkpoint.live.watch.sources.pipes import Pipes
 from small_jobs import SmallJob
 from watch.test_sources import rank_with_pipe
 
@@ -69,10 +69,9 @@ def test_ranks_of_one_job_are_asked_through_the_pipes_they_name() -> None:
     named = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "ask", "TORCH_FR_DUMP_TEMP_FILE": "/d/trace_"}
     ranks = [LiveRank(1, 0, named, "/run", ()), LiveRank(2, 1, named, "/run", ()), LiveRank(3, 2, {}, "/run", ())]
 
-    (question,) = pipes_of(ranks, 7.0)
+    (source,) = find_pipes(ranks)
 
-    assert isinstance(question.source, Pipes)
-    assert (question.source._stem, question.source._prefixes, question.patience_s) == ("/run/ask", ("/d/trace_",), 7.0)
+    assert (source._stem, source._prefixes) == ("/run/ask", ("/d/trace_",))
 
 
 @pytest.fixture

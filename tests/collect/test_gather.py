@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from collect.planted import WATCHDOG
 from forkpoint.errors import UsageError
 from forkpoint.evidence import read
+from forkpoint.gather.attach.jobs import find_live_ranks
 from forkpoint.gather.collect import Wanted, collect
 from forkpoint.gather.folder import FileKind, Limits, Manifest, find_kind
-from forkpoint.gather.this_machine import find_live_ranks, has_grown, usual_paths
+from forkpoint.gather.this_machine import has_grown, usual_paths
 from forkpoint.pipeline import diagnose
 from ingest.machine import answers
 from looping import for_each

@@ -12,6 +12,7 @@ from typing import NoReturn
 from forkpoint import __version__
 from forkpoint.cli import (
     agent,
+    attach,
     attribution,
     bundle,
     collect,
@@ -36,6 +37,7 @@ from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
 COMMANDS: tuple[Command, ...] = (
+    attach.COMMAND,
     diagnose.COMMAND,
     demo.COMMAND,
     run.COMMAND,

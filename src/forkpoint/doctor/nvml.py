@@ -68,6 +68,10 @@ class Gpu:
     reasons: tuple[int, int] | None
     """Why clocks are low, as NVML's bits, now and a second later."""
     links: tuple[NvLink, ...]
+    busy: int | None = None
+    """Percent of the last moments in which a kernel ran. A kernel of NCCL that waits for its peers counts as running."""
+    pids: tuple[int, ...] = ()
+    """Processes that compute on it, as the host numbers them."""
 
     @property
     def label(self) -> str:
@@ -136,6 +140,8 @@ def _gpu(row: Mapping[str, Any]) -> Gpu:
         hottest=row.get("hottest"),
         margin=row.get("margin"),
         reasons=None if reasons[0] is None or reasons[1] is None else (reasons[0], reasons[1]),
+        busy=row.get("busy"),
+        pids=tuple(row.get("pids") or ()),
         links=_links(row.get("links", ()), later.get("links", ())),
     )
 

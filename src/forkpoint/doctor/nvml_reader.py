@@ -85,6 +85,8 @@ def _standing(nvml: ModuleType, reader: NvmlReader) -> Row:
     bus = pci.busId if pci else None
     uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     rows = reader.ask("nvmlDeviceGetRemappedRows")
+    rates = reader.ask("nvmlDeviceGetUtilizationRates")
+    processes = reader.ask("nvmlDeviceGetComputeRunningProcesses")
     return {
         "name": reader.ask("nvmlDeviceGetName"),
         "bus_id": bus.decode() if isinstance(bus, bytes) else bus,
@@ -98,6 +100,8 @@ def _standing(nvml: ModuleType, reader: NvmlReader) -> Row:
         "recovery_action": reader.field("recovery_action"),
         "temperature": reader.ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         "hottest": reader.ask("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX),
+        "busy": rates.gpu if rates else None,
+        "pids": [process.pid for process in processes or ()],
         "margin": reader.ask("nvmlDeviceGetMarginTemperature"),
     }
 

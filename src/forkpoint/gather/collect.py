@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from forkpoint.errors import InputError
 from forkpoint.evidence import read
 from forkpoint.evidence.files import is_url
+from forkpoint.gather.attach.asking import RunningRanks, find_pipes
+from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks
 from forkpoint.gather.folder import (
     MANIFEST_NAME,
     CollectNote,
@@ -28,17 +30,14 @@ from forkpoint.gather.folder import (
 from forkpoint.gather.remote import CallFailed, Remote, copy_remote, copy_url, parse_remote
 from forkpoint.gather.this_machine import (
     HERE,
-    LiveRank,
     copy_kernel_log,
     copy_local,
-    find_live_ranks,
     find_named,
     has_grown,
-    told_prefixes,
     usual_paths,
 )
 from forkpoint.live.watch.sources import Gathered, LiveSource, Spool
-from forkpoint.live.watch.sources.pipes import Pipes, usual_prefixes
+from forkpoint.live.watch.sources.pipes import Pipes
 from forkpoint.model.capture import Capture
 from forkpoint.model.trace import RankTrace
 from forkpoint.report.escape import json_text
@@ -49,7 +48,6 @@ from forkpoint.traces.dump import decode
 #
 # None of it stops, signals or changes a rank. A dump counts when it is whole; a rank that takes longer is noted.
 
-_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _ASKED_LABEL = "asked"
 _LATE = "no dump yet"
 """What a source notes about a rank that was asked and has not written yet."""
@@ -63,14 +61,10 @@ class RankQuestion:
     """For ranks that were asked and have not answered yet. Only pipes are waited for."""
 
 
-def pipes_of(ranks: Sequence[LiveRank], patience_s: float) -> list[RankQuestion]:
-    """One question for all ranks of this machine that share a stem."""
-    prefixes: dict[str, dict[str, None]] = {}
-    for rank in ranks:
-        if stem := rank.environ.get(_PIPE):
-            told = [str(Path(rank.folder, prefix)) for prefix in told_prefixes(rank.environ)] or list(usual_prefixes())
-            prefixes.setdefault(str(Path(rank.folder, stem)), {}).update(dict.fromkeys(told))
-    return [ask_pipes(stem, tuple(found), patience_s) for stem, found in prefixes.items()]
+def questions_to(ranks: Sequence[LiveRank], patience_s: float) -> list[RankQuestion]:
+    """As `forkpoint attach` asks: debug server or guard of each, then the pipes of those that have one."""
+    asked = [RankQuestion(RunningRanks(ranks), 0.0)] if ranks else []
+    return [*asked, *(RankQuestion(pipes, patience_s) for pipes in find_pipes(ranks))]
 
 
 def ask_pipes(stem: str, prefixes: Sequence[str], patience_s: float) -> RankQuestion:
@@ -177,7 +171,7 @@ class Wanted:
     here: bool = False
     """Also this machine's usual places, the ranks that run on it and its kernel's messages."""
     ask: bool = False
-    """Ranks of this machine that have a pipe are asked for a dump."""
+    """Ranks of this machine that have a debug server, a guard or a pipe are asked."""
     questions: tuple[RankQuestion, ...] = ()
     patience_s: float = 30.0
     limits: Limits = field(default_factory=Limits)
@@ -192,7 +186,7 @@ def collect(wanted: Wanted, root: str) -> Manifest:
     paths = [place for place, remote in remotes if remote is None and not is_url(place)]
     ranks = find_live_ranks() if wanted.here or wanted.ask else []
     # First: somebody may wait for this to kill the ranks.
-    questions = (*wanted.questions, *(pipes_of(ranks, wanted.patience_s) if wanted.ask else ()))
+    questions = (*wanted.questions, *(questions_to(ranks, wanted.patience_s) if wanted.ask else ()))
     got += ask_ranks(questions, folder)
     got += [found for path in paths for found in copy_local([path], path, host, folder)]
     if wanted.here:

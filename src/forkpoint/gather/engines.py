@@ -159,7 +159,7 @@ class Commands:
         return why
 
 
-def _open_ssh(reach: ClusterReach) -> Engine:
+def open_ssh(reach: ClusterReach) -> Commands:
     if not reach.hosts:
         raise UsageError("--cluster ssh needs --hosts a,b,c or --hosts-file FILE")
     for host in reach.hosts:
@@ -174,7 +174,7 @@ def _ssh_argv(host: str, script: str) -> tuple[str, ...]:
     return ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(script)}")
 
 
-def _open_slurm(reach: ClusterReach) -> Engine:
+def open_slurm(reach: ClusterReach) -> Commands:
     """All nodes of the job, or those of it that are named: one step with one task on each, which takes no resources."""
     job, hosts = reach.job, reach.hosts
     if not job:
@@ -214,6 +214,6 @@ def _open_monarch(reach: ClusterReach) -> Engine:
 _ENGINES: dict[str, Callable[[ClusterReach], Engine]] = {
     "ray": _open_ray,
     "monarch": _open_monarch,
-    "ssh": _open_ssh,
-    "slurm": _open_slurm,
+    "ssh": open_ssh,
+    "slurm": open_slurm,
 }

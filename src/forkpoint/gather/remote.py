@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 import tarfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -276,6 +276,7 @@ def parse_remote(place: str) -> Remote | None:
 # Receives a tar from another machine: only plain files are kept, under safe names.
 
 _BLOCK = 1 << 18
+_NONE: Mapping[str, Callable[[bytes], None]] = {}
 _BROKEN = (OSError, EOFError, tarfile.TarError, ValueError)
 
 
@@ -299,7 +300,7 @@ def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder)
     got: list[Copied | CollectNote] = []
     with running(target.argv, remote.path.encode() + b"\n", folder.meter.seconds_left) as tool:
         if tool.failed is None:
-            got += _unpacked(tool.answer, target.label, place, folder)
+            got += unpack(tool.answer, target.label, place, folder)
     if isinstance(tool.failed, CallFailed):
         got.append(CollectNote(place, tool.failed.why))
     elif not got:
@@ -307,18 +308,23 @@ def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder)
     return got
 
 
-def _unpacked(stream: BinaryIO, label: str, place: str, folder: EvidenceFolder) -> Iterator[Copied | CollectNote]:
+def unpack(
+    stream: BinaryIO,
+    label: str,
+    place: str,
+    folder: EvidenceFolder,
+    apart: Mapping[str, Callable[[bytes], None]] = _NONE,
+) -> Iterator[Copied | CollectNote]:
+    """`apart`: files that are handed over instead, by name."""
     odd = _Odd()
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
-            for info in archive:
-                archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
-                opened = archive.extractfile(info) if info.isreg() else None
-                if opened is None:
-                    odd.others += not info.isdir()
-                    continue
+            for info, opened in _plain_files(archive, odd):
                 name = str(PurePosixPath("/", info.name))
-                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), cast("BinaryIO", opened))
+                if info.name in apart:
+                    apart[info.name](opened.read(_MAX_ANSWER))
+                    continue
+                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
                 if isinstance(done, str):
                     yield CollectNote(place, f"{clean(name)}: {done}")
                     break
@@ -333,6 +339,16 @@ def _unpacked(stream: BinaryIO, label: str, place: str, folder: EvidenceFolder) 
         yield CollectNote(place, clean(f"stopped sending: {error}"))
     if odd.others:
         yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
+
+
+def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
+    for info in archive:
+        archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
+        opened = archive.extractfile(info) if info.isreg() else None
+        if opened is None:
+            odd.others += not info.isdir()
+        else:
+            yield info, cast("BinaryIO", opened)
 
 
 def _receive_log(

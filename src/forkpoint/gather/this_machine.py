@@ -3,61 +3,18 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence.files import SNIFF, find_files
+from forkpoint.gather.attach.jobs import LiveRank
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
 from forkpoint.gather.remote import CallFailed, answer_of
-from forkpoint.live.processes import PROC, list_pids, read_environ
 from forkpoint.live.watch.sources.pipes import usual_prefixes
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Ranks that run on this machine, found by RANK in their environment, never by name. Nothing is sent to them.
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRank:
-    pid: int
-    rank: int
-    environ: dict[str, str]
-    folder: str
-    """Its working directory, from which its relative paths count."""
-    outputs: tuple[str, ...]
-    """Files that its standard output and error go to."""
-
-
-def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
-    """Those whose environment this user may read."""
-    found = (_look(pid, proc) for pid in list_pids(proc))
-    return sorted((rank for rank in found if rank), key=lambda rank: (rank.rank, rank.pid))
-
-
-def _look(pid: int, proc: str) -> LiveRank | None:
-    process, environ = Path(proc) / str(pid), read_environ(pid, proc) or {}
-    rank = environ.get("RANK", "")
-    if not (rank.isascii() and rank.isdecimal()) or "WORLD_SIZE" not in environ:
-        return None
-    try:
-        folder = str((process / "cwd").readlink())
-    except OSError:
-        return None
-    return LiveRank(pid, int(rank), environ, folder, tuple(_outputs(process)))
-
-
-def _outputs(process: Path) -> Iterator[str]:
-    for number in ("1", "2"):
-        try:
-            target = (process / "fd" / number).readlink()
-        except OSError:
-            continue
-        if target.is_absolute() and target.is_file():
-            yield str(target)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Default places of evidence: from the environment, each torch release's defaults, and the launcher.
@@ -101,12 +58,18 @@ def told_prefixes(environ: Mapping[str, str]) -> list[str]:
 
 
 def _of_environment(environ: Mapping[str, str], folder: str) -> list[str]:
-    """The guard's folder, torchrun's --log-dir by the error file that it gives its ranks, and Slurm's default output."""
+    """The guard's folder and what a launcher writes."""
     places: list[Path] = []
     if environ.get("FORKPOINT"):
         places.append(Path(folder, environ.get("FORKPOINT_DIR") or "forkpoint-guard"))
     elif environ.get("FORKPOINT_DIR"):
         places.append(Path(folder, environ["FORKPOINT_DIR"]))
+    return [*(str(place) for place in places if place.exists()), *launcher_logs(environ, folder)]
+
+
+def launcher_logs(environ: Mapping[str, str], folder: str) -> list[str]:
+    """Torchrun's --log-dir, by the error file that it gives its ranks, and Slurm's default output."""
+    places: list[Path] = []
     if attempt := _ATTEMPT.match(environ.get("TORCHELASTIC_ERROR_FILE", "")):
         places.append(Path(attempt[1]))
     job = environ.get("SLURM_JOB_ID", "")
@@ -224,10 +187,14 @@ _TOOLS = (
 )
 
 
-def copy_kernel_log(place: str, host: str, folder: EvidenceFolder) -> Copied | CollectNote:
+def copy_kernel_log(
+    place: str, host: str, folder: EvidenceFolder, since: datetime | None = None
+) -> Copied | CollectNote:
+    """`since`: only what came later; all since the machine was started, if None."""
     why: list[str] = []
+    later = [f"--since={since:%Y-%m-%d %H:%M:%S}"] if since else []
     for argv in _TOOLS:
-        said = answer_of(argv, _LIMIT_S)
+        said = answer_of((*argv, *later), _LIMIT_S)
         if isinstance(said, CallFailed):
             why.append(said.why)
         elif said.strip():

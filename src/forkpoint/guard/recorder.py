@@ -137,15 +137,15 @@ _DEPTH: Final = 100
 
 
 def dump_stacks(own_thread: int) -> str:
-    """All threads but the guard's own. The main thread first."""
+    """All threads but forkpoint's own. The main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     frames = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)  # noqa: SLF001 documented for debuggers
     version = ".".join(map(str, sys.version_info[:3]))
     lines = [f"Process {os.getpid()}: {' '.join(sys.argv)[:200]}", f"Python v{version} ({sys.executable})", ""]
     for ident, frame in frames:
-        if ident != own_thread:
-            name = "MainThread" if ident == main else names.get(ident, "unnamed")
+        name = "MainThread" if ident == main else names.get(ident, "unnamed")
+        if ident != own_thread and not name.startswith("forkpoint-"):
             lines += [f'Thread {ident} (active): "{name}"', *_frames(frame), ""]
     return "\n".join(lines)
 

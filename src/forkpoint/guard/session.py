@@ -23,6 +23,7 @@ from forkpoint.guard.rank_side import RankSide, leave_files
 from forkpoint.guard.recorder import is_running
 from forkpoint.guard.settings import Mode, Settings, read_settings
 from forkpoint.guard.summary import Leader
+from forkpoint.live.rank_socket import AnswerThread
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The guard of one process group, from its start to its end: what the guard's thread does at every look.
@@ -34,6 +35,11 @@ _MOVING_S: Final = 1.5
 look, and who gathers what others tell listens at every look."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
+
+_HOW_TO_KEEP: Final = (
+    "forkpoint guard: nothing of this is kept. While it hangs: forkpoint attach --keep DIR. From the next run on: "
+    "FORKPOINT=dump writes dumps, stacks and the verdict to FORKPOINT_DIR (docs/guard.md)"
+)
 
 
 class Session:
@@ -162,6 +168,8 @@ class Session:
             self.alarms.append(alarm)
             text = render(alarm)
             say(text)
+            if self._settings.mode is Mode.OBSERVE and len(self.alarms) == 1:
+                say(_HOW_TO_KEEP)
             meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
 
 
@@ -215,13 +223,25 @@ class GuardThread:
         session = Session(self.settings, next(_sessions))
         if session.world_size > 1:
             self.session = session
+        answers = _answer_others(session)
         while not self._stop.is_set() and distributed_c10d.group.WORLD is group:
             if session.world_size > 1:
                 session.look()
             # At the same moments of the clock on all ranks: together they hold up a step once, not each in its turn.
             self._stop.wait(session.every_s - time.time() % session.every_s)
+        if answers is not None:
+            answers.close()
         if session.world_size > 1:
             session.end()
+
+
+def _answer_others(session: Session) -> AnswerThread | None:
+    """For `forkpoint attach`, which asks while a job hangs. None where the system gives no socket: training goes on."""
+    try:
+        return AnswerThread(lambda: encode(session.side.answer()))
+    except OSError as error:
+        say(f"forkpoint guard: rank {session.rank} cannot answer forkpoint attach ({error.strerror})")
+        return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

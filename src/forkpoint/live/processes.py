@@ -1,5 +1,6 @@
 """Processes of this machine as /proc shows them. Nothing is sent to them; a process that is gone is None."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,17 @@ def read_state(pid: int) -> ProcessState | None:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold any character, brackets too
     return ProcessState(fields[0], int(fields[1]), int(fields[19]))
+
+
+def started_at(pid: int) -> float | None:
+    """In seconds since 1970."""
+    state = read_state(pid)
+    try:
+        lines = Path(f"{PROC}/stat").read_text().splitlines()
+    except OSError:
+        return None
+    boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
+    return None if state is None or boot is None else boot + state.started / os.sysconf("SC_CLK_TCK")
 
 
 def read_environ(pid: int, proc: str = PROC) -> dict[str, str] | None:

@@ -16,7 +16,7 @@ _PIECE = 1 << 16
 @dataclass(frozen=True, slots=True)
 class SourceAddress:
     host: str
-    """A path, for a socket in the file system."""
+    """A path, for a socket in the file system; a name after a zero byte, for one of Linux's abstract namespace."""
     port: int
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class SourceAddress:
 
     @property
     def is_path(self) -> bool:
-        return self.host.startswith("/")
+        return self.host.startswith(("/", "\0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ def ask(address: SourceAddress, question: bytes, max_bytes: int, limit_s: float 
     deadline = time.monotonic() + limit_s
     try:
         with _connect(address, limit_s) as connection:
-            connection.sendall(question)
+            if question:  # who answers at once may have closed already
+                connection.sendall(question)
             return _read_all(connection, deadline, max_bytes)
     except TimeoutError:
         return NoAnswer(f"no whole answer in {limit_s:g} s")

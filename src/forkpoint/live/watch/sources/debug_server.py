@@ -100,21 +100,10 @@ class DebugServer:
         return Dump(path, time.monotonic(), time.time() if self._dated else None)
 
     def _find_workers(self, frontend: SourceAddress) -> list[str]:
-        """The page of wait counters has all ranks, but waits for each; the store has those that have begun."""
-        page = ask_http(frontend, "GET", "/wait_counters", _MAX_PAGE)
-        pattern = _WORKER_ON_PAGE
-        if isinstance(page, NoAnswer):
-            page, pattern = ask_http(frontend, "GET", "/tcpstore", _MAX_PAGE), _WORKER_IN_STORE
-        if isinstance(page, NoAnswer):
-            return [f"frontend {frontend}: {page.why}"]
-        found = {int(rank): address for rank, address in pattern.findall(page.decode("utf-8", "replace"))}
-        try:
-            self._workers = tuple(DebugWorker(rank, parse_address(text)) for rank, text in sorted(found.items()))
-        except UsageError as error:
-            return [f"frontend {frontend}: {error}"]
-        if not found:
-            return [f"frontend {frontend}: its page names no worker"]
-        self._world_size = len(found) if pattern is _WORKER_ON_PAGE else None
+        found = list_workers(frontend)
+        if isinstance(found, NoAnswer):
+            return [f"frontend {frontend}: {found.why}"]
+        self._workers, self._world_size = found.workers, found.world_size
         return []
 
     def _ask(self, worker: DebugWorker, stacks: bool) -> _Answered:
@@ -144,6 +133,31 @@ class DebugServer:
         if isinstance(text, bytes) and not looks_like_stacks(text.decode("utf-8", "replace")):
             return NoAnswer("its answer is not a stack")
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    workers: tuple[DebugWorker, ...]
+    world_size: int | None
+    """None: there may be more of them."""
+
+
+def list_workers(frontend: SourceAddress) -> Listed | NoAnswer:
+    """The page of wait counters has all ranks, but waits for each; the store has those that have begun."""
+    page = ask_http(frontend, "GET", "/wait_counters", _MAX_PAGE)
+    pattern = _WORKER_ON_PAGE
+    if isinstance(page, NoAnswer):
+        page, pattern = ask_http(frontend, "GET", "/tcpstore", _MAX_PAGE), _WORKER_IN_STORE
+    if isinstance(page, NoAnswer):
+        return page
+    found = {int(rank): address for rank, address in pattern.findall(page.decode("utf-8", "replace"))}
+    try:
+        workers = tuple(DebugWorker(rank, parse_address(text)) for rank, text in sorted(found.items()))
+    except UsageError as error:
+        return NoAnswer(str(error))
+    if not workers:
+        return NoAnswer("its page names no worker")
+    return Listed(workers, len(found) if pattern is _WORKER_ON_PAGE else None)
 
 
 def _read_list(listed: bytes) -> frozenset[str]:

@@ -1,0 +1,141 @@
+"""Live jobs on gloo that hang, and a process that may not use ptrace: for `bench.attach` and tests."""
+
+import ctypes
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forkpoint.live.processes import read_state
+
+JOB = Path(__file__).with_name("job.py")
+WHO = 2
+WORLD = 4
+_STARTED_S = 600.0
+_SETTLES_S = 3.0
+"""For ranks to come from where they said that they begin to where they hang."""
+_AS_NOBODY = (
+    "setpriv",
+    "--reuid=65534",
+    "--clear-groups",
+    "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+)
+"""Another user, who may read this checkout wherever it lies."""
+
+
+@dataclass(frozen=True)
+class Hang:
+    name: str
+    kind: str
+    """A function of job.py."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_rank: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
+    without_ptrace: bool = False
+    other_user: bool = False
+
+
+HANGS = (
+    Hang("sleeps; nothing on but py-spy", "sleep"),
+    Hang("takes another branch; nothing on but py-spy", "branch"),
+    Hang("leaves a loop early; nothing on but py-spy", "skip"),
+    Hang("waits for its loader's queue; debug server", "lock", {"DEBUG_SERVER": "1"}),
+    Hang("reads from storage that does not answer; debug server", "read", {"DEBUG_SERVER": "1"}),
+    Hang("runs a loop without end; guard", "busy", {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}),
+    Hang("groups in another order; guard", "order", {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}),
+    Hang("stopped by a signal; nothing on but py-spy", "stopped"),
+    Hang(
+        "takes another branch; no ptrace, guard",
+        "branch",
+        {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"},
+        without_ptrace=True,
+    ),
+    Hang("reads from storage; no ptrace, debug server", "read", {"DEBUG_SERVER": "1"}, without_ptrace=True),
+    Hang("sleeps; job of another user, attached by root", "sleep", other_user=True),
+)
+
+
+@dataclass
+class Running:
+    folder: Path
+    ranks: list["subprocess.Popen[bytes]"]
+
+    def states(self) -> list[tuple[int, int, str]]:
+        """Pid, start and whether it is stopped: sleeping and running change from moment to moment."""
+        found = [(rank.pid, read_state(rank.pid)) for rank in self.ranks]
+        return [(pid, state.started, "T" if state.is_stopped else "lives") for pid, state in found if state]
+
+
+@contextmanager
+def running(hang: Hang, port: int) -> Generator[Running]:
+    """Until it hangs, and as long as it is looked at."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        folder.chmod(0o777)
+        ranks = [_start(hang, rank, port, folder) for rank in range(WORLD)]
+        try:
+            wait_for(lambda: all((folder / f"begun_{rank}").exists() for rank in range(WORLD)))
+            if hang.kind == "stopped":
+                wait_for((folder / "ready").exists)
+                os.kill(ranks[WHO].pid, signal.SIGSTOP)
+            time.sleep(_SETTLES_S)
+            yield Running(folder, ranks)
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+
+
+def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[bytes]":
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": WORLD, "MASTER_PORT": port}
+    told = {name: str(number) for name, number in numbers.items()} | {
+        "MASTER_ADDR": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
+    }
+    with (folder / f"log_rank_{rank}.txt").open("w") as log:
+        return subprocess.Popen(
+            [*(_AS_NOBODY if hang.other_user else ()), sys.executable, str(JOB), hang.kind, str(folder)],
+            env={**os.environ, **told, **hang.env, **hang.by_rank.get(rank, {})},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _STARTED_S
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the job did not begin")
+        time.sleep(0.1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A process without ptrace: the filter that containers' seccomp profiles put on it.
+
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _EPERM = 0x7FFF0000, 0x00050001
+_FORBIDDEN = {"x86_64": (101, 310, 311), "aarch64": (117, 270, 271)}
+"""ptrace, process_vm_readv, process_vm_writev."""
+
+
+def forbid_ptrace() -> None:
+    """In this process and all that it starts."""
+    numbers = _FORBIDDEN[os.uname().machine]
+    steps = [(_LOAD, 0, 0, 0)]
+    steps += [(_EQUAL, len(numbers) - at, 0, number) for at, number in enumerate(numbers)]
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _EPERM)]
+    code = b"".join(struct.pack("HBBI", *step) for step in steps)
+    program = ctypes.create_string_buffer(code)
+    given = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(program))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    if libc.prctl(22, 2, ctypes.create_string_buffer(given), 0, 0):  # PR_SET_SECCOMP, a filter
+        raise OSError(ctypes.get_errno(), "no seccomp filter")

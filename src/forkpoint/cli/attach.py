@@ -1,0 +1,250 @@
+"""`forkpoint attach`: a job that hangs now. Asks its ranks, takes their stacks, and diagnoses what they say."""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
+from forkpoint.cli.options import Command, add_source_argument, seconds, split_names
+from forkpoint.cli.output import exit_code, import_numpy, say
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.gather.attach.folder import Attached
+    from forkpoint.gather.attach.hosts import HostAnswer
+    from forkpoint.gather.attach.jobs import Job
+    from forkpoint.gather.attach.look import RankSeen
+    from forkpoint.gather.folder import EvidenceFolder
+
+_DESCRIPTION = """\
+A job hangs now: find its ranks on this machine, ask each for its recorder, take
+the stacks of all its threads, see for two seconds who moves, and diagnose that.
+
+Without arguments the ranks are found by RANK and WORLD_SIZE in their
+environment. Where several jobs run they are listed; --job or pids choose one.
+
+  recorder  torch's debug server, the guard (FORKPOINT=1) or torch's dump pipe,
+            whichever is on; none of them stops the process
+  stacks    from these too, else py-spy (pip install 'forkpoint[attach]'), which
+            stops a process for milliseconds; --no-stacks leaves that out
+  also      /proc, NVML, the ranks' logs and the kernel's messages since they began
+
+Nothing is sent to a job beyond these questions, and it goes on as it was. What
+could not be asked, and which permission that needs, is said. docs/attach.md
+
+exit codes: as forkpoint diagnose; 0 also where the job moves
+"""
+
+_SINGLE_LINES = 16
+"""Ranks that get a line each; more are counted."""
+
+
+def run(args: Namespace) -> int:
+    ways = [name for name in ("pids", "hosts", "debug_server") if getattr(args, name)]
+    if len(ways) > 1 or (args.job and ways and ways != ["hosts"]):
+        raise UsageError("give one of: pids of this machine, --job, --hosts (with or without --job), --debug-server")
+    import_numpy()
+    with _evidence_folder(args.keep) as folder:
+        attached = _ask_others(args, folder) or _ask_here(args, folder)
+        if args.send:
+            from forkpoint.gather.attach.hosts import send
+
+            send(folder.root, sys.stdout.buffer)
+            return 0
+        return _diagnose(args, attached, folder)
+
+
+def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -> int:
+    from forkpoint.gather.attach.verdict import with_attached
+
+    if not args.quiet:
+        for line in _summary(attached):
+            say(line)
+    verdict = diagnose_paths(
+        [str(folder.root)], args, args.source, finish=lambda _capture, found: with_attached(found, attached)
+    )
+    if not args.quiet:
+        say(f"kept: {folder.root}" if args.keep else "the evidence is not kept: --keep DIR keeps it for later")
+    return exit_code(verdict)
+
+
+@contextmanager
+def _evidence_folder(keep: str | None) -> "Generator[EvidenceFolder]":
+    from tempfile import TemporaryDirectory
+
+    from forkpoint.gather.folder import EvidenceFolder, Limits, Meter
+
+    if keep:
+        yield EvidenceFolder(keep, Meter(Limits()))
+        return
+    with TemporaryDirectory(prefix="forkpoint-attach-") as temporary:
+        yield EvidenceFolder(str(Path(temporary, "evidence")), Meter(Limits()))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# This machine.
+
+
+def _ask_here(args: Namespace, folder: "EvidenceFolder") -> "Attached":
+    from tempfile import TemporaryDirectory
+
+    from forkpoint.gather.attach.folder import describe_seen, keep_seen, write_states
+    from forkpoint.gather.attach.look import Looker
+    from forkpoint.gather.attach.samples import sample_gpus
+
+    job = _find_job(args)
+    if not args.quiet:
+        say(job.described)
+    tell = _RankLines(len(job.ranks), quiet=args.quiet)
+    with TemporaryDirectory(prefix="forkpoint-attach-") as temporary:
+        seen = Looker(job, Path(temporary), stacks=args.stacks, tell=tell).look_around()
+        attached = describe_seen(job, seen, sample_gpus())
+        notes = keep_seen(job, seen, folder)
+    write_states(attached, folder.root)
+    if not args.quiet:
+        for note in notes:
+            say(f"{note.place}: {note.text}")
+    return attached
+
+
+def _find_job(args: Namespace) -> "Job":
+    from forkpoint.gather.attach.jobs import choose_job, find_jobs, job_of_debug_server, job_of_pids
+    from forkpoint.live.watch.sources.ask import parse_address
+
+    if args.debug_server:
+        return job_of_debug_server(parse_address(args.debug_server))
+    return job_of_pids(args.pids) if args.pids else choose_job(find_jobs(), args.job)
+
+
+class _RankLines:
+    """Says of each rank, as it answers, what could be had of it."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self._total, self._on = total, not quiet
+
+    def __call__(self, seen: "RankSeen") -> None:
+        if self._on and self._total <= _SINGLE_LINES:
+            got = [f"recorder by {seen.answer.way}"] if seen.answer.way else []
+            got += [f"stacks by {seen.stacks_by}"] if seen.stacks_by else []
+            say(f"rank {seen.answer.rank}: {', '.join(got) or 'nothing could be asked'}")
+
+
+def _summary(attached: "Attached") -> list[str]:
+    """What is missing, once per reason, and whether anything moves."""
+    from forkpoint.model.world import name_ranks
+
+    why: dict[str, list[int]] = {}
+    for rank in attached.ranks:
+        for missing in rank.missing:
+            why.setdefault(missing, []).append(rank.rank)
+    lines = [f"{name_ranks(ranks)}: {missing}" for missing, ranks in why.items()]
+    lines += [f"{name_ranks(attached.lost)}: the process is gone"] if attached.lost else []
+    if attached.unseen:
+        lines.append(
+            f"{name_ranks(attached.unseen)}: not on this machine, and not asked; --hosts a,b or --job ID asks them"
+        )
+    lines += attached.notes
+    visible = [rank.rank for rank in attached.ranks if rank.visible]
+    if attached.moved:
+        lines.append(f"{name_ranks(attached.moved)} went on while looked at")
+    elif not visible:
+        lines.append("whether any rank moves cannot be seen without recorders and stacks")
+    elif len(visible) < len(attached.ranks):
+        lines.append(f"{name_ranks(visible)} did not move while looked at, for {attached.still_s:.0f} s or longer")
+    else:
+        lines.append(f"no rank moved while looked at, for {attached.still_s:.0f} s or longer")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Other machines.
+
+
+def _ask_others(args: Namespace, folder: "EvidenceFolder") -> "Attached | None":
+    """None: the job is on this machine."""
+    from forkpoint.gather.attach.folder import merge, write_states
+    from forkpoint.gather.attach.hosts import ask_hosts
+    from forkpoint.gather.engines import ClusterReach, open_slurm, open_ssh
+
+    if args.send or not (args.hosts or _is_elsewhere(args.job)):
+        return None
+    reach = ClusterReach(
+        hosts=tuple(split_names(args.hosts)), job=args.job, python=args.node_python, node_timeout_s=args.node_timeout
+    )
+    engine = open_ssh(reach) if args.hosts else open_slurm(reach)
+    answers = ask_hosts(engine, args.job or "", folder, stacks=args.stacks, tell=lambda one: _tell_host(one, args))
+    parts = [answer.attached for answer in answers if answer.attached]
+    if not parts:
+        told = "; ".join(f"{answer.host}: {' '.join(answer.notes)}" for answer in answers[:3])
+        raise UsageError(f"no host has ranks that could be asked: {told}")
+    attached = merge(parts)
+    write_states(attached, folder.root)
+    return attached
+
+
+def _is_elsewhere(job: str | None) -> bool:
+    """A Slurm job of which no rank runs here."""
+    from forkpoint.gather.attach.jobs import find_jobs
+
+    return bool(job and job.isdecimal()) and not any(job in found.names for found in find_jobs())
+
+
+def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
+    if not args.quiet:
+        count = len(answer.attached.ranks) if answer.attached else 0
+        say(f"{answer.host}: {count} ranks" + "".join(f"; {note}" for note in answer.notes))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _process(text: str) -> tuple[int | None, int]:
+    """`PID` or `RANK=PID`."""
+    rank, equals, pid = text.rpartition("=")
+    if not (pid.isascii() and pid.isdecimal()) or (equals and not (rank.isascii() and rank.isdecimal())):
+        raise ArgumentTypeError(f"{text}: must be PID, or RANK=PID")
+    return (int(rank) if equals else None), int(pid)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "pids",
+        nargs="*",
+        type=_process,
+        metavar="PID",
+        help="processes of the job, as PID or RANK=PID (default: found by their environment)",
+    )
+    parser.add_argument(
+        "--job", metavar="NAME", help="of several jobs, this one: port, run id, script, Slurm's id or name"
+    )
+    parser.add_argument("--hosts", action="append", default=[], metavar="A,B", help="ask the ranks there, over ssh")
+    parser.add_argument(
+        "--debug-server",
+        metavar="HOST:PORT",
+        help="ask all ranks of this torch debug server, on any machine, of any user",
+    )
+    parser.add_argument(
+        "--no-stacks", dest="stacks", action="store_false", help="stop no process, not even for milliseconds"
+    )
+    parser.add_argument("--keep", metavar="DIR", help="keep the evidence in this new folder")
+    add_source_argument(parser)
+    add_output_arguments(parser)
+    parser.add_argument(
+        "--node-python", default="python3", metavar="PYTHON", help="with --hosts: there, with forkpoint"
+    )
+    parser.add_argument(
+        "--node-timeout", type=seconds, default=60.0, metavar="S", help="with --hosts: how long to wait (default: 60)"
+    )
+    parser.add_argument("--send", action="store_true", help=SUPPRESS)
+
+
+COMMAND = Command(
+    name="attach",
+    help="a job hangs now: ask its live ranks, take their stacks, diagnose",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

@@ -1,0 +1,180 @@
+"""What was seen of a job, as a folder that the ordinary pipeline reads: dumps, stacks, logs, the kernel's lines,
+`ranks.json` and `attach.json`, which says how each rank was asked.
+"""
+
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from forkpoint.doctor.nvml import Gpu
+from forkpoint.errors import UsageError
+from forkpoint.evidence.files import find_files
+from forkpoint.gather.attach.jobs import Job, LiveRank
+from forkpoint.gather.attach.look import Seen
+from forkpoint.gather.attach.samples import WORDS, ProcessSample
+from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
+from forkpoint.gather.this_machine import copy_kernel_log, copy_local, launcher_logs, told_prefixes
+from forkpoint.live.processes import started_at
+from forkpoint.model.world import KnownRank, ProcessGroup, render_ranks
+from forkpoint.report.escape import json_text
+
+ATTACH_NAME = "attach.json"
+RANKS_NAME = "ranks.json"
+_BEFORE_S = 60.0
+"""The kernel may have said why a rank hangs before that rank began."""
+
+
+class AskedRank(msgspec.Struct, frozen=True):
+    """One rank, and what could be had of it."""
+
+    rank: int
+    host: str
+    pid: int
+    """0: not known."""
+    recorder: str
+    """`debug server`, `guard` or `pipe`; empty where its recorder could not be read."""
+    stacks: str
+    """`py-spy`, `debug server` or `guard`; empty where nobody could take them."""
+    missing: tuple[str, ...]
+    process: ProcessSample
+    visible: bool
+    """Whether it moves can be seen: by its recorder or its stacks."""
+    moved: bool
+    waiting: bool
+    """It stood in a communication call in every look."""
+    gpu: int | None = None
+    gpu_busy: int | None = None
+
+
+class Attached(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.attach/1"):
+    """What was seen of a job on one machine, or on several."""
+
+    job: str
+    world_size: int
+    """0: not known."""
+    ranks: tuple[AskedRank, ...]
+    lost: tuple[int, ...]
+    """Ranks whose process is gone."""
+    still_s: float
+    """For how long no rank that can be seen has moved, where none did."""
+    notes: tuple[str, ...] = ()
+    groups: tuple[ProcessGroup, ...] = ()
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        return tuple(rank.rank for rank in self.ranks if rank.moved)
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """Ranks of the job of which nothing is known."""
+        return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks} - set(self.lost)))
+
+
+def describe_seen(job: Job, seen: Seen, gpus: tuple[Gpu, ...] | str) -> Attached:
+    host = socket.gethostname()
+    by_pid = {pid: gpu for gpu in gpus for pid in gpu.pids} if not isinstance(gpus, str) else {}
+    ranks = tuple(_asked(rank, host, seen, by_pid.get(rank.pid)) for rank in job.ranks)
+    notes = [f"GPU {gpu.index}: {gpu.lost}" for gpu in gpus if gpu.lost] if not isinstance(gpus, str) else []
+    still_s = round(seen.still_s, 1)
+    return Attached(job.title, job.world_size, ranks, job.lost, still_s, tuple(notes), seen.groups)
+
+
+def _asked(rank: LiveRank, host: str, seen: Seen, gpu: Gpu | None) -> AskedRank:
+    found = seen.last.ranks[rank.rank]
+    return AskedRank(
+        rank=rank.rank,
+        host=host,
+        pid=rank.pid,
+        recorder=found.answer.way,
+        stacks=found.stacks_by,
+        missing=found.missing,
+        process=found.process,
+        visible=rank.rank in seen.visible,
+        moved=rank.rank in seen.moved,
+        waiting=rank.rank in seen.waiting,
+        gpu=gpu.index if gpu else None,
+        gpu_busy=gpu.busy if gpu else None,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The files.
+
+
+def keep_seen(job: Job, seen: Seen, folder: EvidenceFolder) -> list[CollectNote]:
+    """What was asked for, and the logs of this run. Returns what could not be kept."""
+    host = socket.gethostname()
+    got: list[Copied | CollectNote] = []
+    for path in seen.last.files:
+        with Path(path).open("rb") as stream:
+            done = folder.keep(Original("asked", host, f"/{Path(path).name}", None, time.time()), stream)
+        got += [done] if isinstance(done, Copied) else [CollectNote(path, done)] if done else []
+    begun = min((at for rank in job.ranks if rank.pid and (at := started_at(rank.pid))), default=time.time())
+    asked = {rank for rank, found in seen.last.ranks.items() if found.answer.dump}
+    got += copy_local(_fresh_files(job.ranks, asked, begun), host, host, folder)
+    got.append(copy_kernel_log(host, host, folder, datetime.fromtimestamp(begun - _BEFORE_S)))  # noqa: DTZ006 - dmesg takes local time
+    return [note for note in got if isinstance(note, CollectNote)]
+
+
+def _fresh_files(ranks: Sequence[LiveRank], asked: set[int], begun: float) -> list[str]:
+    """Logs, and dumps that ranks which cannot be asked have written by themselves; nothing from before this run."""
+    paths = [path for rank in ranks for path in (*rank.outputs, *launcher_logs(rank.environ, rank.folder))]
+    unasked = [rank for rank in ranks if rank.rank not in asked]
+    dumps = [Path(r.folder, f"{prefix}{r.rank}") for r in unasked for prefix in told_prefixes(r.environ)]
+    paths += [str(path) for path in dumps if path.is_file()]
+    try:
+        files = find_files(list(dict.fromkeys(paths)))
+    except UsageError:  # one went away meanwhile
+        files = [path for path in dict.fromkeys(paths) if Path(path).is_file()]
+    return [file for file in files if _was_written(file, begun)]
+
+
+def _was_written(path: str, begun: float) -> bool:
+    """An empty log says nothing yet: its rank lives."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return found.st_mtime >= begun and found.st_size > 0
+
+
+def write_states(attached: Attached, root: Path) -> None:
+    """`ranks.json` and `attach.json`. That nothing moved is said of the job only where every rank of it was seen."""
+    seen = not attached.unseen and all(rank.visible or rank.process.state == "T" for rank in attached.ranks)
+    stalled = seen and not attached.moved and any(rank.waiting for rank in attached.ranks)
+    told = render_ranks(
+        attached.world_size or None,
+        attached.still_s,
+        stalled=stalled,
+        ranks=_known(attached),
+        groups=attached.groups,
+    )
+    (root / RANKS_NAME).write_text(told)
+    (root / ATTACH_NAME).write_text(json_text(attached) + "\n")
+
+
+def _known(attached: Attached) -> Iterable[KnownRank]:
+    for rank in attached.ranks:
+        if not rank.process.is_alive:
+            yield KnownRank(rank.rank, "gone", f"pid {rank.pid} on {rank.host} ended while it was looked at")
+        elif rank.process.state == "T":
+            yield KnownRank(rank.rank, "stopped", f"pid {rank.pid} on {rank.host} is {WORDS['T']}")
+    yield from (KnownRank(rank, "gone", "its launcher runs, and no process has its rank") for rank in attached.lost)
+
+
+def merge(parts: Sequence[Attached]) -> Attached:
+    """Of several machines. A job moves if it moves on one of them."""
+    first = parts[0]
+    return Attached(
+        job=first.job,
+        world_size=max(part.world_size for part in parts),
+        ranks=tuple(sorted((rank for part in parts for rank in part.ranks), key=lambda rank: rank.rank)),
+        lost=tuple(sorted({rank for part in parts for rank in part.lost})),
+        still_s=min(part.still_s for part in parts),
+        notes=tuple(note for part in parts for note in part.notes),
+        groups=tuple(dict.fromkeys(group for part in parts for group in part.groups)),
+    )

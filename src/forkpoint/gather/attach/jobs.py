@@ -1,0 +1,346 @@
+"""Jobs that run on this machine, found by their ranks' environment in /proc, never by name. Nothing is sent to them."""
+
+import os
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forkpoint.errors import UsageError
+from forkpoint.live.processes import PROC, list_pids, read_environ, read_state
+from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress
+from forkpoint.live.watch.sources.debug_server import list_workers
+from forkpoint.model.world import name_ranks
+
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""torchrun and people who set it by hand; Open MPI; MPICH; Slurm alone, whose scripts set RANK inside the process."""
+_TORCH = re.compile(r"/libtorch(?:_cpu|_python)?\.so")
+_TORCH_THREADS = ("pt_gloo", "pt_nccl", "pt_workerserver", "gloo_tcp_loop", "pt_tcpstore")
+"""Names of threads that only a process with a process group has. Every user may read them."""
+_WORKER_SERVER = "pt_workerserver"
+_USUAL_FRONTEND = SourceAddress("localhost", 25999)
+_LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The nouns.
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRank:
+    pid: int
+    rank: int
+    environ: dict[str, str]
+    folder: str
+    """Its working directory, from which its relative paths count."""
+    outputs: tuple[str, ...]
+    """Files that its standard output and error go to."""
+    world_size: int = 0
+    """0: not known."""
+    worker: SourceAddress | None = None
+    """Of its debug server, where that is all that is known of it: then there is no pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    title: str
+    """`train.py at 127.0.0.1:29500`."""
+    names: frozenset[str]
+    """What `--job` may call it."""
+    world_size: int
+    ranks: tuple[LiveRank, ...]
+    lost: tuple[int, ...]
+    """Local ranks that the launcher started here and whose process is not there any more, as global ranks."""
+
+    @property
+    def described(self) -> str:
+        here = f"{self.title}: {name_ranks(rank.rank for rank in self.ranks)} of {self.world_size or '?'}"
+        pids = " ".join(str(rank.pid) for rank in self.ranks[:8] if rank.pid)
+        return f"{here} (pids {pids})" if pids else here
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A process with process groups whose environment this user may not read."""
+
+    pid: int
+    user: str
+    command: str
+    has_debug_server: bool
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which processes are ranks: not launchers, not shells around a rank, not a rank's loaders.
+
+
+def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
+    """Of all jobs, those whose environment this user may read."""
+    return sorted((rank for job in find_jobs(proc) for rank in job.ranks), key=lambda rank: (rank.rank, rank.pid))
+
+
+def find_jobs(proc: str = PROC) -> list[Job]:
+    environs = {pid: environ for pid in list_pids(proc) if (environ := read_environ(pid, proc))}
+    found = [rank for pid, environ in environs.items() if (rank := look_at(pid, environ, proc))]
+    by_job: dict[tuple[str, ...], list[LiveRank]] = {}
+    for rank in _without_helpers(_without_launchers(found, environs), proc):
+        by_job.setdefault(_job_key(rank, proc), []).append(rank)
+    jobs = [_make_job(ranks, proc) for ranks in by_job.values()]
+    return sorted(jobs, key=lambda job: min(rank.pid for rank in job.ranks))
+
+
+def look_at(pid: int, environ: Mapping[str, str], proc: str = PROC) -> LiveRank | None:
+    """None: not a rank."""
+    pair = next(((environ[r], environ[s]) for r, s in _RANK_VARIABLES if environ.get(r) and environ.get(s)), None)
+    process = Path(proc) / str(pid)
+    if pair is None or not all(text.isascii() and text.isdecimal() for text in pair) or not _is_python(process):
+        return None
+    try:
+        folder = str((process / "cwd").readlink())
+    except OSError:
+        return None
+    return LiveRank(pid, int(pair[0]), dict(environ), folder, tuple(_outputs(process)), int(pair[1]))
+
+
+def _is_python(process: Path) -> bool:
+    """A shell around a rank has its environment, too."""
+    try:
+        return "python" in (process / "exe").readlink().name.lower() or has_torch(process)
+    except OSError:
+        return False
+
+
+def has_torch(process: Path) -> bool:
+    try:
+        return bool(_TORCH.search((process / "maps").read_text(errors="replace")))
+    except OSError:
+        return False
+
+
+def _outputs(process: Path) -> Iterator[str]:
+    for number in ("1", "2"):
+        try:
+            target = (process / "fd" / number).readlink()
+        except OSError:
+            continue
+        if target.is_absolute() and target.is_file():
+            yield str(target)
+
+
+def _without_launchers(ranks: Sequence[LiveRank], environs: Mapping[int, Mapping[str, str]]) -> list[LiveRank]:
+    """Torchrun may itself have RANK (Kubernetes' operators set it) or Slurm's number: its children have LOCAL_RANK."""
+    launched = {_parent(pid) for pid, environ in environs.items() if "TORCHELASTIC_RUN_ID" in environ}
+    return [rank for rank in ranks if "TORCHELASTIC_RUN_ID" in rank.environ or rank.pid not in launched]
+
+
+def _without_helpers(ranks: Sequence[LiveRank], proc: str) -> list[LiveRank]:
+    """Loaders and other children share the rank's environment: of a family the eldest that has torch counts."""
+    numbers = {rank.pid: rank.rank for rank in ranks}
+    torch = {rank.pid for rank in ranks if has_torch(Path(proc) / str(rank.pid))}
+    elders = {rank.pid: [pid for pid in _ancestors(rank.pid) if numbers.get(pid) == rank.rank] for rank in ranks}
+    wrappers = {elder for pid in torch for elder in elders[pid]} - torch
+    counted = [rank for rank in ranks if rank.pid not in wrappers]
+    return [rank for rank in counted if not set(elders[rank.pid]) - wrappers]
+
+
+def _ancestors(pid: int) -> list[int]:
+    found: list[int] = []
+    while (pid := _parent(pid)) > 1 and pid not in found:
+        found.append(pid)
+    return found
+
+
+def _parent(pid: int) -> int:
+    state = read_state(pid)
+    return state.parent if state else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks -> jobs, told apart by where they meet.
+
+
+def _job_key(rank: LiveRank, proc: str) -> tuple[str, ...]:
+    environ = rank.environ
+    address = environ.get("MASTER_ADDR", "")
+    told = [environ.get(name, "") for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")]
+    # Two containers may each have a job at localhost:29500.
+    space = _namespace(rank.pid, proc) if address in _LOOPBACK else ""
+    return (address, *told, str(rank.world_size), space, "" if any(told) else rank.folder)
+
+
+def _namespace(pid: int, proc: str) -> str:
+    try:
+        return str((Path(proc) / str(pid) / "ns" / "net").readlink())
+    except OSError:
+        return ""
+
+
+def _make_job(ranks: Sequence[LiveRank], proc: str) -> Job:
+    ordered = tuple(sorted(ranks, key=lambda rank: (rank.rank, rank.pid)))
+    first = ordered[0]
+    environ = first.environ
+    script = _script(first.pid, proc)
+    where = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}".strip(":")
+    title = f"{script} at {where}" if where else script
+    told = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_JOB_NAME", "TORCHELASTIC_RUN_ID", "MASTER_PORT"))
+    names = frozenset({name for name in (*told, script, where) if name and name != "none"})
+    return Job(title, names, first.world_size, ordered, tuple(_lost(ordered)))
+
+
+def _script(pid: int, proc: str) -> str:
+    """The program, from the command line: the first argument that is no option of Python's."""
+    words = command_of(pid, proc)[1:]
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == "-m":
+            return after
+        if not word.startswith("-"):
+            return Path(word).name
+    return f"pid {pid}"
+
+
+def command_of(pid: int, proc: str = PROC) -> list[str]:
+    try:
+        raw = (Path(proc) / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word for word in raw.decode(errors="replace").split("\0") if word]
+
+
+def _lost(ranks: Sequence[LiveRank]) -> Iterator[int]:
+    """Only where all that is here has one launcher, which numbers its ranks without holes."""
+    first = ranks[0]
+    local = {rank.environ.get("LOCAL_RANK", ""): rank.rank for rank in ranks}
+    size = first.environ.get("LOCAL_WORLD_SIZE", "")
+    numbered = size.isdecimal() and all(text.isdecimal() for text in local)
+    if not numbered or len({_parent(rank.pid) for rank in ranks}) > 1:
+        return
+    base = first.rank - int(first.environ["LOCAL_RANK"])
+    if any(rank - int(text) != base for text, rank in local.items()):
+        return
+    yield from (base + number for number in range(int(size)) if str(number) not in local)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The job that is meant.
+
+
+def choose_job(jobs: Sequence[Job], name: str | None) -> Job:
+    """Raises UsageError where none or several fit, and says which there are."""
+    fitting = [job for job in jobs if name is None or name in job.names]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not jobs and name is None and (served := _served_for_others()):
+        return served
+    listed = "".join(f"\n  {job.described}" for job in (fitting or jobs))
+    if fitting:
+        raise UsageError(
+            f"{len(fitting)} jobs run here; choose one with --job, by port, id or script, or give pids:{listed}"
+        )
+    if jobs:
+        raise UsageError(f"--job {name}: no job here is called so. There are:{listed}")
+    raise UsageError(_none_found())
+
+
+def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> Job:
+    """`pids`: (rank, pid). Where neither the user nor the environment says the rank, it is the place in the list."""
+    ranks: list[LiveRank] = []
+    for place, (told, pid) in enumerate(pids):
+        environ = read_environ(pid, proc)
+        if environ is None:
+            raise UsageError(f"{pid}: {_why_unreadable(pid)}")
+        found = look_at(pid, environ, proc) or LiveRank(pid, place, environ, _folder(pid, proc), (), len(pids))
+        ranks.append(
+            found if told is None else LiveRank(pid, told, environ, found.folder, found.outputs, found.world_size)
+        )
+    if len({rank.rank for rank in ranks}) < len(ranks):
+        raise UsageError("two of these processes are the same rank; name them as RANK=PID")
+    return _make_job(ranks, proc)
+
+
+def job_of_debug_server(frontend: SourceAddress) -> Job:
+    """All ranks that its page lists, on whichever machine and of whichever user. Raises UsageError."""
+    found = list_workers(frontend)
+    if isinstance(found, NoAnswer):
+        raise UsageError(f"--debug-server {frontend}: {found.why}; is torch.distributed.debug on in the job?")
+    size = found.world_size or 0
+    ranks = tuple(LiveRank(0, one.rank, {}, "/", (), size, one.address) for one in found.workers)
+    return Job(f"the job of the debug server at {frontend}", frozenset(), size, ranks, ())
+
+
+def _folder(pid: int, proc: str) -> str:
+    try:
+        return str((Path(proc) / str(pid) / "cwd").readlink())
+    except OSError:
+        return "/"
+
+
+def _why_unreadable(pid: int) -> str:
+    owner = owner_of(pid)
+    if owner is None:
+        return "there is no such process"
+    return f"its environment cannot be read: it belongs to {owner}; run forkpoint as {owner} or as root"
+
+
+def _none_found() -> str:
+    foreign = find_foreign()
+    if not foreign:
+        return (
+            "no rank runs on this machine: no process has RANK and WORLD_SIZE in its environment. Name the processes "
+            "(forkpoint attach PID...), their machines (--hosts a,b), or what they left (forkpoint diagnose DIR)"
+        )
+    first = foreign[0]
+    return (
+        f"no rank of user {_user(os.geteuid())} runs here, but {len(foreign)} processes of {first.user} have process groups "
+        f"(pid {first.pid}: {first.command[:80]}); run forkpoint as {first.user} or as root, or let their debug server "
+        "answer (--debug-server HOST:PORT)"
+    )
+
+
+def _served_for_others() -> Job | None:
+    """Another user's job whose debug server answers anybody, at the port that torch takes by default."""
+    if not any(foreign.has_debug_server for foreign in find_foreign()):
+        return None
+    try:
+        return job_of_debug_server(_USUAL_FRONTEND)
+    except UsageError:
+        return None
+
+
+def find_foreign(proc: str = PROC) -> list[Foreign]:
+    return [found for pid in list_pids(proc) if read_environ(pid, proc) is None and (found := _look_foreign(pid, proc))]
+
+
+def _look_foreign(pid: int, proc: str) -> Foreign | None:
+    threads = frozenset(thread_names(pid, proc))
+    owner = owner_of(pid, proc)
+    if owner is None or not any(name.startswith(_TORCH_THREADS) for name in threads):
+        return None
+    return Foreign(pid, owner, " ".join(command_of(pid, proc)), _WORKER_SERVER in threads)
+
+
+def thread_names(pid: int, proc: str = PROC) -> Iterable[str]:
+    try:
+        for task in (Path(proc) / str(pid) / "task").iterdir():
+            yield (task / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return
+
+
+def owner_of(pid: int, proc: str = PROC) -> str | None:
+    """None: no such process."""
+    try:
+        return _user((Path(proc) / str(pid)).stat().st_uid)
+    except OSError:
+        return None
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -1,0 +1,206 @@
+"""A few looks at the ranks of one job on this machine: what each holds, where each stands, and which of them move.
+
+Looks are some tenths of seconds apart. A rank has moved if its recorder went on, or, where nobody can ask the recorder,
+if it has left the communication call in which it stood. The last look is what gets diagnosed.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from forkpoint.errors import ForkpointError
+from forkpoint.evidence import read
+from forkpoint.gather.attach.asking import AT_ONCE, Answer, ask_rank, find_pipes
+from forkpoint.gather.attach.jobs import Job, LiveRank
+from forkpoint.gather.attach.samples import ProcessSample, sample_process
+from forkpoint.gather.attach.stacks import INSTALL, NoStacks, find_py_spy, take_stacks
+from forkpoint.judge.stacks import is_waiting_for_ranks
+from forkpoint.live.watch.rule import ProgressTracker, RankStanding, standing_of
+from forkpoint.live.watch.sources import Dump, Spool
+from forkpoint.model.capture import Capture
+from forkpoint.model.frames import is_python
+from forkpoint.model.op import Stack
+from forkpoint.model.trace import RankTrace
+from forkpoint.model.world import ProcessGroup
+
+PAUSES_S = (0.7, 1.3)
+"""Between the looks. A step that takes longer than both together looks like a hang; the recorder's clock then tells."""
+_NATIVE_AT_MOST = 16
+"""Ranks whose native frames are read: those that wait for nobody, and most of the time that is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeen:
+    """One rank in one look."""
+
+    answer: Answer
+    process: ProcessSample
+    stacks_by: str = ""
+    """Who took its stacks; empty where nobody could."""
+    missing: tuple[str, ...] = ()
+    """What could not be had of it, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    ranks: Mapping[int, RankSeen]
+    dumps: tuple[Dump, ...]
+    files: tuple[str, ...]
+    """Dumps and stacks of all ranks, under names that tell the rank."""
+    capture: Capture | None
+    """None: nothing was to be had."""
+
+    @property
+    def traces(self) -> Iterable[RankTrace]:
+        return self.capture.traces if self.capture else ()
+
+    def stacks(self) -> dict[int, Stack]:
+        return {live.rank: live.stack for live in self.capture.stacks} if self.capture else {}
+
+    def standings(self) -> dict[int, RankStanding]:
+        return {trace.rank: standing_of(trace) for trace in self.traces if trace.entries}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All looks together."""
+
+    last: Look
+    moved: frozenset[int]
+    waiting: frozenset[int]
+    """Ranks that stood in a communication call in every look."""
+    visible: frozenset[int]
+    """Ranks of which it can be seen whether they move."""
+    still_s: float
+    """For how long none of these has moved, where none did: as long as it was watched, or as the recorders' clocks tell."""
+
+    @property
+    def groups(self) -> tuple[ProcessGroup, ...]:
+        return tuple(dict.fromkeys(group for seen in self.last.ranks.values() for group in seen.answer.groups))
+
+
+@dataclass
+class Looker:
+    """Looks at one job."""
+
+    job: Job
+    folder: Path
+    """For what is seen; a new one for each look."""
+    stacks: bool = True
+    """Whether py-spy may stop the processes for a moment."""
+    tell: Callable[[RankSeen], None] = field(default=lambda _seen: None)
+    """Called for each rank when it has been asked the first time."""
+
+    def look_around(self, pauses_s: Sequence[float] = PAUSES_S) -> Seen:
+        began = time.monotonic()
+        tracker = ProgressTracker()
+        looks = [self._look(0, frozenset())]
+        step = tracker.step(looks[0].traces, looks[0].dumps)
+        for number, pause_s in enumerate(pauses_s, 1):
+            time.sleep(pause_s)
+            native = _idle(looks[-1]) if number == len(pauses_s) else frozenset[int]()
+            looks.append(self._look(number, native))
+            step = tracker.step(looks[-1].traces, looks[-1].dumps)
+        moved = frozenset(rank for before, after in pairwise(looks) for rank in _moved(before, after))
+        waiting = frozenset.intersection(*map(_waiting, looks))
+        seen = frozenset(looks[0].stacks()) | frozenset(looks[0].standings())
+        return Seen(looks[-1], moved, waiting, seen, max(step.still_s, time.monotonic() - began))
+
+    def _look(self, number: int, native: frozenset[int]) -> Look:
+        spool = Spool(str(self.folder / str(number)))
+
+        def ask(rank: LiveRank) -> RankSeen:
+            answer = ask_rank(rank, spool, stacks=True)
+            stacks = self._take_stacks(rank, spool, native=rank.rank in native) if answer.stacks is None else None
+            return _join(rank, answer, stacks)
+
+        ranks: dict[int, RankSeen] = {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for seen in pool.map(ask, self.job.ranks):
+                ranks[seen.answer.rank] = seen
+                if number == 0:
+                    self.tell(seen)
+        ranks |= self._ask_pipes(ranks, spool)
+        dumps = tuple(seen.answer.dump for seen in ranks.values() if seen.answer.dump)
+        stacks = tuple(seen.answer.stacks for seen in ranks.values() if seen.answer.stacks)
+        files = (*(dump.path for dump in dumps), *stacks)
+        return Look(ranks, dumps, files, _read(files))
+
+    def _ask_pipes(self, ranks: Mapping[int, RankSeen], spool: Spool) -> dict[int, RankSeen]:
+        """Those ranks that have a dump now: one question is for all ranks of a machine."""
+        unasked = [rank for rank in self.job.ranks if ranks[rank.rank].answer.dump is None]
+        gathered = [pipes.gather(spool, stacks=True) for pipes in find_pipes(unasked)]
+        by_name = {Path(dump.path).stem: dump for one in gathered for dump in one.dumps}
+        return {
+            rank.rank: _with_dump(ranks[rank.rank], by_name[name])
+            for rank in unasked
+            if (name := f"rank_{rank.rank}") in by_name
+        }
+
+    def _take_stacks(self, rank: LiveRank, spool: Spool, *, native: bool) -> str | NoStacks:
+        """A file."""
+        if not rank.pid:
+            return NoStacks("only its debug server can be asked from here")
+        if not self.stacks:
+            return NoStacks("not taken (--no-stacks)")
+        py_spy = find_py_spy()
+        if py_spy is None:
+            return NoStacks(f"py-spy is not installed: {INSTALL}")
+        found = take_stacks(rank.pid, py_spy, native=native)
+        return found if isinstance(found, NoStacks) else spool.put(f"rank_{rank.rank}_stacks.json", found)
+
+
+def _join(rank: LiveRank, answer: Answer, stacks: str | NoStacks | None) -> RankSeen:
+    missing = [] if answer.dump else [f"{_NO_RECORDER}: {why}" for why in (answer.refused or (_NOBODY_TO_ASK,))]
+    missing += [f"no stacks: {stacks.why}"] if isinstance(stacks, NoStacks) else []
+    if isinstance(stacks, str):
+        return RankSeen(replace(answer, stacks=stacks), sample_process(rank.pid), "py-spy", tuple(missing))
+    return RankSeen(answer, sample_process(rank.pid), answer.way if answer.stacks else "", tuple(missing))
+
+
+def _with_dump(seen: RankSeen, dump: Dump) -> RankSeen:
+    missing = tuple(why for why in seen.missing if not why.startswith(_NO_RECORDER))
+    return replace(seen, answer=replace(seen.answer, way="pipe", dump=dump), missing=missing)
+
+
+_NO_RECORDER = "no recorder"
+_NOBODY_TO_ASK = "neither debug server nor guard (FORKPOINT=1) nor pipe is on in it"
+
+
+def _read(files: Sequence[str]) -> Capture | None:
+    try:
+        return read(files) if files else None
+    except ForkpointError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who moved, who waits, who does something else.
+
+
+def _moved(before: Look, after: Look) -> Iterable[int]:
+    was, now = before.standings(), after.standings()
+    yield from (rank for rank in was.keys() & now.keys() if was[rank] != now[rank])
+    stood, stands = before.stacks(), after.stacks()
+    for rank in (stood.keys() & stands.keys()) - (was.keys() & now.keys()):
+        alike = before.ranks[rank].stacks_by == after.ranks[rank].stacks_by  # each names frames in its own way
+        if alike and is_waiting_for_ranks(stood[rank]) and _python(stood[rank]) != _python(stands[rank]):
+            yield rank
+
+
+def _python(stack: Stack) -> Stack:
+    """Native frames are read in the last look alone."""
+    return tuple(frame for frame in stack if is_python(frame))
+
+
+def _waiting(look: Look) -> frozenset[int]:
+    return frozenset(rank for rank, stack in look.stacks().items() if is_waiting_for_ranks(stack))
+
+
+def _idle(look: Look) -> frozenset[int]:
+    """Ranks that stand outside communication: what holds them shows below Python."""
+    standing = look.stacks()
+    return frozenset(sorted(standing.keys() - _waiting(look))[:_NATIVE_AT_MOST])

@@ -1,0 +1,92 @@
+"""Stacks of all threads of a process, taken from outside with py-spy; and, where that is forbidden, who forbids it.
+
+py-spy stops the process while it reads, for milliseconds (docs/attach.md has measurements), and changes nothing in it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from forkpoint.evidence.stacks.read import looks_like_stacks
+from forkpoint.evidence.text import clean
+from forkpoint.gather.attach.jobs import owner_of
+from forkpoint.live.processes import PROC, read_state
+
+INSTALL = "pip install 'forkpoint[attach]'"
+_LIMIT_S = 20.0
+"""py-spy needs a third of a second, with native frames of a large program a few."""
+_SYS_PTRACE = 19
+_SECCOMP_FILTER = "2"
+_DENIED = re.compile(r"permission denied|operation not permitted|EPERM|EACCES", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NoStacks:
+    why: str
+
+
+def find_py_spy() -> str | None:
+    """The one of this environment, which may not be switched on, else any."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def take_stacks(pid: int, py_spy: str, *, native: bool = False) -> bytes | NoStacks:
+    """As JSON: it has whole paths. `native`: also the C frames below Python's, which takes longer."""
+    state = read_state(pid)
+    # A process that is stopped cannot be stopped again, and need not be; its native frames are out of reach then.
+    how = ["--nonblocking"] if state and state.is_stopped else ["--native"] if native else []
+    argv = [py_spy, "dump", "--json", *how, "--pid", str(pid)]
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=_LIMIT_S, check=False)  # noqa: S603 - a fixed list
+    except subprocess.TimeoutExpired:
+        return NoStacks(f"py-spy was not done after {_LIMIT_S:.0f} s")
+    except OSError as error:
+        return NoStacks(f"py-spy cannot be run ({error.strerror})")
+    if done.returncode == 0 and looks_like_stacks(done.stdout.decode("utf-8", "replace")):
+        return done.stdout
+    complaint = clean(done.stderr.decode("utf-8", "replace"))[:300]
+    return NoStacks(why_forbidden(pid) if _DENIED.search(complaint) else f"py-spy: {complaint or 'no stack'}")
+
+
+def why_forbidden(pid: int, proc: str = PROC) -> str:
+    """What has to change so that this process may look at that one, most likely reason first."""
+    own = _status("self", proc)
+    owner, user = owner_of(pid, proc), owner_of(os.getpid(), proc)
+    has_capability = bool(int(own.get("CapEff", "0"), 16) >> _SYS_PTRACE & 1)
+    if own.get("Seccomp") == _SECCOMP_FILTER and has_capability:
+        return "this container's seccomp profile forbids ptrace; start it with --security-opt seccomp=unconfined"
+    if has_capability:
+        return "the kernel forbids ptrace although CAP_SYS_PTRACE is there; is a security module on?"
+    if owner != user:
+        return f"it belongs to {owner}: run forkpoint as {owner}, or with sudo"
+    scope = _ptrace_scope(proc)
+    if scope:
+        return (
+            f"kernel.yama.ptrace_scope is {scope}: run with sudo, or once: sudo sysctl kernel.yama.ptrace_scope=0; "
+            "in a container: --cap-add SYS_PTRACE"
+        )
+    return (
+        "ptrace is not allowed here; in a container: docker run --cap-add SYS_PTRACE, or "
+        "securityContext.capabilities.add: [SYS_PTRACE] of the pod"
+    )
+
+
+def _ptrace_scope(proc: str) -> int:
+    """0 where the kernel has no such setting."""
+    try:
+        return int((Path(proc) / "sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _status(process: str, proc: str) -> dict[str, str]:
+    try:
+        lines = (Path(proc) / process / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
