@@ -25,7 +25,7 @@ demo: $(VENV)/.base ## set up and diagnose a recorded incident
 # Tests wait for jobs most of the time, so that the checks run beside them; what they said is printed below the tests.
 test: native chromium ## set up, check, and run every test
 	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest -n 4; tested=$$?; \
+	$(BIN)/python -m pytest -p tests.forked --forks 6; tested=$$?; \
 	wait $$checks; checked=$$?; \
 	echo "make check:"; cat $(VENV)/check.log; \
 	test $$checked = 0 || echo "make check failed: see above"; \
@@ -33,8 +33,8 @@ test: native chromium ## set up, check, and run every test
 	test $$tested = 0 && test $$checked = 0
 
 sweep: native chromium ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
-	$(BIN)/python -m pytest -n 4 -m sweep
-	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -n 2 -m "hypothesis and not sweep"
+	$(BIN)/python -m pytest -p tests.forked --forks 4 -m sweep
+	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -p tests.forked --forks 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)

@@ -195,10 +195,10 @@ class Cover:
         return chosen
 
 
-def find_cover(checkout: Path, file: Path) -> Cover:
+def find_cover(checkout: Path, file: Path, patterns: Sequence[str]) -> Cover:
     """Run the tests of the engine once, unless the file already says which functions they run."""
     if not file.exists():
-        _trace(checkout, file)
+        _trace(checkout, file, patterns)
     seconds: dict[str, float] = defaultdict(float)
     tests: dict[str, set[str]] = defaultdict(set)
     for line in map(json.loads, file.read_text().splitlines()):
@@ -208,19 +208,19 @@ def find_cover(checkout: Path, file: Path) -> Cover:
     return Cover(dict(seconds), {function: frozenset(names) for function, names in tests.items()})
 
 
-def _trace(checkout: Path, file: Path) -> None:
+def _trace(checkout: Path, file: Path, patterns: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = checkout / "src"
         found = Path(folder) / "cover.jsonl"
         told = {"MUTANT_COVER": str(found), "MUTANT_SOURCE": str(source / "forkpoint")}
-        done = _pytest(checkout, source, Path(folder), ["-p", "mutant_cover", *_engine_tests(checkout)], told)
+        done = _pytest(checkout, source, Path(folder), ["-p", "mutant_cover", *_engine_tests(checkout, patterns)], told)
         if done.code:
             sys.exit(f"the tests fail without any mutant:\n{done.said[-3000:]}")
         shutil.copy(found, file)
 
 
-def _engine_tests(checkout: Path) -> list[str]:
-    found = sorted(path for pattern in TESTS for path in checkout.glob(pattern))
+def _engine_tests(checkout: Path, patterns: Sequence[str]) -> list[str]:
+    found = sorted(path for pattern in patterns for path in checkout.glob(pattern))
     return [str(path.relative_to(checkout)) for path in found if not any(word in path.name for word in NOT_THE_ENGINE)]
 
 
@@ -284,13 +284,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkout", type=Path, default=HERE.parent, metavar="DIR", help="whose source and tests")
     parser.add_argument("--packages", nargs="+", default=PACKAGES)
+    parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATTERN", help="files and folders of tests")
     parser.add_argument("--seconds", type=float, default=15.0, help="CPU of the tests that are asked of one mutant")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--cover", type=Path, metavar="FILE", help="keep here, and take from here, what tests run")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     with tempfile.TemporaryDirectory() as name:
-        cover = find_cover(checkout, options.cover or Path(name) / "cover.jsonl")
+        cover = find_cover(checkout, options.cover or Path(name) / "cover.jsonl", options.tests)
         runner = Runner(checkout, cover, options.seconds, Path(name), options.processes)
         mutants = list(draw_mutants(checkout / "src" / "forkpoint", options.count, options.seed, options.packages))
         fates: list[Fate] = []

@@ -12,7 +12,7 @@ WIRES = [
 ]
 """Each kind once; the second that speaks the wire of `openai-chat` in `make sweep`."""
 KEY = "sk-0123456789"
-LONG = 60.0
+LONG = 600.0
 """Seconds: no test waits for it."""
 
 

@@ -140,7 +140,7 @@ def everything_from(terminal: int) -> str:
     ids=["500", "cut", "silent"],
 )
 def test_an_endpoint_that_fails_leaves_the_report_of_diagnose(agent, command, fault, told):
-    code, out, err = agent(fault, "--max-seconds", "0.5" if isinstance(fault[0], Silent) else "60")
+    code, out, err = agent(fault, "--max-seconds", "0.5" if isinstance(fault[0], Silent) else "600")
     diagnosed = command("diagnose", CAPTURE, "--source", SOURCE)
 
     assert code == diagnosed[0] == 1

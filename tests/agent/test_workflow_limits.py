@@ -30,7 +30,7 @@ from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
 from looping import for_each
 
-PATIENT = Budget(seconds=60.0)
+PATIENT = Budget(seconds=600.0)
 SHORT = Budget(seconds=0.4)
 
 

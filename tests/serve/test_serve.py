@@ -136,7 +136,7 @@ def test_the_list_has_a_row_for_each_incident_and_says_what_is_wrong_with_one(se
 
     assert page.count("<tr><td") == 3
     assert '<td class="suspects">0</td><td class="confidence">0.95</td>' in page
-    assert "Rank 0 took another path: at default_pg seq 16" in page
+    assert "Rank 0 called all_reduce at metrics.py:15" in page
     assert "2026-11-15T01:18:28Z" in page
     assert "nothing to diagnose in" in page
     assert ".aside" not in page

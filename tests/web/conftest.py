@@ -1,6 +1,7 @@
 """One browser for all tests of the page. Each test gets a page that fails it on any error or request."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,15 +70,13 @@ def open_page(browser: Browser, plain: BrowserContext, tmp_path: Path) -> Iterat
     assert set(asked) <= set(opened)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def incident() -> Callable[[str], Verdict]:
+    return picture_of
+
+
+@cache
+def picture_of(number: str) -> Verdict:
     """The verdict of a recorded case with its picture and source."""
-    known: dict[str, Verdict] = {}
-
-    def verdict_of(number: str) -> Verdict:
-        if number not in known:
-            capture = read([str(CASES / number / "capture")])
-            known[number] = diagnose(capture, [str(CASES / number / "source")], picture=True, embed_source=True)
-        return known[number]
-
-    return verdict_of
+    capture = read([str(CASES / number / "capture")])
+    return diagnose(capture, [str(CASES / number / "source")], picture=True, embed_source=True)
