@@ -1,6 +1,7 @@
 """What `import torch` calls in every process where forkpoint is installed (entry point `torch.backends`).
 
-It does nothing unless FORKPOINT is set, and it never raises: torch would take that for a broken installation.
+It does nothing unless FORKPOINT is set, and it never raises: torch would take that for a broken installation. In a rehearsed
+job (`forkpoint rehearse`) it also opens the taps through which one rank is made unlucky.
 """
 
 import os
@@ -12,6 +13,9 @@ _EVERY_S = 0.2
 
 
 def autoload() -> None:
+    if "FORKPOINT_REHEARSE" in os.environ:
+        _begin_rehearsal()
+        return
     if "FORKPOINT" not in os.environ or "RANK" not in os.environ:
         return
     # torch is half imported at this point: the guard, which imports torch.distributed, waits until the job has it.
@@ -32,6 +36,16 @@ def _start_when_ready() -> None:
         sys.stderr.write(
             f"forkpoint guard: not started ({type(error).__name__}: {error}); training goes on unwatched\n"
         )
+
+
+def _begin_rehearsal() -> None:
+    """Here and now: taps must be open before the program asks. The guard starts when the process group is made."""
+    try:
+        from forkpoint.rehearse.inside.begin import begin  # noqa: PLC0415 as said
+
+        begin()
+    except Exception as error:  # noqa: BLE001 as above
+        sys.stderr.write(f"forkpoint rehearse: this process is not rehearsed ({type(error).__name__}: {error})\n")
 
 
 def _has_process_group() -> bool:

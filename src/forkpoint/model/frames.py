@@ -25,7 +25,7 @@ _LIBRARIES = (sys.stdlib_module_names - _ALSO_SCRIPTS) | _PACKAGES
 _COMMUNICATION = (
     "/deepspeed/comm/",
     "/accelerate/utils/operations.py",
-    *(f"/src/forkpoint/{part}/" for part in ("consensus", "controller", "guard")),
+    *(f"/src/forkpoint/{part}/" for part in ("consensus", "controller", "guard", "rehearse")),
 )
 """What trainers put around torch.distributed; ours also from a checkout."""
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]{1,100})")

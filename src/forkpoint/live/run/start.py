@@ -175,6 +175,37 @@ def _own_options(words: Sequence[str]) -> Iterator[str]:
             next(rest, None)
 
 
+@dataclass(frozen=True, slots=True)
+class TorchrunCommand:
+    options: tuple[str, ...]
+    script: tuple[str, ...]
+    """The script or module, and its own arguments."""
+
+    def has(self, name: str) -> bool:
+        return name in _own_options(self.options)
+
+    def value(self, name: str) -> str:
+        """Of an option; "" = it is not given."""
+        given = [word.partition("=")[0].replace("_", "-") for word in self.options]
+        for place, word in enumerate(self.options):
+            if given[place] == name:
+                return word.partition("=")[2] or "".join(self.options[place + 1 : place + 2])
+        return ""
+
+
+def split_torchrun(command: Sequence[str]) -> TorchrunCommand | None:
+    """None: it is something else."""
+    begin = _after_torchrun(command)
+    if begin is None:
+        return None
+    words = tuple(command[begin:])
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        takes_value = "=" not in words[at] and words[at].replace("_", "-") not in _FLAGS
+        at += 2 if takes_value else 1
+    return TorchrunCommand(words[:at], words[at:])
+
+
 def _plug_in(program: str) -> tuple[str, ...]:
     """Ours names logs by rank, where torchrun itself knows local ranks only. It must be installed where torchrun is."""
     found = shutil.which(program)
@@ -190,12 +221,17 @@ _SHEBANG = re.compile(rb"#!\s*(\S+)")
 _VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)""", re.MULTILINE)
 
 
-def find_torch(command: Sequence[str], environ: Mapping[str, str]) -> Release | None:
-    """None: its program is no Python, or torch is not where Python usually has it."""
+def find_interpreter(command: Sequence[str], environ: Mapping[str, str]) -> Path | None:
+    """None: its program is no Python."""
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         return None
-    interpreter = Path(program) if Path(program).name.startswith("python") else _shebang(Path(program))
+    return Path(program) if Path(program).name.startswith("python") else _shebang(Path(program))
+
+
+def find_torch(command: Sequence[str], environ: Mapping[str, str]) -> Release | None:
+    """None: its program is no Python, or torch is not where Python usually has it."""
+    interpreter = find_interpreter(command, environ)
     if interpreter is None:
         return None
     for file in sorted(interpreter.parent.parent.glob("lib/python3*/*-packages/torch/version.py")):

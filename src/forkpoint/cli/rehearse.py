@@ -1,0 +1,211 @@
+"""`forkpoint rehearse`: the user's own job, one rank made unlucky in each of the usual ways."""
+
+import os
+import signal
+import sys
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.options import Command, add_quiet_argument, count, did_you_mean, split_names, whole_number
+from forkpoint.cli.output import Progress, check_writable, say, terminal_width, write_file
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.rehearse.model import Rehearsal, Result
+    from forkpoint.rehearse.rehearsal import Settings
+
+_DESCRIPTION = """\
+Run your own training script for a minute on few ranks of this machine, and make
+one rank unlucky in each of the usual ways: a batch fewer, a loss that is NaN, an
+exception that is caught, a file that is not there, a clock that is ahead. If all
+ranks react alike, the code is safe. If they part, the guard sees it in seconds,
+and the report names the line, the probe and the fix.
+
+  forkpoint rehearse -- torchrun train.py --steps 20
+
+The script is not changed. It runs in copies of the current folder, which are
+removed; keep it short by its own options. torch and forkpoint must be installed
+for its interpreter.
+
+exit codes:
+  0  all ranks reacted alike to everything that was tried
+  1  they part in at least one trial
+  2  wrong usage
+  3  the job does not run, or hangs, before anything is disturbed
+"""
+
+_PLAN = "plan.json"
+_DEFAULT_OUT = "forkpoint-rehearsal"
+
+
+def run(args: Namespace) -> int:
+    if args.list:
+        return _list_kinds()
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("give the command after --: forkpoint rehearse -- torchrun train.py")
+    if args.junit is not None:
+        check_writable("--junit", args.junit)
+    from forkpoint.live.run.job import handling
+    from forkpoint.rehearse.launch import plan_program
+    from forkpoint.rehearse.rehearsal import rehearse
+
+    settings = _settings(args, command)
+    program = plan_program(command, args.ranks, os.environ, as_is=args.as_is)
+    # A signal ends it as Ctrl-C does: with everything it has started.
+    with (
+        handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler),
+        Progress(sys.stderr, quiet=args.quiet) as progress,
+    ):
+        told = rehearse(program, settings, progress, lambda result: _tell(result, quiet=args.quiet))
+    _write(told, args)
+    return 1 if told.parts else 0
+
+
+def _settings(args: Namespace, command: list[str]) -> "Settings":
+    from forkpoint.rehearse.perturbations import PERTURBATIONS
+    from forkpoint.rehearse.rehearsal import Settings
+
+    kinds = [perturbation.kind for perturbation in PERTURBATIONS]
+    only = split_names(args.only)
+    for kind in only:
+        if kind not in kinds:
+            raise UsageError(f"there is no perturbation {kind}: {did_you_mean(kind, kinds) or ', '.join(kinds)}")
+    return Settings(
+        minutes=args.minutes,
+        most_trials=args.trials,
+        only=tuple(only),
+        ranks=tuple(args.rank) or None,
+        seed=args.seed,
+        trial=args.trial,
+        known=_known(args, command) if args.trial is not None else None,
+        warm=not args.cold,
+        cpu=args.cpu,
+        keep=args.out / "evidence",
+    )
+
+
+def _known(args: Namespace, command: list[str]) -> "Rehearsal":
+    """The plan that holds the trial to be repeated."""
+    from forkpoint.rehearse.model import Rehearsal, read_value
+
+    file = args.out / _PLAN
+    known = read_value(file, Rehearsal)
+    if known is None:
+        raise UsageError(f"--trial repeats one of an earlier rehearsal, and {file} holds none: run without it first")
+    if list(known.command) != command:
+        raise UsageError(
+            f"{file} is of another command ({' '.join(known.command)}): give --out, or run without --trial"
+        )
+    if args.trial > len(known.plan):
+        raise UsageError(f"{file} has {len(known.plan)} trials")
+    return known
+
+
+def _tell(result: "Result", *, quiet: bool) -> None:
+    if not quiet:
+        say(f"{result.outcome}: trial {result.trial.number}, {result.trial.name} ({result.seconds:.1f} s)")
+
+
+def _write(told: "Rehearsal", args: Namespace) -> None:
+    from forkpoint.rehearse.model import write_value
+    from forkpoint.rehearse.render import render_json, render_text
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.trial is None:
+        write_value(args.out / _PLAN, told)
+    write_file(str(args.out / "rehearsal.json"), [render_json(told), "\n"])
+    if args.junit is not None:
+        from forkpoint.rehearse.junit import render_junit
+
+        write_file(args.junit, [render_junit(told), "\n"])
+    print(render_json(told) if args.json else render_text(told, terminal_width()))
+
+
+def _list_kinds() -> int:
+    from inspect import getdoc
+
+    from forkpoint.rehearse.perturbations import PERTURBATIONS
+
+    for perturbation in PERTURBATIONS:
+        text = getdoc(sys.modules[perturbation.find.__module__]) or ""
+        print(f"{perturbation.kind}: {text}\n")
+    return 0
+
+
+def _minutes(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        given = 0.0
+    if not 0 < given <= 24 * 60:
+        raise ArgumentTypeError("must be a number of minutes above 0")
+    return given
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--ranks", type=whole_number(2, 64), metavar="N", help="ranks to start (default: the command's own, else 4)"
+    )
+    parser.add_argument("--minutes", type=_minutes, default=5.0, metavar="M", help="stop after so long (default: 5)")
+    parser.add_argument(
+        "--trials", type=count, metavar="N", help="at most so many (default: as many as there is time for)"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="KIND", help="only these perturbations; --list names them"
+    )
+    parser.add_argument(
+        "--rank",
+        action="append",
+        default=[],
+        type=whole_number(0),
+        metavar="N",
+        help="disturb this rank (repeatable; default: first, middle, last, and one of every role)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole_number(0),
+        default=0,
+        metavar="N",
+        help="chooses the moments at which ranks are disturbed (default: 0)",
+    )
+    parser.add_argument(
+        "--trial", type=count, metavar="N", help="repeat trial N of the rehearsal in --out, and nothing else"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(_DEFAULT_OUT),
+        metavar="DIR",
+        help=f"plan, results and evidence (default: {_DEFAULT_OUT})",
+    )
+    parser.add_argument("--cpu", action="store_true", help="hide the GPUs, and use gloo whatever backend is asked for")
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="start every rank as a new process; by default torch is imported once, and ranks are forks",
+    )
+    parser.add_argument(
+        "--as-is", action="store_true", help="run the command as it is, even if it looks like a script of one rank"
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="say what each perturbation does, where it comes from and what a healthy program does",
+    )
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML, for CI")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.rehearsal/1)")
+    add_quiet_argument(parser)
+    parser.add_argument(
+        "command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun or python with your script and its options"
+    )
+
+
+COMMAND = Command(
+    name="rehearse",
+    help="run your job with one rank made unlucky, in each of the usual ways",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=run,
+)

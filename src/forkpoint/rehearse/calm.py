@@ -1,0 +1,54 @@
+"""The job once, undisturbed: does it run at all, how long, and which rank-local things does it use?"""
+
+from pathlib import Path
+from typing import Final
+
+from forkpoint.errors import ForkpointError
+from forkpoint.rehearse.model import Calm, Order, RankUses, RunMode, read_value
+from forkpoint.rehearse.outcome import read_alarm, tell_errors
+from forkpoint.rehearse.run import Ended, Job, Limits, run_job
+from forkpoint.rehearse.workspace import Workspace
+
+_STALL_S: Final = 60.0
+"""Nothing is known of the job yet: its first step may compile for long."""
+
+
+class CalmRunFailed(ForkpointError):
+    """The job does not run undisturbed, so that nothing can be said about luck."""
+
+
+def run_calm(job: Job, place: Workspace, limit_s: float) -> Calm:
+    """`limit_s`: a job that takes longer is ended then, and what it has used so far counts."""
+    order = Order(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
+    ended = run_job(job, order, place, Limits(limit_s, min(_STALL_S, limit_s), steps_after=False))
+    told = [read_value(path, RankUses) for path in sorted(place.told.glob("uses_rank_*.json"))]
+    ranks = tuple(sorted((uses for uses in told if uses is not None), key=lambda uses: uses.rank))
+    _check(ended, ranks, place)
+    return Calm(ranks, ended.seconds, complete=ended.why == "all ended")
+
+
+def _check(ended: Ended, ranks: tuple[RankUses, ...], place: Workspace) -> None:
+    if any(ended.codes.values()):
+        raise CalmRunFailed(f"the calm run failed, before anything was disturbed: {tell_errors(ended, place.logs)}")
+    if ended.alarm is not None:
+        found = read_alarm(ended.alarm)
+        says = found["summary"] if found else "see its logs"
+        raise CalmRunFailed(f"the calm run hangs, before anything was disturbed: {says}")
+    if not ranks:
+        raise CalmRunFailed(
+            "no rank made a process group: the command must start ranks that call init_process_group, with forkpoint installed "
+            f"beside their torch{_last_words(place.logs)}"
+        )
+    missing = sorted(set(range(ranks[0].world)) - {told.rank for told in ranks})
+    if missing:
+        raise CalmRunFailed(f"ranks {missing} of {ranks[0].world} told nothing; do all run on this machine?")
+    if len(ranks) < 2:
+        raise CalmRunFailed("the job has one rank, which agrees with itself: use --ranks")
+
+
+def _last_words(logs: Path) -> str:
+    for log in sorted(logs.iterdir()):
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if lines:
+            return f" (the last line of {log.name}: {lines[-1][:200]})"
+    return ""

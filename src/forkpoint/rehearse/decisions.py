@@ -1,0 +1,148 @@
+"""What the source does with a value: which numbers it is compared with, and whether it can differ by rank."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from forkpoint.rehearse.model import Site
+from forkpoint.source import Program, read_program
+from forkpoint.source.analysis import Analysis, analyse
+from forkpoint.source.code import Function, Module, spelled
+
+_FLIPPED: dict[type[ast.cmpop], str] = {
+    ast.Lt: ">",
+    ast.LtE: ">=",
+    ast.Gt: "<",
+    ast.GtE: "<=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+_STRAIGHT: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """`value <operator> bound` in the source."""
+
+    operator: str
+    bound: str
+    """A number, or a dotted name that is looked up in the frame when the value is read."""
+    line: int
+
+
+class Decisions:
+    """Of one program, read when it is first asked."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(roots)
+
+    @cached_property
+    def _program(self) -> Program:
+        return read_program(self._roots)
+
+    @cached_property
+    def _analysis(self) -> Analysis:
+        return analyse(self._program)
+
+    def thresholds(self, site: Site) -> tuple[Threshold, ...]:
+        """What a value that is read at this line is compared with, in the same function."""
+        found = self._at(site)
+        if found is None:
+            return ()
+        module, function = found
+        values = _values_read(function, site.line)
+        return tuple(dict.fromkeys(_comparisons(function, module, values, site.line)))
+
+    def is_local(self, site: Site) -> bool:
+        """A decision at this line can differ by rank, as far as the source shows."""
+        found = self._at(site)
+        if found is None:
+            return False
+        _, function = found
+        tests = [node for node in _tests(function) if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
+        differences = self._analysis.differences
+        return any(differences.test(test, function).content for test in tests)
+
+    def _at(self, site: Site) -> tuple[Module, Function] | None:
+        module = self._program.module_at(site.file)
+        function = module.function_at(site.line) if module else None
+        return (module, function) if module and function else None
+
+
+def _own_statements(function: Function) -> Iterator[ast.AST]:
+    for statement in function.body:
+        yield from ast.walk(statement)
+
+
+def _values_read(function: Function, line: int) -> set[str]:
+    """Names that hold what is read at this line: `loss_value = loss.item()`, and what is computed of them."""
+    names: set[str] = set()
+    for node in function.own.assignments:
+        value = getattr(node, "value", None)
+        if value is None or not isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.AugAssign):
+            continue
+        here = node.lineno <= line <= (node.end_lineno or node.lineno)
+        computed = any(spelled(part) in names for part in ast.walk(value) if isinstance(part, ast.Name | ast.Attribute))
+        if here or computed:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {name for target in targets for name in _names_in(target)}
+    return names
+
+
+def _names_in(target: ast.expr) -> Iterator[str]:
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    for part in parts:
+        name = spelled(part)
+        if name:
+            yield name
+
+
+def _comparisons(function: Function, module: Module, values: set[str], line: int) -> Iterator[Threshold]:
+    del module
+    for node in _own_statements(function):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _STRAIGHT:
+            left, right, kind = node.left, node.comparators[0], type(node.ops[0])
+            if _is_value(left, values, line) and (bound := _bound(right)):
+                yield Threshold(_STRAIGHT[kind], bound, node.lineno)
+            elif _is_value(right, values, line) and (bound := _bound(left)):
+                yield Threshold(_FLIPPED[kind], bound, node.lineno)
+
+
+def _is_value(side: ast.expr, values: set[str], line: int) -> bool:
+    """A name that holds it, or the read itself."""
+    if spelled(side) in values:
+        return True
+    is_read = isinstance(side, ast.Call) and side.lineno <= line <= (side.end_lineno or side.lineno)
+    return is_read and bool(_read_name(side))
+
+
+def _read_name(call: ast.expr) -> str:
+    if not isinstance(call, ast.Call):
+        return ""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("item", "tolist"):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) and call.func.id in ("float", "int", "bool") else ""
+
+
+def _bound(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return repr(float(node.value))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _bound(node.operand)):
+        return inner[1:] if inner.startswith("-") else f"-{inner}"
+    if isinstance(node, ast.BinOp):  # `best - delta`, `best * 1.1`: near enough to the name in it
+        return _bound(node.left)
+    return spelled(node) or ""
+
+
+def _tests(function: Function) -> Iterator[ast.expr]:
+    for node in _own_statements(function):
+        if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            yield node.test

@@ -1,0 +1,123 @@
+"""Called by autoload in every process of a rehearsed job: reads the order, opens the taps, starts the guard with the group."""
+
+import atexit
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from forkpoint.guard import start as start_guard
+from forkpoint.guard.recorder import TorchRecorder, find_groups
+from forkpoint.guard.settings import read_settings
+from forkpoint.model.world import ProcessGroup
+from forkpoint.rehearse.inside.lines import follow
+from forkpoint.rehearse.inside.notes import Notes
+from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.taps import Taps
+from forkpoint.rehearse.listening import Inside, Listener
+from forkpoint.rehearse.model import ORDER_VARIABLE, Left, Order, RunMode, read_value, write_value
+from forkpoint.rehearse.paths import PathFile
+from forkpoint.rehearse.perturbations import find_perturbation
+from forkpoint.rehearse.steps import StepFile
+
+_CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
+"""The rank's own process: what it starts inherits RANK, and is no rank."""
+_MAX_ERROR: Final = 4000
+
+
+def begin() -> None:
+    order = read_value(Path(os.environ[ORDER_VARIABLE]), Order)
+    if order is None or not _is_ours():
+        return
+    steps = StepFile(order.folder)
+    places = Places(order.roots)
+    rank = _Rank(order, steps, places)
+    inside = Inside(torch, order, _rank, lambda: steps.steps, rank.mark)
+    listener = _listener(order, inside)
+    taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
+    taps.open_least(cpu=order.cpu)
+    if order.mode is RunMode.CALM or (order.trial is not None and _rank() in (None, order.trial.rank)):
+        taps.open_all()
+    if isinstance(listener, Notes):
+        listener.after_first_steps = taps.close_modules
+        atexit.register(listener.write)
+
+
+def _is_ours() -> bool:
+    own = str(os.getpid())
+    return "RANK" not in os.environ or os.environ.setdefault(_CLAIMED, own) == own
+
+
+def _rank() -> int | None:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    told = os.environ.get("RANK", "")
+    return int(told) if told.isdecimal() else None
+
+
+def _listener(order: Order, inside: Inside) -> Listener:
+    if order.mode is RunMode.CALM:
+        return Notes(inside)
+    if order.trial is not None and _rank() in (None, order.trial.rank):
+        return find_perturbation(order.trial.kind).install(inside)
+    return Listener(inside)
+
+
+class _Rank:
+    """From when it joins until it ends: its steps, its path, and what it leaves behind."""
+
+    def __init__(self, order: Order, steps: StepFile, places: Places) -> None:
+        self._order = order
+        self._steps = steps
+        self._places = places
+        self._recorder: TorchRecorder | None = None
+        self._number = -1
+        self._groups: tuple[ProcessGroup, ...] = ()
+        self._path: PathFile | None = None
+
+    def mark(self) -> None:
+        if self._path is not None:
+            self._path.mark()
+
+    def join(self) -> None:
+        if self._recorder is not None:  # a second group of processes in one run
+            return
+        self._number = dist.get_rank()
+        self._recorder = TorchRecorder()
+        self._groups = tuple(find_groups())
+        self._steps.open_for(self._number)
+        settings = read_settings()
+        if settings is not None:
+            start_guard(settings)
+        if self._order.trial is not None:
+            self._prepare_trial(self._order.trial.rank)
+
+    def _prepare_trial(self, disturbed: int) -> None:
+        atexit.register(self._leave, "")
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self._leave("".join(traceback.format_exception(error))[-_MAX_ERROR:])
+            before(kind, error, trace)
+
+        sys.excepthook = hook
+        if self._number in (disturbed, self._order.other):
+            self._path = PathFile(self._order.folder, self._number)
+            follow(self._path, self._places)
+
+    def _leave(self, error: str) -> None:
+        """Once: an error is told before the exit."""
+        told = Path(self._order.folder) / f"left_rank_{self._number}.json"
+        if self._recorder is None or told.exists():
+            return
+        write_value(told, Left(self._number, error, tuple(find_groups()) or self._groups))
+        # As with the guard: of a rank that is done nothing but that is told.
+        evidence = Path(self._order.folder) / "evidence"
+        evidence.mkdir(exist_ok=True)
+        if error:
+            (evidence / f"trace_rank_{self._number}").write_bytes(self._recorder.dump())

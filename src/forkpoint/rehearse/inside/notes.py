@@ -1,0 +1,205 @@
+"""The calm run's listener: which rank-local things this rank uses, where and how often."""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from forkpoint.rehearse.listening import Inside, Listener, LoaderFacts
+from forkpoint.rehearse.model import RankUses, Site, Use, UseKind, write_value
+
+_VALUES: Final = 64
+"""Kept per place, for comparison between ranks."""
+_MAX_PLACES: Final = 500
+_EVERY_S: Final = 1.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+_LIBRARY: Final = Site("", 0, "")
+"""Where no frame of the user's code is on the stack."""
+
+
+@dataclass(slots=True)
+class _Note:
+    site: Site
+    what: str
+    count: int = 0
+    values: list[float] = field(default_factory=list[float])
+    facts: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Notes(Listener):
+    """Written to a file once a second where there is news, and at the end."""
+
+    def __init__(self, inside: Inside) -> None:
+        super().__init__(inside)
+        self._notes: dict[tuple[UseKind, Site, str], _Note] = {}
+        self._batches = 0
+        self._steps = 0
+        self._last = time.monotonic()
+        self._pause_s = 0.0
+        self._pid = os.getpid()
+        self.after_first_steps: Any = None
+        """Called once calls of modules need not be heard any more."""
+
+    def begin(self) -> None:
+        self._last = time.monotonic()
+        threading.Thread(target=self._write_often, daemon=True, name="forkpoint-notes").start()
+
+    # --------------------------------------------------------------------------------------------------------- hearing
+
+    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        note = self._note(UseKind.LOADER, site, f"loader {facts.number}")
+        if note is None:
+            return batches
+        note.facts = {
+            "batches": str(facts.batches),
+            "iterable": str(int(facts.iterable)),
+            "shared_out": str(int(facts.shared_out)),
+            "own_collate": str(int(facts.own_collate)),
+            "workers": str(facts.workers),
+        }
+        note.values.append(0.0)
+        return _Counted(batches, self, note)
+
+    def took_batch(self, note: "_Note") -> None:
+        self._batches += 1
+        if len(note.values) <= _VALUES:
+            note.values[-1] += 1
+
+    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+        del site, facts, processes
+
+    def read(self, site: Site, how: str, value: Any) -> Any:
+        self._add(UseKind.READ, site, how, value)
+        return value
+
+    def clock(self, site: Site, name: str, value: float) -> float:
+        self._add(UseKind.CLOCK, site, name)
+        return value
+
+    def drew(self, site: Site, name: str, value: Any) -> None:
+        self._add(UseKind.DRAW, site, name, value)
+
+    def exists(self, site: Site, path: str, there: bool) -> bool:
+        self._add(UseKind.EXISTS, site, path, float(there))
+        return there
+
+    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+        self._add(UseKind.LISTING, site, path, float(len(names)))
+        return names
+
+    def writing(self, site: Site | None, path: str) -> None:
+        self._add(UseKind.WRITE, site, path)
+
+    def loading(self, site: Site | None, path: str) -> str:
+        self._add(UseKind.LOAD, site, path)
+        return path
+
+    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+        note = self._add(UseKind.GUARDED, site, call)
+        if note is not None and not note.facts:
+            note.facts = {"catches": " ".join(kind.__name__ for kind in catches)}
+
+    def forward(self, site: Site | None) -> None:
+        self._add(UseKind.FORWARD, site, "")
+
+    def backward(self, site: Site | None) -> None:
+        self._add(UseKind.BACKWARD, site, "")
+
+    def stepped(self, number: int) -> None:
+        self._steps = number
+        now = time.monotonic()
+        self._pause_s, self._last = max(self._pause_s, now - self._last), now
+        if number == 2 and self.after_first_steps is not None:
+            self.after_first_steps()
+
+    def _add(self, kind: UseKind, site: Site | None, what: str, value: Any = None) -> _Note | None:
+        note = self._note(kind, site, what)
+        if note is not None and value is not None and len(note.values) < _VALUES:
+            number = _as_number(value)
+            if number is not None:
+                note.values.append(number)
+        return note
+
+    def _note(self, kind: UseKind, site: Site | None, what: str) -> _Note | None:
+        key = (kind, site or _LIBRARY, what)
+        note = self._notes.get(key)
+        if note is None:
+            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # a worker's are not the rank's
+                return None
+            note = self._notes[key] = _Note(key[1], what)
+        note.count += 1
+        return note
+
+    # --------------------------------------------------------------------------------------------------------- telling
+
+    def _write_often(self) -> None:
+        while True:
+            time.sleep(_EVERY_S)
+            self.write()
+
+    def write(self) -> None:
+        rank = self.inside.rank()
+        if rank is None or os.getpid() != self._pid:
+            return
+        told = RankUses(
+            rank=rank,
+            world=self.inside.torch.distributed.get_world_size() if _is_joined(self.inside.torch) else 0,
+            steps=self._steps,
+            batches=self._batches,
+            uses=(*self._uses(), *_handled_signals()),
+            groups=_groups(self.inside.torch),
+            longest_pause_s=self._pause_s,
+        )
+        write_value(Path(self.inside.order.folder) / f"uses_rank_{rank}.json", told)
+
+    def _uses(self) -> Iterator[Use]:
+        for (kind, site, what), note in list(self._notes.items()):
+            yield Use(kind, site, what, note.count, tuple(note.values), dict(note.facts))
+
+
+class _Counted(Iterator[Any]):
+    """A loader's own iterator, counted. Whatever else is asked of it, it answers itself."""
+
+    def __init__(self, batches: Iterator[Any], notes: Notes, note: _Note) -> None:
+        self._rehearsed = (batches, notes, note)
+
+    def __next__(self) -> Any:
+        batches, notes, note = self._rehearsed
+        batch = next(batches)
+        notes.took_batch(note)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)
+
+
+def _as_number(value: Any) -> float | None:
+    if isinstance(value, bool | int | float):
+        number = float(value)
+        return number if math.isfinite(number) else 0.0
+    return None
+
+
+def _handled_signals() -> Iterator[Use]:
+    for number in _SIGNALS:
+        handler = signal.getsignal(number)
+        if callable(handler) and handler is not signal.default_int_handler:
+            code = getattr(handler, "__code__", None)
+            site = Site(Path(code.co_filename).name, code.co_firstlineno, code.co_name) if code else _LIBRARY
+            yield Use(UseKind.SIGNAL, site, signal.Signals(number).name, 1)
+
+
+def _is_joined(torch: Any) -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _groups(torch: Any) -> tuple[tuple[int, ...], ...]:
+    if not _is_joined(torch):
+        return ()
+    world = torch.distributed.distributed_c10d._world  # noqa: SLF001 the only list of groups there is
+    return tuple(sorted({tuple(ranks) for ranks in map(list, world.pg_group_ranks.values())}))

@@ -1,0 +1,163 @@
+"""A process that has imported torch once. Every rank is a fork of it, which spares each one seconds of importing.
+
+    python -m forkpoint.rehearse.inside.starter
+
+Reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log"}]}`, and answers with lines: `{"ready": true}`,
+`{"started": {rank: pid}, "store": pid}`, `{"ended": pid, "code": n}`. A rank runs its script as `python script` would: it is the main
+module, its errors end the process, what it registered for its exit is called. As torchrun's agent does, it has
+the store served in which the ranks meet, a new one for every run, in one more process: a store has threads, and a process with
+threads must not be forked.
+"""
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NoReturn
+
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from forkpoint.rehearse.inside.begin import begin
+
+_LOOK_S = 0.02
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    # What the first optimizer imports takes longer than torch itself.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()
+    gc.collect()
+    gc.freeze()  # what is here for all need not be copied for each
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    start = _serve(answers)
+    if start is not None:
+        answers.close()
+        _end(_run(_become(start)))
+
+
+def _serve(answers: IO[str]) -> dict[str, Any] | None:
+    """None: it is over. Otherwise this is a rank, in a process of its own."""
+    print(json.dumps({"ready": True}), file=answers)
+    rest = b""
+    while True:
+        if select.select([0], [], [], _LOOK_S)[0]:
+            piece = os.read(0, 1 << 20)
+            if not piece:
+                return None
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                pids: dict[int, int] = {}
+                store, port = _fork_store()
+                for start in json.loads(line)["ranks"]:
+                    start["environ"] |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": port}
+                    pid = os.fork()
+                    if pid == 0:
+                        return start
+                    pids[start["rank"]] = pid
+                print(json.dumps({"started": pids, "store": store}), file=answers)
+        _tell_ended(answers)
+
+
+def _fork_store() -> tuple[int, str]:
+    """Its process, which lives until it is killed, and its port."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(0)
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(writes, str(store.port).encode())
+        while True:
+            signal.pause()
+    os.close(writes)
+    port = os.read(reads, 100).decode()
+    os.close(reads)
+    return pid, port
+
+
+def _tell_ended(answers: IO[str]) -> None:
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            print(json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}), file=answers)
+    except ChildProcessError:
+        return
+
+
+def _become(start: dict[str, Any]) -> list[str]:
+    """What a new process would have: a session, an environment, a folder and a log of its own."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    log = os.open(start["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.clear()
+    os.environ.update(start["environ"])
+    os.chdir(start["cwd"])
+    tempfile.tempdir = None  # it remembers that of the process it was forked from
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()  # as a process that imports it anew has it
+    return start["argv"]
+
+
+def _run(words: list[str]) -> int:
+    """The exit code. Errors are told as the interpreter tells them."""
+    try:
+        begin()
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path[0] = str(Path(words[0]).absolute().parent)
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0
+        sys.stderr.write(f"{left.code}\n")
+        return 1
+    except BaseException as error:  # noqa: BLE001 the interpreter's own last handler
+        error.__traceback__ = _of_script(error.__traceback__)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _of_script(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames that started it."""
+    own = (__file__, "<frozen runpy>")
+    while trace is not None and trace.tb_frame.f_code.co_filename in own and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
+
+
+def _end(code: int) -> NoReturn:
+    """As the interpreter ends, but for taking down modules: in a fork that costs more than many jobs."""
+    threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 what the interpreter calls
+    atexit._run_exitfuncs()  # noqa: SLF001 as above
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""Taps on everything rank-local that a program can ask: each tells the listener, which may change the answer.
+
+Only what the user's own code asks is told. Libraries, the guard among them, get what they always get.
+"""
+
+import builtins
+import functools
+import glob
+import os
+import pathlib
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from types import FunctionType
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+import torch.utils.data
+from torch.distributed import distributed_c10d
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from forkpoint.rehearse.inside.places import Places, TryTable, dotted, find_guarded_calls, look_up, parse, user_modules
+from forkpoint.rehearse.listening import Listener, LoaderFacts
+
+_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+
+_CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
+_QUESTIONS: Final = ("exists", "isfile", "isdir")
+_PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
+_READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
+_DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
+_TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm")
+_WRITES: Final = frozenset("wax+")
+
+
+class Taps:
+    """All of one process."""
+
+    def __init__(
+        self, listener: Listener, places: Places, *, on_join: Callable[[], None], on_step: Callable[[int], None]
+    ) -> None:
+        self._listener = listener
+        self._on_join = on_join
+        self._on_step = on_step
+        self._cpu = False
+        self._places = places
+        self._tries = TryTable()
+        self._loaders: dict[int, int] = {}
+        self._depth = 0
+        self._module_call: Any = None
+        self._swapped: dict[int, Any] = {}
+        """What stands in for a function, by the function's id: for names that were imported before."""
+        self._kept: list[Any] = []
+
+    def open_all(self) -> None:
+        for name in _READS:
+            self._on_tensor(name)
+        for name in _CLOCKS:
+            self._swap(time, name, self._clock)
+        for name in _DRAWS:
+            self._swap(random, name, self._draw)
+        for name in _TORCH_DRAWS:
+            self._swap(torch, name, self._draw)
+        for name in _QUESTIONS:
+            self._swap(os.path, name, self._question)
+        for name in _PATH_QUESTIONS:
+            self._swap(pathlib.Path, name, self._question)
+        self._open_files()
+        self._open_training()
+
+    # ------------------------------------------------------------------------------------------------------ swapping
+
+    def _swap(self, owner: Any, name: str, make: Callable[[Any, str], Any]) -> None:
+        original = getattr(owner, name)
+        instead = make(original, name)
+        functools.update_wrapper(instead, original)
+        setattr(owner, name, instead)
+        self._kept.append(original)
+        self._swapped[id(original)] = instead
+
+    def begin(self) -> None:
+        """Once the user's modules are there: names they imported before torch, and calls inside `try`."""
+        for module in user_modules(self._places):
+            names: dict[str, Any] = module.__dict__
+            for name, value in list(names.items()):
+                if id(value) in self._swapped:
+                    names[name] = self._swapped[id(value)]
+            self._guard_calls(module)
+        self._listener.begin()
+
+    # ------------------------------------------------------------------------------------------------ values of tensors
+
+    def _on_tensor(self, name: str) -> None:
+        original = getattr(torch.Tensor, name)
+        at, listener, how = self._places.at, self._listener, name.strip("_")
+
+        def read(tensor: Any, *args: Any) -> Any:
+            value = original(tensor, *args)
+            site = at(_frame(1))
+            return value if site is None else listener.read(site, how, value)
+
+        setattr(torch.Tensor, name, read)
+
+    # -------------------------------------------------------------------------------------------- clocks, random, files
+
+    def _clock(self, original: Any, name: str) -> Any:
+        at, listener, unit = self._places.at, self._listener, 1e9 if name.endswith("_ns") else 1.0
+
+        def now() -> float:
+            value = original()
+            site = at(_frame(1))
+            if site is None:
+                return value
+            told = listener.clock(site, name, value / unit)
+            return int(told * unit) if unit > 1 else told
+
+        return now
+
+    def _draw(self, original: Any, name: str) -> Any:
+        at, listener = self._places.at, self._listener
+
+        def draw(*args: Any, **named: Any) -> Any:
+            value = original(*args, **named)
+            site = at(_frame(1))
+            if site is not None and named.get("generator") is None:
+                listener.drew(site, name, value)
+            return value
+
+        return draw
+
+    def _question(self, original: Any, name: str) -> Any:
+        del name
+        at, listener = self._places.at, self._listener
+
+        def question(path: Any, *args: Any, **named: Any) -> bool:
+            there = original(path, *args, **named)
+            site = at(_frame(1))
+            return there if site is None else listener.exists(site, str(path), bool(there))
+
+        return question
+
+    def _open_files(self) -> None:
+        self._swap(builtins, "open", self._open)
+        self._swap(pathlib.Path, "open", self._open)
+        for name in ("write_text", "write_bytes", "mkdir"):
+            self._swap(pathlib.Path, name, self._write)
+        for name in ("makedirs", "mkdir"):
+            self._swap(os, name, self._write)
+        for owner, name in ((os, "listdir"), (glob, "glob"), (pathlib.Path, "iterdir"), (pathlib.Path, "glob")):
+            self._swap(owner, name, self._list)
+        self._swap(torch, "save", self._save)
+        self._swap(torch, "load", self._load)
+
+    def _open(self, original: Any, _name: str) -> Any:
+        at, listener = self._places.at, self._listener
+
+        def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+            site = at(_frame(1))
+            if site is not None and _WRITES.intersection(mode) and isinstance(file, str | os.PathLike):
+                listener.writing(site, os.fspath(file))
+            return original(file, mode, *args, **named)
+
+        return opened
+
+    def _write(self, original: Any, _name: str) -> Any:
+        at, listener = self._places.at, self._listener
+
+        def write(path: Any, *args: Any, **named: Any) -> Any:
+            site = at(_frame(1))
+            if site is not None:
+                listener.writing(site, str(path))
+            return original(path, *args, **named)
+
+        return write
+
+    def _list(self, original: Any, _name: str) -> Any:
+        at, listener = self._places.at, self._listener
+
+        def listed(path: Any = ".", *args: Any, **named: Any) -> Any:
+            names = original(path, *args, **named)
+            site = at(_frame(1))
+            return names if site is None else listener.listing(site, str(path), list(names))
+
+        return listed
+
+    def _save(self, original: Any, _name: str) -> Any:
+        def save(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
+            if isinstance(f, str | os.PathLike):
+                self._listener.writing(self._places.nearest(_frame(1)), os.fspath(f))
+            return original(obj, f, *args, **named)
+
+        return save
+
+    def _load(self, original: Any, _name: str) -> Any:
+        def load(f: Any, *args: Any, **named: Any) -> Any:
+            if isinstance(f, str | os.PathLike):
+                f = self._listener.loading(self._places.nearest(_frame(1)), os.fspath(f))
+            return original(f, *args, **named)
+
+        return load
+
+    # ------------------------------------------------------------------------------------------------------- training
+
+    def _open_training(self) -> None:
+        self._swap(torch.utils.data.DataLoader, "__iter__", self._iterate)
+        self._module_call = torch.nn.Module.__call__
+        self._swap(torch.nn.Module, "__call__", self._call)
+        self._swap(torch.Tensor, "backward", self._backward)
+
+    def open_least(self, *, cpu: bool) -> None:
+        """What every rank needs, disturbed or not: when it joins, and how far it is. `cpu`: NCCL becomes gloo."""
+        self._cpu = cpu
+        self._swap(dist, "init_process_group", self._init)
+        distributed_c10d.init_process_group = dist.init_process_group
+        steps = count(1)
+
+        def stepped(*_: Any) -> None:
+            number = next(steps)
+            self._on_step(number)
+            self._listener.stepped(number)
+
+        register_optimizer_step_post_hook(stepped)
+
+    def close_modules(self) -> None:
+        """Calls of modules are told no more: there are many of them."""
+        if self._module_call is not None:
+            kind: Any = torch.nn.Module
+            kind.__call__, self._module_call = self._module_call, None
+
+    def _init(self, original: Any, _name: str) -> Any:
+        def init_process_group(*args: Any, **named: Any) -> Any:
+            if self._cpu:
+                args, named = _on_cpu(args, named)
+            made = original(*args, **named)
+            self._on_join()
+            self.begin()
+            return made
+
+        return init_process_group
+
+    def _iterate(self, original: Any, _name: str) -> Any:
+        def iterate(loader: Any) -> Iterator[Any]:
+            site = self._places.nearest(_frame(1))
+            number = self._loaders.setdefault(id(loader), len(self._loaders))
+            facts = _facts(loader, number)
+            batches = original(loader)
+            if facts.workers:
+                self._listener.workers(site, facts, getattr(batches, "_workers", ()))
+            return self._listener.batches(site, facts, batches)
+
+        return iterate
+
+    def _call(self, original: Any, _name: str) -> Any:
+        def call(module: Any, *args: Any, **named: Any) -> Any:
+            if self._depth or not torch.is_grad_enabled():
+                return original(module, *args, **named)
+            site = self._places.nearest(_frame(1))
+            self._tell_guarded(_frame(1), type(module).__name__)
+            self._depth += 1
+            try:
+                self._listener.forward(site)
+                output = original(module, *args, **named)
+            finally:
+                self._depth -= 1
+            return self._listener.output(site, output)
+
+        return call
+
+    def _backward(self, original: Any, _name: str) -> Any:
+        def backward(tensor: Any, *args: Any, **named: Any) -> Any:
+            self._tell_guarded(_frame(1), "backward")
+            self._listener.backward(self._places.nearest(_frame(1)))
+            return original(tensor, *args, **named)
+
+        return backward
+
+    # ----------------------------------------------------------------------------------------------- calls inside `try`
+
+    def _tell_guarded(self, frame: Any, call: str) -> None:
+        site = self._places.at(frame)
+        catches = self._tries.catches(frame) if site is not None else ()
+        if site is not None and catches:
+            self._listener.guarded(site, call, catches)
+
+    def _guard_calls(self, module: Any) -> None:
+        wanted = {name for call in find_guarded_calls(parse(module.__file__)) if (name := dotted(call.func))}
+        for name in sorted(wanted):
+            if "." not in name:
+                self._guard_function(module.__dict__, name, look_up(name, module.__dict__))
+                continue
+            base, _, last = name.rpartition(".")
+            owner = look_up(base, module.__dict__)
+            if type(owner) is type(module):
+                self._guard_function(owner.__dict__, last, getattr(owner, last, None))
+            elif owner is None or not isinstance(owner, type):
+                self._guard_method(last)
+
+    def _guard_method(self, name: str) -> None:
+        """Of an object: any of the user's classes may be its own."""
+        for module in user_modules(self._places):
+            for kind in [v for v in list(module.__dict__.values()) if isinstance(v, type)]:
+                method = vars(kind).get(name)
+                if isinstance(method, FunctionType) and self._places.is_own(method.__code__.co_filename):
+                    setattr(kind, name, self._guarded(method, name))
+
+    def _guard_function(self, names: dict[str, Any], name: str, function: Any) -> None:
+        """Functions alone: a class in disguise is no class any more. What communicates is left alone: that one rank's
+        network fails is not what a `try` is rehearsed for.
+        """
+        where = getattr(function, "__module__", None) or ""
+        plain = callable(function) and not isinstance(function, type)
+        if plain and not where.startswith(("torch.distributed", "torch._C", "forkpoint")):
+            names[name] = self._guarded(function, name)
+
+    def _guarded(self, function: Any, name: str) -> Any:
+        if getattr(function, "_rehearsed", False):
+            return function
+
+        @functools.wraps(function)
+        def guarded(*args: Any, **named: Any) -> Any:
+            self._tell_guarded(_frame(1), name)
+            return function(*args, **named)
+
+        guarded._rehearsed = True  # type: ignore[attr-defined] # noqa: SLF001 our own mark
+        return guarded
+
+
+def _on_cpu(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Whatever backend was asked for, and for which device."""
+    without = {name: value for name, value in named.items() if name not in ("backend", "device_id")}
+    return (("gloo", *args[1:]), without) if args else ((), {**without, "backend": "gloo"})
+
+
+def _facts(loader: Any, number: int) -> LoaderFacts:
+    sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    inner = getattr(batch_sampler, "sampler", None)
+    iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    try:
+        batches = len(loader)
+    except (TypeError, NotImplementedError):
+        batches = 0
+    default = torch.utils.data.default_collate, torch.utils.data.default_convert
+    return LoaderFacts(
+        number=number,
+        batches=batches,
+        iterable=iterable,
+        shared_out=not iterable and any(_shares_out(s) for s in (sampler, batch_sampler, inner)),
+        own_collate=loader.collate_fn not in default,
+        workers=loader.num_workers,
+    )
+
+
+def _shares_out(sampler: Any) -> bool:
+    """By the attributes that torch's own and those like it have."""
+    return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes"))

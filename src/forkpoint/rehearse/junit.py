@@ -1,0 +1,48 @@
+"""A rehearsal as JUnit XML: one test for each trial, so that CI shows which failed and why."""
+
+from xml.etree import ElementTree as Xml
+
+from forkpoint.rehearse.model import Outcome, Rehearsal, Result
+from forkpoint.rehearse.render import place_of, tell_fork
+
+
+def render_junit(rehearsal: Rehearsal) -> str:
+    results = rehearsal.results
+    suite = Xml.Element(
+        "testsuite",
+        name="forkpoint rehearse",
+        tests=str(len(results)),
+        failures=str(len(rehearsal.parts)),
+        skipped=str(sum(r.outcome is Outcome.NOT_REACHED for r in results)),
+        errors="0",
+        time=f"{rehearsal.seconds:.3f}",
+    )
+    for result in results:
+        _add(suite, result)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _add(suite: Xml.Element, result: Result) -> None:
+    trial = result.trial
+    case = Xml.SubElement(
+        suite, "testcase", classname=f"rehearse.{trial.kind}", name=_plain(trial.name), time=f"{result.seconds:.3f}"
+    )
+    if result.outcome is Outcome.NOT_REACHED:
+        Xml.SubElement(case, "skipped", message=_plain(result.says))
+    if result.outcome is Outcome.PARTS:
+        text = "\n".join(filter(None, [_effect(result), tell_fork(result), result.says, *_fixes(result)]))
+        failure = Xml.SubElement(case, "failure", message=_plain(f"ranks part at {place_of(result)}"), type="parts")
+        failure.text = _plain(text)
+
+
+def _effect(result: Result) -> str:
+    return f"rank {result.trial.rank}: {result.effect.says}" if result.effect else ""
+
+
+def _fixes(result: Result) -> list[str]:
+    return [f"fix: {fix['title']}" for fix in (result.verdict or {}).get("fixes", [])[:1]]
+
+
+def _plain(text: str) -> str:
+    """XML has no place for control characters."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

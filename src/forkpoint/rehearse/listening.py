@@ -1,0 +1,147 @@
+"""What a rank is told of everything rank-local that its program does, and may change: the calm run takes notes, a
+perturbation changes one thing. Runs inside the ranks, but knows torch only as what it is handed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forkpoint.rehearse.model import Effect, Order, Site, Trial, write_value
+
+EFFECT_FILE = "effect.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderFacts:
+    """Of one DataLoader."""
+
+    number: int
+    """In the order in which loaders were first iterated in this process."""
+    batches: int
+    """By its own `len`; 0 = it does not say."""
+    iterable: bool
+    """An IterableDataset: what it yields is decided while it is read."""
+    shared_out: bool
+    """A sampler that shares one data set out to all ranks evenly decides who gets what."""
+    own_collate: bool
+    """The user's own function makes batches of samples."""
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a perturbation can reach in its rank."""
+
+    torch: Any
+    order: Order
+    rank: Callable[[], int | None]
+    """None: not known yet."""
+    steps: Callable[[], int]
+    mark: Callable[[], None]
+    """Notes in the path of this rank that the perturbation has its effect now."""
+
+
+class Listener:
+    """Listens to everything and changes nothing."""
+
+    def __init__(self, inside: Inside) -> None:
+        self.inside = inside
+
+    def begin(self) -> None:
+        """The process group has just been made."""
+
+    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        """A loader is iterated."""
+        del site, facts
+        return batches
+
+    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+        """Processes of a loader that has just been started."""
+
+    def read(self, site: Site, how: str, value: Any) -> Any:
+        """The user's code reads a tensor's value."""
+        del site, how
+        return value
+
+    def clock(self, site: Site, name: str, value: float) -> float:
+        del site, name
+        return value
+
+    def drew(self, site: Site, name: str, value: Any) -> None:
+        """A number of a stream that the whole process shares."""
+
+    def exists(self, site: Site, path: str, there: bool) -> bool:
+        del site, path
+        return there
+
+    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+        del site, path
+        return names
+
+    def writing(self, site: Site | None, path: str) -> None:
+        """A file is about to be opened for writing, or saved to."""
+
+    def loading(self, site: Site | None, path: str) -> str:
+        """A checkpoint is about to be read: from where?"""
+        del site
+        return path
+
+    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+        """A call inside `try` is about to be made."""
+
+    def forward(self, site: Site | None) -> None:
+        """The outermost module is about to be called, with gradients recorded."""
+
+    def output(self, site: Site | None, output: Any) -> Any:
+        """What the outermost module returned."""
+        del site
+        return output
+
+    def backward(self, site: Site | None) -> None:
+        """`loss.backward()` is about to run."""
+
+    def stepped(self, number: int) -> None:
+        """The optimizer has made its step `number`."""
+
+
+class Disturbance(Listener):
+    """Waits for its moment on the chosen rank, and says what it did."""
+
+    def __init__(self, inside: Inside) -> None:
+        super().__init__(inside)
+        trial = inside.order.trial
+        assert trial is not None  # a trial's order has one
+        self.trial: Trial = trial
+        self.settings = trial.target.settings
+        self._pid = os.getpid()
+        self._seen = 0
+        self._told = False
+
+    def is_here(self, site: Site | None, what: str | None = None) -> bool:
+        """This is the rank and the place that was chosen."""
+        if self.inside.rank() != self.trial.rank or os.getpid() != self._pid:  # a loader's worker is not the rank
+            return False
+        if what is not None and what != self.trial.target.what:
+            return False
+        wanted = self.trial.target.site
+        return wanted is None or (site is not None and (site.file, site.line) == (wanted.file, wanted.line))
+
+    def is_due(self) -> bool:
+        """Counts the occasions: it is the chosen one, or one after it."""
+        self._seen += 1
+        return self._seen > self.trial.at
+
+    def is_now(self) -> bool:
+        """As `is_due`, once."""
+        return self.is_due() and not self._told
+
+    def say(self, says: str, site: Site | None) -> None:
+        """The first time it had an effect."""
+        if not self._told:
+            self._told = True
+            self.inside.mark()
+            effect = Effect(self.trial.rank, says, site, self.inside.steps(), time.time())
+            write_value(Path(self.inside.order.folder) / EFFECT_FILE, effect)

@@ -1,0 +1,276 @@
+"""The nouns of a rehearsal, frozen. They travel between processes and into files as JSON."""
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from forkpoint.model.world import ProcessGroup
+from forkpoint.rehearse.paths import Fork
+
+ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
+"""The file with what a rank is to do: set for every rank of a calm run and of a trial."""
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a job uses: noted in every rank of the calm run.
+
+
+class UseKind(StrEnum):
+    LOADER = "loader"
+    """Batches of a torch DataLoader."""
+    READ = "read"
+    """A tensor's value read by Python: `.item()`, `.tolist()`, `bool()`, `float()`, `int()`."""
+    FORWARD = "forward"
+    """The outermost call of a module while gradients are recorded."""
+    BACKWARD = "backward"
+    GUARDED = "guarded"
+    """A call inside `try`."""
+    EXISTS = "exists"
+    """A question whether a file is there."""
+    LISTING = "listing"
+    """The names in a folder."""
+    WRITE = "write"
+    """A file opened for writing, or saved by torch."""
+    LOAD = "load"
+    """A checkpoint read by torch."""
+    CLOCK = "clock"
+    DRAW = "draw"
+    """A number from a random stream that the whole process shares."""
+    SIGNAL = "signal"
+    """A signal that the program handles itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the user's source."""
+
+    file: str
+    """Relative to the folder of the job where it lies below it."""
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One rank's use of one rank-local thing at one place."""
+
+    kind: UseKind
+    site: Site
+    what: str
+    """The function, the path, the exception: what tells two uses at one place apart."""
+    count: int
+    values: tuple[float, ...] = ()
+    """The first few that were read, for comparison between ranks."""
+    facts: dict[str, str] = field(default_factory=dict[str, str])
+    """What the perturbations of this kind ask about it."""
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        return (self.kind, self.site.file, self.site.line, self.what)
+
+
+@dataclass(frozen=True, slots=True)
+class RankUses:
+    rank: int
+    world: int
+    steps: int
+    batches: int
+    uses: tuple[Use, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Members of each process group this rank belongs to."""
+    longest_pause_s: float = 0.0
+    """Between two steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """The undisturbed run."""
+
+    ranks: tuple[RankUses, ...]
+    seconds: float
+    complete: bool
+    """The job ran to its end by itself."""
+    lasted_s: float = 0.0
+    """From the first step to the end, on the slowest rank."""
+
+    @property
+    def world(self) -> int:
+        return len(self.ranks)
+
+    def uses(self, kind: UseKind) -> dict[tuple[str, str, int, str], dict[int, Use]]:
+        """By place, then by rank; in the order of the source."""
+        found: dict[tuple[str, str, int, str], dict[int, Use]] = {}
+        for told in self.ranks:
+            for use in told.uses:
+                if use.kind is kind:
+                    found.setdefault(use.key, {})[told.rank] = use
+        return dict(sorted(found.items()))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is done to it.
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something of the job that a perturbation can disturb."""
+
+    site: Site | None
+    """None: no place in the source, as with a hash seed."""
+    ranks: tuple[int, ...]
+    """Ranks that have it."""
+    what: str = ""
+    """As `Use.what`."""
+    occurrences: int = 1
+    """How often a rank came by in the calm run, at least."""
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+    """For `install`."""
+    label: str = ""
+    """For people: which loader, which file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of the job with one rank made unlucky in one way."""
+
+    number: int
+    kind: str
+    rank: int
+    target: Target
+    at: int
+    """At which occurrence on that rank, from 0."""
+    seed: int
+
+    @property
+    def name(self) -> str:
+        place = f" at {self.target.site}" if self.target.site else ""
+        return f"{self.kind}{place}{f' ({self.target.label})' if self.target.label else ''}, rank {self.rank}"
+
+
+class RunMode(StrEnum):
+    CALM = "calm"
+    TRIAL = "trial"
+    FAKE = "fake"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the ranks of one run are told, by a file."""
+
+    mode: RunMode
+    folder: str
+    """Where ranks leave what they have to tell."""
+    roots: tuple[str, ...]
+    """Folders of the user's source."""
+    trial: Trial | None = None
+    other: int = -1
+    """The rank whose path is compared with that of the disturbed one."""
+    cpu: bool = False
+    world: int = 0
+    """Of the pretended job, in mode `fake`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Written by the disturbed rank when the perturbation first had an effect."""
+
+    rank: int
+    says: str
+    site: Site | None
+    step: int
+    when: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Written by a rank of a trial when its program ends."""
+
+    rank: int
+    error: str
+    """The exception with which it ends; "" = in order."""
+    groups: tuple[ProcessGroup, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How it ended.
+
+
+class Outcome(StrEnum):
+    AGREES = "agrees"
+    """All ranks went on, or all stopped with a clear error."""
+    PARTS = "parts"
+    """Ranks made different calls, or some wait for ever."""
+    NOT_REACHED = "not reached"
+    """The perturbation had no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The trial once more, with the proposed fix applied to a copy of the source."""
+
+    fix: str
+    outcome: Outcome
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    trial: Trial
+    outcome: Outcome
+    says: str
+    """One sentence: what the ranks did."""
+    seconds: float
+    effect: Effect | None = None
+    fork: Fork | None = None
+    """Where the disturbed rank went another way than one that was left alone."""
+    verdict: dict[str, Any] | None = None
+    """As `diagnose --json` has it."""
+    evidence: str = ""
+    """The folder in which the evidence is kept; "" = there is none."""
+    verified: Verified | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    command: tuple[str, ...]
+    seed: int
+    calm: Calm
+    plan: tuple[Trial, ...]
+    """Everything that could be tried, in order."""
+    results: tuple[Result, ...]
+    seconds: float
+    skipped: tuple[str, ...] = ()
+    """Kinds that cannot happen to this job, and why: for people."""
+
+    @property
+    def parts(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.outcome is Outcome.PARTS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# To files and back.
+
+
+def write_value(path: Path, value: object) -> None:
+    """Readers see all of it or nothing."""
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_text(json.dumps(msgspec.to_builtins(value)), encoding="utf-8")
+    partial.replace(path)
+
+
+def read_value(path: Path, kind: type[T]) -> T | None:
+    """None: it is not there, or is not what was asked for."""
+    try:
+        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), kind)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,160 @@
+"""How a trial's ranks ended -> agrees, parts or not reached, with the engine's verdict where they part."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
+from forkpoint.model.world import KnownRank, name_ranks, render_ranks
+from forkpoint.rehearse.model import Effect, Outcome, Result, Trial
+from forkpoint.rehearse.run import Ended
+from forkpoint.rehearse.workspace import Workspace
+
+_OF_OTHERS: Final = re.compile(
+    r"gloo/|Connection (?:closed|reset|refused)|Broken pipe|DistBackendError|DistNetworkError|DistStoreError|NCCL|"
+    r"ncclRemoteError|TCPStore|Socket Timeout|store->get|Timed out waiting|op\.preamble|heartbeat|ranks are about to"
+)
+"""An error that tells of another rank: the connection to it is gone, it did not come, it sent something else."""
+_ERROR: Final = re.compile(
+    r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)|[a-z_]\w*\.[\w.]+)(?::.*)?)$"
+)
+_ABORTED: Final = (-6, -11)
+_DIAGNOSE_S: Final = 60.0
+_TAIL: Final = 1 << 16
+
+
+def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> Result:
+    outcome, says = _decide(trial, ended, place.logs)
+    verdict = _verdict(ended, place) if outcome is Outcome.PARTS else None
+    if outcome is Outcome.PARTS and verdict is not None:
+        says = str(verdict["summary"])
+    if outcome is Outcome.AGREES and ended.effect is None:
+        outcome, says = Outcome.NOT_REACHED, "the job did not come by: nothing was disturbed"
+    return Result(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
+
+
+def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
+    own = own_errors(ended, logs)
+    if own and _was_clear(own, ended):
+        return Outcome.AGREES, _tell_stop(trial, own, ended)
+    if ended.alarm is not None and (ended.why != "enough"):
+        return Outcome.PARTS, "the ranks part"
+    if any(ended.codes.values()):
+        gone = [rank for rank in ended.order if ended.codes[rank] == 0]
+        left = f"{name_ranks(tuple(sorted(gone)))} had left in order" if gone else "they did not do the same"
+        return Outcome.PARTS, f"ranks lost each other: {left}"
+    if ended.why == "limit" and ended.effect is not None and _stood_still(ended.effect, ended):
+        return Outcome.PARTS, "the job stands still"
+    if ended.why == "all ended":
+        return Outcome.AGREES, "all ranks went on to the end"
+    return Outcome.AGREES, f"all ranks went on, to step {min(ended.steps.values(), default=0)} at least"
+
+
+def _tell_stop(trial: Trial, own: Mapping[int, str], ended: Ended) -> str:
+    rank = trial.rank if trial.rank in own else next(iter(own))
+    if 1 < len(own) == len(ended.steps):
+        return f"all stopped with a clear error: {own[rank]}"
+    return f"rank {rank} stopped with a clear error, which ends the job: {own[rank]}"
+
+
+def _was_clear(own: Mapping[int, str], ended: Ended) -> bool:
+    """The first that ended did so with its own error: the others are ended by their launcher, or lost it."""
+    failed = [rank for rank in ended.order if ended.codes[rank] != 0]
+    left_before = bool(failed) and ended.order.index(failed[0]) > 0  # somebody had gone already, as if all were done
+    return not left_before or set(own) >= set(failed)
+
+
+def _stood_still(effect: Effect, ended: Ended) -> bool:
+    return min(ended.steps.values(), default=0) <= effect.step + 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the logs say of the end of a rank.
+
+
+def own_errors(ended: Ended, logs: Path) -> dict[int, str]:
+    """The last line of each rank that failed by itself, not because of another; in the order in which they ended."""
+    raised = {left.rank: last_error(left.error) or left.error.strip() for left in ended.left if left.error}
+    found = {rank: error for rank, error in raised.items() if not _OF_OTHERS.search(error)}
+    for rank in ended.order:
+        if rank in raised:
+            continue
+        code = ended.codes[rank]
+        if code == 0 or code in _ABORTED:
+            continue
+        text = _tail(logs / f"log_rank_{rank}.txt" if rank >= 0 else logs / "launcher.log")
+        error = last_error(text)
+        if error and not _OF_OTHERS.search(error):
+            found[rank] = error
+        elif not error:
+            found[rank] = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return found
+
+
+def last_error(text: str) -> str:
+    """The line that ends the last traceback, with what follows it on the same lines; "" = there is none."""
+    lines = text.splitlines()
+    for at in range(len(lines) - 1, -1, -1):
+        found = _ERROR.match(lines[at])
+        if found:
+            return found[1][:300]
+    return ""
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def tell_errors(ended: Ended, logs: Path) -> str:
+    found = own_errors(ended, logs)
+    if found:
+        rank, error = next(iter(found.items()))
+        return f"rank {rank}: {error}" if rank >= 0 else error
+    return f"exit codes {dict(ended.codes)}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engine's verdict: the guard's, or of what the ranks left.
+
+
+def read_alarm(alarm: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((alarm / "verdict.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _verdict(ended: Ended, place: Workspace) -> dict[str, Any] | None:
+    found = read_alarm(ended.alarm) if ended.alarm is not None else None
+    if found is None:
+        evidence = _complete(ended, place.told / "evidence")
+        paths = (str(place.logs), *((str(evidence),) if evidence.is_dir() else ()))
+        told = diagnose(Task(paths, (str(place.work),)), _DIAGNOSE_S)
+        found = json.loads(told.document) if isinstance(told, Diagnosed) else None
+    if found is None:
+        return None
+    # Sites are in the copy; people know the original.
+    return json.loads(json.dumps(found).replace(f"{place.work}/", ""))
+
+
+def _complete(ended: Ended, evidence: Path) -> Path:
+    """The dumps that ranks left, with what is known of how each ended."""
+    if evidence.is_dir():
+        errors = {left.rank: left.error for left in ended.left}
+        ranks = [
+            KnownRank(rank, "raised" if ended.codes[rank] else "finished", errors.get(rank, ""))
+            for rank in ended.order
+            if rank >= 0
+        ]
+        groups = sorted({group for left in ended.left for group in left.groups})
+        told = render_ranks(max(len(ended.steps), len(ranks)), None, stalled=False, ranks=ranks, groups=groups)
+        (evidence / "ranks.json").write_text(told)
+    return evidence

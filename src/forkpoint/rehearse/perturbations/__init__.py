@@ -1,0 +1,30 @@
+"""The perturbations, one file each, listed by hand: in the order in which they are tried."""
+
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations import (
+    another_value,
+    clock_differs,
+    exception_in_try,
+    file_differs,
+    not_a_number,
+    one_batch_fewer,
+    out_of_memory,
+    signal_to_one,
+    write_fails,
+)
+
+PERTURBATIONS: tuple[Perturbation, ...] = (
+    one_batch_fewer.PERTURBATION,
+    exception_in_try.PERTURBATION,
+    another_value.PERTURBATION,
+    not_a_number.PERTURBATION,
+    file_differs.PERTURBATION,
+    out_of_memory.PERTURBATION,
+    write_fails.PERTURBATION,
+    clock_differs.PERTURBATION,
+    signal_to_one.PERTURBATION,
+)
+
+
+def find_perturbation(kind: str) -> Perturbation:
+    return next(found for found in PERTURBATIONS if found.kind == kind)

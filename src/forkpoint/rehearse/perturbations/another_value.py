@@ -1,0 +1,91 @@
+"""A value that a rank reads differs: beyond the number it is compared with, or much larger or smaller.
+
+What it does
+    From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just
+    beyond the threshold that the source compares it with, on the other side than it was; without a threshold in sight,
+    a thousand times more or less. A `bool()` is turned around once.
+
+Where it comes from
+    A loss spike, a validation metric of this rank's own shard, no unmasked token in this rank's batch.
+    Lightning 2467 (early stopping on each rank's own metric), Lightning 6410 (is this a new best?), TRL 4041 (a return
+    where this rank has no token), YOLOv5 8345.
+
+When it can happen
+    Only to values that are each rank's own: they differed between ranks in the calm run, or the source shows that no
+    collective made them equal. A whole number is changed only where the source compares it: one that is a size
+    must stay true to its tensor.
+
+A healthy program
+    Reduces the value over all ranks before it decides, or lets one rank decide and broadcasts the decision.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside
+from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
+
+_SPIKE = 1000.0
+_MAX_BOUNDS = 2
+
+
+def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
+    for by_rank in calm.uses(UseKind.READ).values():
+        first = next(iter(by_rank.values()))
+        if not first.site.file or not _is_own(list(by_rank.values()), decisions):
+            continue
+        often = min(use.count for use in by_rank.values())
+        target = Target(first.site, tuple(sorted(by_rank)), first.what, often)
+        yield from _changes(first, target, decisions)
+
+
+def _is_own(uses: list[Use], decisions: Decisions) -> bool:
+    """Each rank's own value, not one that all have agreed on."""
+    shared = min(len(use.values) for use in uses)
+    differs = any(use.values[:shared] != uses[0].values[:shared] for use in uses)
+    return differs or decisions.is_local(uses[0].site)
+
+
+def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]:
+    if use.what == "bool":
+        yield replace(target, settings={"to": "not"}, label="bool, turned around")
+        return
+    found = decisions.thresholds(use.site)[:_MAX_BOUNDS]
+    for bound in found:
+        settings = {"to": "across", "operator": bound.operator, "bound": bound.bound}
+        yield replace(target, settings=settings, label=f"{use.what}, across {bound.bound} of line {bound.line}")
+    if not found and any(value != int(value) for value in use.values):
+        for factor, label in ((_SPIKE, "much larger"), (1 / _SPIKE, "much smaller")):
+            yield replace(target, settings={"to": "times", "factor": str(factor)}, label=f"{use.what}, {label}")
+
+
+class _Another(Disturbance):
+    def read(self, site: Site, how: str, value: Any) -> Any:
+        if not self.is_here(site, how) or isinstance(value, list) or not self.is_due():
+            return value
+        if how == "bool":
+            return value if self._told else self._tell(site, value, not value)
+        if self.settings["to"] == "times":
+            return self._tell(site, value, value * float(self.settings["factor"]))
+        bound = look_up_bound(self.settings["bound"])
+        if bound is None:
+            return value
+        return self._tell(site, value, across(value, self.settings["operator"], bound))
+
+    def _tell(self, site: Site, before: Any, after: Any) -> Any:
+        if after != before:
+            self.say(f"it read {after!r:.20} instead of {before!r:.20}", site)
+        return after
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Another(inside)
+
+
+PERTURBATION = Perturbation(
+    "another-value", "a value that differs", find, _install, "no value of a tensor that is each rank's own is read"
+)

@@ -1,0 +1,57 @@
+"""What perturbations of batches share."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from forkpoint.rehearse.model import Target, Use
+
+T = TypeVar("T")
+
+
+def is_own_count(use: Use) -> bool:
+    """Nothing makes the number of batches of this loader equal on all ranks."""
+    return use.facts.get("shared_out") == "0"
+
+
+def is_own_size(use: Use) -> bool:
+    """Nothing makes its batches equally large on all ranks: the user's own function puts them together, or they end
+    where a rank's own data end.
+    """
+    return is_own_count(use) or use.facts.get("own_collate") == "1"
+
+
+def label_of(use: Use, target: Target) -> Target:
+    """One occasion per time that the loader is iterated."""
+    rounds = max(1, len(use.values))
+    return replace(target, occurrences=rounds, label=f"{use.what}, {use.values[0] if use.values else 0:.0f} batches")
+
+
+class Changed(Iterator[Any]):
+    """Other batches, from an iterator that otherwise stays what it is."""
+
+    def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
+        self._rehearsed = (original, batches)
+
+    def __next__(self) -> Any:
+        return next(self._rehearsed[1])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)
+
+
+def map_tensors(batch: Any, change: Callable[[Any], Any], torch: Any) -> Any:
+    """The same batch with every tensor changed; of whatever mappings, lists and tuples it is made."""
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        named = cast("Mapping[Any, Any]", batch)
+        changed = {key: map_tensors(value, change, torch) for key, value in named.items()}
+        kind: Any = cast("Any", type(batch))
+        return kind(changed)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(value, change, torch) for value in cast("tuple[Any, ...]", batch)))
+    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
+        kind = cast("Any", type(batch))
+        return kind(map_tensors(value, change, torch) for value in cast("Sequence[Any]", batch))
+    return batch

@@ -1,0 +1,63 @@
+"""One rank's loader ends one batch early.
+
+What it does
+    In the chosen epoch of one loader, the chosen rank does not get its last batch. The loader ends as it always ends.
+
+Where it comes from
+    A shard with fewer samples, packing that fills fewer batches, samples that were filtered out, a file that is cut.
+    axolotl 461 (packed batches are not even), torchtitan 1634 (validation until the data set ends), NeMo Automodel
+    1601 (15 batches on some ranks, 14 on others).
+
+When it can happen
+    Where nothing makes the ranks' numbers of batches equal: an IterableDataset, or a loader whose sampler does not share
+    out one data set to all ranks. A DistributedSampler pads, so its loaders are left alone.
+
+A healthy program
+    Agrees on the number of rounds before the loop (a minimum over all ranks), asks all ranks in every round whether one
+    has nothing left, or uses torch's `Join`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
+from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.perturbations.batches import Changed, is_own_count, label_of
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    for use, target in targets_of(calm, UseKind.LOADER, _can):
+        yield label_of(use, target)
+
+
+def _can(use: Use) -> bool:
+    return is_own_count(use) and max(use.values, default=0) > 1
+
+
+class _Fewer(Disturbance):
+    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        if self.is_here(site, f"loader {facts.number}") and self.is_now():
+            return Changed(batches, self._without_last(batches, site))
+        return batches
+
+    def _without_last(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+        held = next(batches, None)
+        for batch in batches:
+            yield held
+            held = batch
+        self.say("its loader ended one batch early", site)
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Fewer(inside)
+
+
+PERTURBATION = Perturbation(
+    "one-batch-fewer",
+    "one batch fewer",
+    find,
+    _install,
+    "no loader whose number of batches is each rank's own",
+)

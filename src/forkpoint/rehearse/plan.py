@@ -1,0 +1,66 @@
+"""What the calm run used -> the trials, in the order in which they are worth their time."""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.model import Calm, RankUses, Target, Trial
+from forkpoint.rehearse.perturbation import Perturbation
+
+_EARLY: Final = 3
+"""Occasions from which one is chosen: a trial that is disturbed early is over early. Never the last one, if there are
+several: after it there may be nothing left to disagree about."""
+
+
+def plan_trials(
+    calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], ranks: Sequence[int] | None, seed: int
+) -> tuple[Trial, ...]:
+    """First one rank for each thing that can be disturbed, kind by kind in turn; then the other ranks."""
+    chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
+    rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
+    trials: list[Trial] = []
+    for kind, rank, target in (item for turn in rounds for item in turn):
+        luck = random.Random(f"{seed}/{kind}/{target.site}/{target.label}/{rank}")  # noqa: S311 replayed, not secret
+        at = luck.randrange(min(_EARLY, max(1, target.occurrences - 1)))
+        trials.append(Trial(len(trials) + 1, kind, rank, target, at, seed))
+    return tuple(trials)
+
+
+def _in_turn(
+    calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], chosen: Sequence[int], turn: int
+) -> Iterator[tuple[str, int, Target]]:
+    by_kind = [
+        [
+            (p.kind, rank, target)
+            for target in p.find(calm, decisions)
+            if (rank := _rank_for(target, chosen, turn)) is not None
+        ]
+        for p in perturbations
+    ]
+    for row in zip_longest(*by_kind):
+        yield from (item for item in row if item is not None)
+
+
+def _rank_for(target: Target, chosen: Sequence[int], turn: int) -> int | None:
+    """The `turn`-th of the ranks that have it. One that few ranks have is theirs, whoever was chosen."""
+    ranks = [rank for rank in chosen if rank in target.ranks] or list(target.ranks[:1])
+    return ranks[turn] if turn < len(ranks) else None
+
+
+def choose_ranks(calm: Calm) -> tuple[int, ...]:
+    """The middle one, the first, the last, and one of every role that is not among them."""
+    world = calm.world
+    wanted = [world // 2, 0, world - 1]
+    roles = {told.rank: _role(told) for told in calm.ranks}
+    for rank, role in roles.items():
+        if role not in {roles[known] for known in wanted}:
+            wanted.append(rank)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _role(told: RankUses) -> tuple[object, ...]:
+    """What a rank does: the sizes of its groups and its places in them, and the lines of source it comes by."""
+    places = tuple((len(group), group.index(told.rank)) for group in told.groups if len(group) < told.world)
+    return places, frozenset(use.key for use in told.uses if use.site.file)

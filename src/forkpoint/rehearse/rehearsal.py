@@ -1,0 +1,113 @@
+"""The whole of it: calm run, plan, trials until all are done or the time is up."""
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from forkpoint.rehearse.calm import run_calm
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.launch import Program, common_environ
+from forkpoint.rehearse.model import Calm, Rehearsal, Result, Trial
+from forkpoint.rehearse.perturbation import Perturbation
+from forkpoint.rehearse.perturbations import PERTURBATIONS
+from forkpoint.rehearse.plan import plan_trials
+from forkpoint.rehearse.ranks import WarmStart
+from forkpoint.rehearse.run import Job
+from forkpoint.rehearse.trial import Stage, run_trial
+from forkpoint.rehearse.workspace import scratch_folder, workspace
+
+Progress = Callable[[int, int, str], None]
+"""Trials done, of how many, and what is being done."""
+Heard = Callable[[Result], None]
+"""Called with each result as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    minutes: float = 5.0
+    most_trials: int | None = None
+    only: tuple[str, ...] = ()
+    """Kinds; () = all."""
+    ranks: tuple[int, ...] | None = None
+    """To disturb; None = chosen by role."""
+    seed: int = 0
+    trial: int | None = None
+    """This one alone."""
+    known: Rehearsal | None = None
+    """Of an earlier rehearsal: its calm run and its plan count."""
+    warm: bool = True
+    cpu: bool = False
+    verify: bool = False
+    keep: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def rehearse(program: Program, settings: Settings, progress: Progress, heard: Heard) -> Rehearsal:
+    """Raises CalmRunFailed where the job does not even run undisturbed."""
+    began = time.monotonic()
+    until = began + settings.minutes * 60
+    wanted = [p for p in PERTURBATIONS if not settings.only or p.kind in settings.only]
+    with _starter(program, settings, progress) as starter:
+        job = Job(program, settings.environ, starter, settings.cpu)
+        calm = settings.known.calm if settings.known else _calm(job, settings, progress)
+        if program.starts_itself:
+            job = replace(job, program=replace(program, ranks=calm.world))
+        if settings.known:
+            plan = settings.known.plan
+        else:
+            plan = plan_trials(calm, Decisions([str(program.folder)]), wanted, settings.ranks, settings.seed)
+        stage = Stage(job, program.folder, calm, settings.keep)
+        chosen = [trial for trial in plan if _is_chosen(trial, settings)][: settings.most_trials]
+        results = _run_all(chosen, stage, until, progress, heard)
+    skipped = _skipped(wanted, plan)
+    return Rehearsal(program.command, settings.seed, calm, plan, results, time.monotonic() - began, skipped)
+
+
+@contextmanager
+def _starter(program: Program, settings: Settings, progress: Progress) -> Generator[WarmStart | None]:
+    """None: ranks are started one by one, or by the command."""
+    if program.starts_itself or not settings.warm:
+        yield None
+        return
+    progress(0, 0, "importing torch")
+    with scratch_folder() as scratch:
+        starter = WarmStart(program.interpreter, {**common_environ(settings.environ), "TMPDIR": str(scratch)})
+        try:
+            yield starter
+        finally:
+            starter.end()
+
+
+def _calm(job: Job, settings: Settings, progress: Progress) -> Calm:
+    progress(0, 0, "calm run")
+    with workspace(job.program.folder) as place:
+        return run_calm(job, place, settings.minutes * 60 / 3)
+
+
+def _is_chosen(trial: Trial, settings: Settings) -> bool:
+    if settings.trial is not None:
+        return trial.number == settings.trial
+    named = not settings.only or trial.kind in settings.only
+    return named and (settings.ranks is None or trial.rank in settings.ranks)
+
+
+def _run_all(
+    trials: Sequence[Trial], stage: Stage, until: float, progress: Progress, heard: Heard
+) -> tuple[Result, ...]:
+    """At least one; the rest as long as there is time."""
+    results: list[Result] = []
+    for done, trial in enumerate(trials):
+        if results and time.monotonic() > until:
+            break
+        progress(done, len(trials), trial.name)
+        results.append(run_trial(trial, stage))
+        heard(results[-1])
+    return tuple(results)
+
+
+def _skipped(wanted: Sequence[Perturbation], plan: Sequence[Trial]) -> tuple[str, ...]:
+    planned = {trial.kind for trial in plan}
+    return tuple(f"{p.kind}: {p.otherwise}" for p in wanted if p.kind not in planned)

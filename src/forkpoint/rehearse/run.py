@@ -1,0 +1,201 @@
+"""One run of the job, calm or disturbed: started, watched until there is nothing more to learn, ended whole."""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from forkpoint.live.run.attempt import find_alarm
+from forkpoint.rehearse.launch import Program, common_environ, rank_environ
+from forkpoint.rehearse.listening import EFFECT_FILE
+from forkpoint.rehearse.model import ORDER_VARIABLE, Effect, Left, Order, read_value, write_value
+from forkpoint.rehearse.ranks import ColdStart, RankStart, RunningRanks, StartsRanks, free_port
+from forkpoint.rehearse.steps import read_steps
+from forkpoint.rehearse.workspace import Workspace
+
+_LOOK_S: Final = 0.05
+_SETTLE_S: Final = 2.0
+"""After a rank has failed: torchrun would end the others now. So long each may still tell its own error."""
+_STEPS_AFTER: Final = 2
+_IDLE_SHARE: Final = 0.25
+"""Of a core: what ranks that all wait use, with their guards."""
+_IDLE_S: Final = 1.5
+_LAUNCHER: Final = -1
+_HASH_SEED: Final = "PYTHONHASHSEED"
+"""In a trial's settings: the disturbed rank gets another one, for which it has to be a new process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    seconds: float
+    """For the whole run."""
+    stall_s: float
+    """How long nothing may move before the guard calls it a hang."""
+    steps_after: bool
+    """End two steps after the effect; otherwise only with the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended."""
+
+    seconds: float
+    codes: Mapping[int, int]
+    """Of ranks that ended by themselves."""
+    order: tuple[int, ...]
+    """In which they ended."""
+    alarm: Path | None
+    """The guard's folder, where it raised one."""
+    effect: Effect | None
+    left: tuple[Left, ...]
+    """What ranks said when their program ended."""
+    steps: Mapping[int, int]
+    why: str
+    """What ended it: `all ended`, `failed`, `alarm`, `enough`, `limit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The user's job, however often it is run."""
+
+    program: Program
+    environ: Mapping[str, str]
+    starter: StartsRanks | None = None
+    """None: every rank begins as a process of its own."""
+    cpu: bool = False
+
+
+def run_job(job: Job, order: Order, place: Workspace, limits: Limits) -> Ended:
+    program = job.program
+    write_value(place.told / "order.json", order)
+    shared = {**common_environ(job.environ), **_switches(place, limits)}
+    if job.cpu:
+        shared["CUDA_VISIBLE_DEVICES"] = ""
+    own = order.trial.target.settings if order.trial is not None else {}
+    cold = job.starter is None or _HASH_SEED in own
+    by = ColdStart(program.interpreter) if cold or job.starter is None else job.starter
+    began = time.monotonic()
+    starts = _starts(program, place, shared)
+    if order.trial is not None and _HASH_SEED in own:
+        starts = [_with_seed(start, own[_HASH_SEED]) if start.rank == order.trial.rank else start for start in starts]
+    ranks = by.start(starts)
+    try:
+        watch = _Watch(ranks, place, limits, program.ranks)
+        why = watch.until_over()
+    finally:
+        ranks.end()
+    return Ended(
+        seconds=time.monotonic() - began,
+        codes=watch.codes,
+        order=watch.order,
+        alarm=find_alarm(place.guard),
+        effect=read_value(place.told / EFFECT_FILE, Effect),
+        left=read_left(place.told),
+        steps={rank: read_steps(place.told, rank) for rank in range(max(program.ranks, 1))},
+        why=why,
+    )
+
+
+def read_left(told: Path) -> tuple[Left, ...]:
+    found = [read_value(path, Left) for path in sorted(told.glob("left_rank_*.json"))]
+    return tuple(left for left in found if left is not None)
+
+
+def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
+    return {
+        "FORKPOINT": "dump",
+        "FORKPOINT_DIR": str(place.guard),
+        "FORKPOINT_SOURCE": str(place.work),
+        "FORKPOINT_EVERY_S": "0.2",
+        "FORKPOINT_STALL_S": f"{limits.stall_s:g}",
+        ORDER_VARIABLE: str(place.told / "order.json"),
+        "TMPDIR": str(place.scratch),
+    }
+
+
+def _with_seed(start: RankStart, seed: str) -> RankStart:
+    return replace(start, environ={**start.environ, _HASH_SEED: seed})
+
+
+def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
+    port, run = free_port(), uuid.uuid4().hex
+    if program.starts_itself:
+        environ = {**shared, "MASTER_PORT": str(port)}
+        words = tuple(_moved(word, program, place) for word in program.command)
+        return [RankStart(_LAUNCHER, words, environ, place.work, place.logs / "launcher.log")]
+    words = tuple(_moved(word, program, place) for word in program.words)
+    return [
+        RankStart(
+            rank,
+            words,
+            {**shared, **rank_environ(rank, program.ranks, port, run)},
+            place.work,
+            place.logs / f"log_rank_{rank}.txt",
+        )
+        for rank in range(program.ranks)
+    ]
+
+
+def _moved(word: str, program: Program, place: Workspace) -> str:
+    """A path below the job's folder, as the copy has it."""
+    prefix = f"{program.folder}/"
+    return f"{place.work}/{word[len(prefix) :]}" if word.startswith(prefix) else word
+
+
+class _Watch:
+    def __init__(self, ranks: RunningRanks, place: Workspace, limits: Limits, world: int) -> None:
+        self._ranks = ranks
+        self._place = place
+        self._limits = limits
+        self._world = world
+        self._until = time.monotonic() + limits.seconds
+        self._failed_at: float | None = None
+        self.codes: dict[int, int] = {}
+        self.order: tuple[int, ...] = ()
+
+    def until_over(self) -> str:
+        while True:
+            why = self._look()
+            if why:
+                self.codes, self.order = dict(self._ranks.codes), tuple(self._ranks.order)
+                return why
+            time.sleep(_LOOK_S)
+
+    def _look(self) -> str:
+        now = time.monotonic()
+        if self._ranks.all_ended:
+            return "all ended"
+        if any(self._ranks.codes.values()) or any(left.error for left in read_left(self._place.told)):
+            self._failed_at = self._failed_at or now
+            if now > self._failed_at + _SETTLE_S:
+                return "failed"
+        alarm = find_alarm(self._place.guard)
+        if alarm is not None and self._failed_at is None and (not _is_stall(alarm) or self._is_idle()):
+            return "alarm"
+        if self._limits.steps_after and self._has_gone_on():
+            return "enough"
+        return "limit" if now > self._until else ""
+
+    def _has_gone_on(self) -> bool:
+        effect = read_value(self._place.told / EFFECT_FILE, Effect)
+        if effect is None:
+            return False
+        return all(read_steps(self._place.told, rank) >= effect.step + _STEPS_AFTER for rank in range(self._world))
+
+    def _is_idle(self) -> bool:
+        """Nobody computes: what looks like a hang is not a busy machine."""
+        before = self._ranks.cpu_s()
+        time.sleep(_IDLE_S)
+        return self._ranks.cpu_s() - before < _IDLE_SHARE * _IDLE_S
+
+
+def _is_stall(alarm: Path) -> bool:
+    """Only time speaks for it."""
+    try:
+        cause = json.loads((alarm / "verdict.json").read_text())["cause"]
+    except (OSError, ValueError, KeyError):
+        return True
+    return cause in ("host-stall", "straggler", "gpu-stall", "transport", "inconclusive")

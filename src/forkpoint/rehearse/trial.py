@@ -1,0 +1,64 @@
+"""One trial: the job again, with one rank made unlucky."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from forkpoint.rehearse.model import Calm, Order, Result, RunMode, Trial
+from forkpoint.rehearse.outcome import judge_trial
+from forkpoint.rehearse.paths import find_fork
+from forkpoint.rehearse.run import Ended, Job, Limits, run_job
+from forkpoint.rehearse.workspace import Workspace, workspace
+
+_SHORT_S: Final = 20.0
+"""A job that took no longer is run to its end each time: what a rank decides may show only there."""
+_LEAST_STALL_S: Final = 8.0
+_PATIENCE: Final = 3.0
+"""Times the longest pause of the calm run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all trials of a rehearsal share."""
+
+    job: Job
+    origin: Path
+    """The folder that is copied for each."""
+    calm: Calm
+    keep: Path | None
+    """Where the evidence of trials that part is kept."""
+
+
+def run_trial(trial: Trial, stage: Stage) -> Result:
+    with workspace(stage.origin) as place:
+        other = next(rank for rank in range(stage.calm.world) if rank != trial.rank)
+        order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
+        ended = run_job(stage.job, order, place, limits_for(stage.calm))
+        result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other))
+        if result.verdict is not None and stage.keep is not None:
+            result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
+        return result
+
+
+def limits_for(calm: Calm) -> Limits:
+    pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
+    stall_s = max(_LEAST_STALL_S, _PATIENCE * pause_s)
+    return Limits(
+        seconds=3 * calm.seconds + 2 * stall_s + 20,
+        stall_s=stall_s,
+        steps_after=not calm.complete or calm.seconds > _SHORT_S,
+    )
+
+
+def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
+    """Dumps, stacks and logs, as `forkpoint diagnose` reads them."""
+    target = folder / f"trial_{trial.number}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copytree(place.logs, target / "logs")
+    if ended.alarm is not None:
+        shutil.copytree(ended.alarm, target / "ranks", ignore=shutil.ignore_patterns("verdict.json"))
+    elif (place.told / "evidence").is_dir():
+        shutil.copytree(place.told / "evidence", target / "ranks")
+    return target
