@@ -20,7 +20,10 @@ SRC = ROOT / "src" / "forkpoint"
 MODULES = sorted([*SRC.rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "docs").rglob("*.py")])
 SOURCES = sorted(SRC.rglob("*.py"))
 INSIDE_TRAINING = (
-    *(f"src/forkpoint/{name}/" for name in ("consensus", "controller", "guard", "lab/jobs", "rehearse/inside", "replicas")),
+    *(
+        f"src/forkpoint/{name}/"
+        for name in ("consensus", "controller", "guard", "lab/jobs", "rehearse/inside", "replicas")
+    ),
     "src/forkpoint/torchrun.py",
 )
 """What runs inside training processes, and nothing else, imports torch."""

@@ -1,6 +1,6 @@
 """A rehearsal as JUnit XML: one test for each trial, so that CI shows which failed and why."""
 
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 from forkpoint.rehearse.model import Outcome, Rehearsal, Result
 from forkpoint.rehearse.render import place_of, tell_fork
@@ -8,7 +8,7 @@ from forkpoint.rehearse.render import place_of, tell_fork
 
 def render_junit(rehearsal: Rehearsal) -> str:
     results = rehearsal.results
-    suite = Xml.Element(
+    suite = ET.Element(
         "testsuite",
         name="forkpoint rehearse",
         tests=str(len(results)),
@@ -19,19 +19,19 @@ def render_junit(rehearsal: Rehearsal) -> str:
     )
     for result in results:
         _add(suite, result)
-    return Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
-def _add(suite: Xml.Element, result: Result) -> None:
+def _add(suite: ET.Element, result: Result) -> None:
     trial = result.trial
-    case = Xml.SubElement(
+    case = ET.SubElement(
         suite, "testcase", classname=f"rehearse.{trial.kind}", name=_plain(trial.name), time=f"{result.seconds:.3f}"
     )
     if result.outcome is Outcome.NOT_REACHED:
-        Xml.SubElement(case, "skipped", message=_plain(result.says))
+        ET.SubElement(case, "skipped", message=_plain(result.says))
     if result.outcome is Outcome.PARTS:
         text = "\n".join(filter(None, [_effect(result), tell_fork(result), result.says, *_fixes(result)]))
-        failure = Xml.SubElement(case, "failure", message=_plain(f"ranks part at {place_of(result)}"), type="parts")
+        failure = ET.SubElement(case, "failure", message=_plain(f"ranks part at {place_of(result)}"), type="parts")
         failure.text = _plain(text)
 
 
