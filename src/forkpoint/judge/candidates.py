@@ -24,7 +24,9 @@ _WAITS_TOO = (LogKind.WATCHDOG_TIMEOUT, LogKind.PEER_TIMEOUT)
 
 @fact
 def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
-    """Each by itself explains why all wait, the one that needs the fewest assumptions first; none that needs many more."""
+    """Each by itself explains why all wait: those that the fork's own slot misses, then the one that needs the fewest
+    assumptions; none that needs many more.
+    """
     job = recorded_job(incident)
     idle = job.free - job.elsewhere
     if idle:
@@ -32,7 +34,10 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
     tried = [(replay(job, Repair(RepairKind.GO_ON, frozenset({rank}))), rank) for rank in _pool(job, incident)]
     explaining = sorted((sum(shown.cost), rank) for shown, rank in tried if shown.explains)
     best = explaining[0][0] if explaining else 0
-    return tuple((rank,) for cost, rank in explaining if cost <= best + _NEAR)[:_MAX_NAMED]
+    missed = incident.divergence.unknown if incident.divergence else ()
+    here = [rank for _, rank in explaining if rank in missed]
+    others = [rank for cost, rank in explaining if rank not in missed and cost <= best + _NEAR]
+    return tuple((rank,) for rank in (*here, *others))[:_MAX_NAMED]
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
