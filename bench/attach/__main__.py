@@ -1,4 +1,6 @@
-"""`python -m bench.attach`: live jobs on gloo that hang, `forkpoint attach` beside each, and whether it names rank and line.
+"""`python -m bench.attach [--nccl]`: live jobs that hang, `forkpoint attach` beside each, and whether it names rank and line.
+
+On gloo, or on NCCL with all ranks on one GPU.
 
 Also in a process that may not use ptrace (a seccomp filter, as containers have), and on a job of another user (needs root).
 Each job's processes must be the same and in the same state before and after.
@@ -13,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.attach.hangs import HANGS, JOB, WHO, WORLD, Hang, forbid_ptrace, running
+from bench.attach.hangs import HANGS, JOB, NCCL_HANGS, WHO, WORLD, Hang, forbid_ptrace, running
 from forkpoint.model.world import name_ranks
 
 
@@ -58,11 +60,12 @@ def measure(hang: Hang, port: int) -> Measured:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nccl", action="store_true", help="on a machine with a GPU")
     parser.add_argument("--only", help="hangs whose name has this in it")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     print("| hang of rank 2 | says | rank | line | seconds | job as before |\n|---|---|---|---|---|---|")
-    for number, hang in enumerate(HANGS):
+    for number, hang in enumerate(NCCL_HANGS if args.nccl else HANGS):
         if args.only and args.only not in hang.name:
             continue
         if hang.other_user and os.geteuid() != 0:

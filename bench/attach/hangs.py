@@ -1,4 +1,4 @@
-"""Live jobs on gloo that hang, and a process that may not use ptrace: for `bench.attach` and tests."""
+"""Live jobs that hang, on gloo or on NCCL, and a process that may not use ptrace: for `bench.attach` and tests."""
 
 import ctypes
 import os
@@ -61,6 +61,37 @@ HANGS = (
     Hang("sleeps; job of another user, attached by root", "sleep", other_user=True),
 )
 
+_PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "{folder}/pipe_", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+_GUARD = {"FORKPOINT": "1", "FORKPOINT_STALL_S": "3000"}
+_ON_ONE_GPU = {
+    "BACKEND": "nccl",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_MAX_NCHANNELS": "2",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+}
+"""Several ranks share one GPU where NCCL takes them for hosts of their own."""
+
+
+def _on_nccl(name: str, kind: str, env: Mapping[str, str], *, without_ptrace: bool = False) -> Hang:
+    hosts = {rank: {"NCCL_HOSTID": f"node{rank}"} for rank in range(WORLD)}
+    return Hang(name, kind, {**_ON_ONE_GPU, **env}, hosts, without_ptrace)
+
+
+NCCL_HANGS = (
+    _on_nccl("sleeps; dump pipe and py-spy", "sleep", _PIPE),
+    _on_nccl("takes another branch; dump pipe and py-spy", "branch", _PIPE),
+    _on_nccl("leaves a loop early; guard", "skip", _GUARD),
+    _on_nccl("waits for its loader's queue; debug server", "lock", {"DEBUG_SERVER": "1"}),
+    _on_nccl("reads from storage; no ptrace, guard", "read", _GUARD, without_ptrace=True),
+    _on_nccl("runs a loop without end; guard", "busy", _GUARD),
+    _on_nccl("groups in another order; dump pipe and py-spy", "order", _PIPE),
+    _on_nccl("sleeps; nothing on but py-spy", "sleep", {}),
+)
+
 
 @dataclass
 class Running:
@@ -99,10 +130,11 @@ def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
     }
+    given = {name: value.format(folder=folder) for name, value in {**hang.env, **hang.by_rank.get(rank, {})}.items()}
     with (folder / f"log_rank_{rank}.txt").open("w") as log:
         return subprocess.Popen(
             [*(_AS_NOBODY if hang.other_user else ()), sys.executable, str(JOB), hang.kind, str(folder)],
-            env={**os.environ, **told, **hang.env, **hang.by_rank.get(rank, {})},
+            env={**os.environ, **told, **given},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

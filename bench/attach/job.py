@@ -1,6 +1,6 @@
-"""A job on gloo that hangs in one of several ways, as jobs do: its ranks' main threads stand where the truth says.
+"""A job that hangs in one of several ways, as jobs do: its ranks' main threads stand where the truth says.
 
-RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python job.py KIND FOLDER
+RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 [BACKEND=nccl] python job.py KIND FOLDER
 """
 
 import os
@@ -16,14 +16,20 @@ from torch._C._distributed_c10d import _WorkerServer
 
 WHO = 2
 STEPS = 6
+BACKEND = os.environ.get("BACKEND", "gloo")
+DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
 
 
 def step(value: float = 1.0) -> None:
-    dist.all_reduce(torch.full((4,), value))
+    total = torch.full((4,), value, device=DEVICE)
+    dist.all_reduce(total)
+    total.sum().item()
 
 
 def evaluate() -> None:
-    dist.all_gather([torch.zeros(2) for _ in range(dist.get_world_size())], torch.ones(2))
+    gathered = [torch.zeros(2, device=DEVICE) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, torch.ones(2, device=DEVICE))
+    gathered[0].sum().item()
 
 
 def sleep(rank: int) -> None:
@@ -67,8 +73,10 @@ def order(rank: int) -> None:
     """Two groups, entered in different orders: a ring of waits."""
     one, two = (dist.new_group(list(range(dist.get_world_size()))) for _ in range(2))
     first, second = (two, one) if rank == WHO else (one, two)
-    dist.all_reduce(torch.ones(2), group=first)  # here: order
-    dist.all_reduce(torch.ones(2), group=second)
+    seen = torch.ones(2, device=DEVICE)
+    dist.all_reduce(seen, group=first)  # here: order
+    seen.sum().item()  # here: order
+    dist.all_reduce(seen, group=second)
 
 
 def stopped(rank: int) -> None:
@@ -98,7 +106,7 @@ def healthy(rank: int) -> None:
 
 def main() -> None:
     kind = sys.argv[1]
-    dist.init_process_group("gloo")
+    dist.init_process_group(BACKEND)
     server = None
     if "DEBUG_SERVER" in os.environ:
         server = _WorkerServer("::", 0)  # as torch.distributed.debug.start_debug_server, without its web page
