@@ -293,21 +293,6 @@ REACHED_ANYHOW = {
             if agreed(x):  # decides # calls
                 x += 1
         """,
-    "after a loop without a way out of the function": """
-        def step(xs, x):
-            for y in xs:  # decides
-                if y:
-                    break
-            dist.all_reduce(x)  # calls
-        """,
-    "after a loop that only a break ends": """
-        def step(x, ok):
-            while True:
-                if ok():  # decides
-                    break
-                x += 1
-            dist.all_reduce(x)  # calls
-        """,
     "a loop that is always run": """
         def step(x, ok):
             while True:  # decides
@@ -379,6 +364,24 @@ REACHED_ANYHOW = {
                 dist.all_reduce(x)  # calls
                 and ok)  # decides
         """,
+}
+
+NOT_SHOWN = {
+    "after a loop without a way out of the function": """
+        def step(xs, x):
+            for y in xs:  # decides
+                if y:
+                    break
+            dist.all_reduce(x)  # calls
+        """,
+    "after a loop that only a break ends": """
+        def step(x, ok):
+            while True:
+                if ok():  # decides
+                    break
+                x += 1
+            dist.all_reduce(x)  # calls
+        """,
     "a return of another function": """
         def step(x, ok):
             def stop():
@@ -387,9 +390,27 @@ REACHED_ANYHOW = {
                 stop()
             dist.all_reduce(x)  # calls
         """,
-}
-
-NOT_SHOWN = {
+    "a branch that calls what may not return": """
+        def step(x, ok):
+            if ok:  # decides
+                save(x)
+            dist.barrier()  # calls
+        """,
+    "a value that is set in the branch and decides later": """
+        def step(x, ok):
+            n = 3
+            if ok:  # decides
+                n = 4
+            rounds = n
+            for _ in range(rounds):
+                dist.all_reduce(x)  # calls
+        """,
+    "a conditional expression whose value decides later": """
+        def step(x, ok):
+            n = 3 if ok else 4  # decides
+            for _ in range(n):
+                dist.all_reduce(x)  # calls
+        """,
     "no condition on the line": """
         def step(x, ok):
             if ok:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from forkpoint.evidence import read
 from forkpoint.gather.redact import Redactor
@@ -122,8 +122,8 @@ class Ledger:
 # ---------------------------------------------------------------------------------------------------------------------
 # The base of everything that a model hands in.
 #
-# Schemas stay in the subset that all providers take: every field required, `null` rather than absent, nothing else
-# allowed, no limits on numbers or lengths (these are checked where they matter), few levels.
+# Schemas of providers stay in the subset that all of them take: every field required, `null` rather than absent, nothing
+# else allowed, no limits on numbers or lengths (these are checked where they matter), few levels. What is absent is null.
 
 
 class Wire(BaseModel):
@@ -152,6 +152,10 @@ def _limit(node: Any, choices: Mapping[str, Sequence[str]]) -> None:
     elif isinstance(node, dict):
         if isinstance(node.get("title"), str):
             del node["title"]
+        if "properties" in node:
+            node["required"] = list(node["properties"])
+            for field in node["properties"].values():
+                field.pop("default", None)
         for name, values in choices.items():
             listed = node.get("properties", {}).get(name)
             if listed is not None and values:
@@ -207,7 +211,7 @@ class Check:
 class Claim(Wire):
     """One file each in `claims/`, with a `kind` of its own."""
 
-    evidence: list[str]
+    evidence: list[str] = Field(default_factory=list)
     """Ids of facts that were shown. Citing them proves nothing: the check does."""
 
     @abstractmethod

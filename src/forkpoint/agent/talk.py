@@ -25,9 +25,12 @@ If the evidence does not decide, say so with an empty list of claims."""
 
 HYPOTHESIS = """\
 Phase 6, hypothesis. Call submit_hypothesis once. Claims are checked against evidence and source:
-issued (ranks issued op in a slot), missing (ranks did not come to a slot), frame (a rank's stack has this line), guards
-(the condition at file:line decides whether the call at call_line is reached), can-differ (that condition can differ by
-rank, because of: rank, local-data, exception, order, time, random, memory, files, timing), log-says (an exact quote)."""
+issued (ranks issued op in a slot), missing (ranks did not come to a slot, or message of a channel), sizes (of a call),
+nothing-further (ranks issued nothing after a seq, and nothing is open), member (ranks are of a group), frame (a thread of a
+rank has this line), waits-for-lock (a thread waits at a line for a lock held at another), guards (the condition at file:line
+decides whether the call at call_line is reached), can-differ (that condition can differ by rank, because of: rank,
+local-data, exception, order, time, random, memory, files, timing), same-value (what a line decides by is equal on all ranks),
+value-used (what one line sets another uses), log-says (an exact quote)."""
 
 REPAIR = """\
 These claims are contradicted. Call submit_hypothesis once more, with claims that the evidence bears out, or without them."""

@@ -11,7 +11,17 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.code import Function, Module
 from forkpoint.source.dependence import decides
-from forkpoint.source.syntax import DecidingNode, ancestors, last_word, own_nodes, tests_of
+from forkpoint.source.syntax import (
+    DecidingNode,
+    ancestors,
+    assignments,
+    last_word,
+    names_and_attributes_in,
+    names_set_in,
+    own_nodes,
+    statement_of,
+    tests_of,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Decisions on a line of source: branches, loops, handlers, conditional expressions.
@@ -111,8 +121,10 @@ def _end(node: ast.expr | ast.stmt | ast.pattern) -> int:
 # |---|---|
 # | is reached for one outcome of the condition and not for another, or in more rounds | supported |
 # | is a pass of a wrapped model, which the condition puts under `no_sync` or not | supported |
-# | is reached whatever the condition decides, or is before it | contradicted |
-# | is in another function; nothing is decided or called on these lines; no source | unverifiable |
+# | is before it, and in no loop with it; or is reached whatever it decides, and nothing in its arms is called, repeated, or
+#   sets what a condition of the call reads | contradicted |
+# | comes after arms that call something (which may raise, or never return), after a loop (which may not end), or hangs on
+#   a value that is set there; is in another function; nothing is decided or called on these lines; no source | unverifiable |
 #
 # The call may be any call, also one that only leads to a collective.
 
@@ -148,16 +160,93 @@ class Guards(Claim):
         return Check(*_ANSWERS[_answer(nodes, calls, line)], facts)
 
 
+_MAY_BE_HELD = (
+    "every path comes to the call, but something there may raise, not end, or set what decides about it; or the call is not "
+    "made in this function's own order"
+)
 _ANSWERS = {
     True: (Status.SUPPORTED, "whether the call is reached depends on it"),
     False: (Status.CONTRADICTED, "the call is reached, or not, whatever is decided there"),
-    None: (Status.UNVERIFIABLE, "the call is not made where it is written, or not in this function's own order"),
+    None: (Status.UNVERIFIABLE, _MAY_BE_HELD),
 }
 
 
 def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> bool | None:
-    answers = {_quiets(n, c, line) or decides(n, c, line.function) for n in nodes for c in calls}
+    answers = {_decides(n, c, line) for n in nodes for c in calls}
     return next(a for a in (True, None, False) if a in answers)
+
+
+def _decides(node: DecidingNode, call: ast.Call, line: Line) -> bool | None:
+    found = _quiets(node, call, line) or decides(node, call, line.function)
+    if found is not False or _is_before(call, node, line.function):
+        return found
+    return None if _may_hold(node, call, line) else False
+
+
+def _is_before(call: ast.Call, node: DecidingNode, function: Function) -> bool:
+    """Made before it is decided, and not again afterwards."""
+    if any(call is part for test in tests_of(node) for part in ast.walk(test)):
+        return True
+    above = [{o for o, _ in ancestors(one, function) if isinstance(o, _LOOPS)} for one in (call, node)]
+    return not above[0] & above[1] and (call.lineno, call.col_offset) < position_of(node)
+
+
+_LOOPS = ast.While | ast.For | ast.AsyncFor
+_MAY_NOT_END = ast.Call | ast.Await | ast.Yield | ast.YieldFrom | ast.With | ast.AsyncWith | ast.Assert | _LOOPS
+
+
+def position_of(node: DecidingNode) -> tuple[int, int]:
+    """Line and column; of a comprehension's `for` those of its target."""
+    at = node.target if isinstance(node, ast.comprehension) else node
+    return at.lineno, at.col_offset
+
+
+def _may_hold(node: DecidingNode, call: ast.Call, line: Line) -> bool:
+    """What is decided can keep a rank from the call although every path comes to it: something does not return, a loop does
+    not end, or a value that is set reaches a condition of the call.
+    """
+    arms = _arms(node, line.function)
+    inside = [part for arm in arms for part in ast.walk(arm)]
+    ends_loop = any(isinstance(part, ast.Break | ast.Continue) for part in inside)
+    around = {o for o, _ in ancestors(call, line.function)}
+    left = any(isinstance(o, _LOOPS) and o not in around for o, _ in ancestors(node, line.function))
+    goes_round = isinstance(node, _LOOPS) and node not in around
+    if goes_round or (ends_loop and left) or any(isinstance(part, _MAY_NOT_END) for part in inside):
+        return True
+    return not _names_in_conditions(call, line).isdisjoint(_flowing(names_set_in(arms), line.function))
+
+
+def _arms(node: DecidingNode, function: Function) -> list[ast.AST]:
+    match node:
+        case ast.If():
+            return [*node.body, *node.orelse]
+        case ast.Match():
+            return [statement for case in node.cases for statement in case.body]
+        case ast.ExceptHandler():
+            return [*node.body]
+        case ast.IfExp() | ast.BoolOp() | ast.comprehension():
+            around = statement_of(node, function)
+            return [around] if isinstance(around, ast.Assign | ast.AnnAssign | ast.AugAssign) else []
+        case _:
+            return []
+
+
+def _names_in_conditions(call: ast.Call, line: Line) -> set[str]:
+    """Names that what decides about the call reads."""
+    deciding = (n for n in own_nodes(line.function.node) if isinstance(n, DecidingNode))
+    tests = (t for n in deciding if decides(n, call, line.function) is not False for t in tests_of(n))
+    return {name for test in tests for name in names_and_attributes_in(test)}
+
+
+def _flowing(names: set[str], function: Function) -> set[str]:
+    """These, and all that is assigned from them."""
+    found, before = set(names), set[str]()
+    while found != before:
+        before = set(found)
+        for target, value in assignments(function):
+            if not names_and_attributes_in(value).isdisjoint(found):
+                found |= names_and_attributes_in(target)
+    return found
 
 
 def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:

@@ -1,5 +1,6 @@
 """Claims about what can be read: a stack of a rank has a frame at a line, a line of a log has these words."""
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -7,36 +8,41 @@ from typing import Final, Literal
 from forkpoint.agent.case import Case, Check, Claim, Status
 from forkpoint.agent.claims.guards import find_module
 from forkpoint.agent.naming import fact, is_plain, named, number
-from forkpoint.agent.tools.logs import find_file, line_at, read_lines
+from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
 from forkpoint.agent.tools.stacks import tell_frame
 from forkpoint.errors import UnreadableInput
 from forkpoint.model.frames import bare_name
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.trace import Track
+from forkpoint.source.code import Module
+from forkpoint.source.syntax import own_nodes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A stack of a rank has a frame at a line of a file.
 #
-# | the rank's stacks (live, of its recorded ops, in its log) | is |
+# | the rank's stacks (live, of every thread; of its recorded ops; in its log) | is |
 # |---|---|
-# | have a frame at that line of that file, in that function if one is named | supported |
-# | are there, but none has it | contradicted |
-# | are not there | unverifiable |
+# | have a frame at that line of that file, or at another line of the same statement, in that function if one is named | supported |
+# | are all there, and none has it; or the frame at that line is in another function | contradicted |
+# | are not there, or not all of them: a dump that is cut, or has wrapped while no live stack was taken; a file of the rank
+#   that was set aside; a text that names the place without being read as a stack | unverifiable |
 #
 # Files are the same if one's path is the end of the other's, or if both are the same file of the source.
 
 _MOST = 3
 _MOST_LINES = 8
+_MOST_FILES = 64
+"""Texts of a rank that are searched for the place before it is said that none has it."""
 
 
 class FrameAt(Claim):
-    """Where a rank was, or called from, as one of its stacks shows."""
+    """Where a thread of a rank was, or called from, as one of its stacks shows."""
 
     kind: Literal["frame"]
     rank: int
     file: str
     line: int
-    function: str | None
+    function: str | None = None
     """Null: any."""
 
     def sentence(self) -> str:
@@ -46,41 +52,95 @@ class FrameAt(Claim):
     def check(self, case: Case) -> Check:
         if not self.file.strip("/\\ ") or not is_plain(self.rank) or not is_plain(self.line):
             return Check.unverifiable("name a rank, a file and a line")
-        stacks = {stack: told for told, stack in _stacks(self.rank, case) if stack}
+        stacks = {stack: told for told, stack in stacks_of(self.rank, case) if stack}
         if not stacks:
             return Check.unverifiable(f"no stack of rank {self.rank} was read")
-        files = self._files({frame.filename for stack in stacks for frame in stack}, case)
+        files = same_files(self.file, {frame.filename for stack in stacks for frame in stack}, case)
         in_file = [(f, told) for stack, told in stacks.items() for f in stack if f.filename in files]
         at_line = [(f, told) for f, told in in_file if f.line == self.line]
+        at_line = at_line or [(f, told) for f, told in in_file if self._is_one_statement(f, case)]
         fitting = [(f, told) for f, told in at_line if self._is_in(f)]
         shown = dict.fromkeys(fact(case, told, tell_frame(case, frame)) for frame, told in fitting or at_line)
         facts = tuple(shown)[:_MOST]
         if fitting:
             return Check(Status.SUPPORTED, f"rank {self.rank} has this frame", facts)
         if at_line:
-            return Check(
-                Status.CONTRADICTED,
-                f"the frame at this line is in {named(case.clean(bare_name(at_line[0][0])))}",
-                facts,
-            )
-        lines = sorted({f.line for f, _ in in_file})[:_MOST_LINES]
-        instead = f"line; of this file they have {', '.join(map(str, lines))}" if lines else "file"
-        return Check(Status.CONTRADICTED, f"none of rank {self.rank}'s {len(stacks)} stacks has this {instead}")
+            name = bare_name(at_line[0][0])
+            status = Status.UNVERIFIABLE if name in _UNNAMED else Status.CONTRADICTED
+            return Check(status, f"the frame at this line is in {named(case.clean(name))}", facts)
+        return self._none_has_it(sorted({f.line for f, _ in in_file})[:_MOST_LINES], len(stacks), case)
 
-    def _files(self, names: set[str], case: Case) -> set[str]:
-        """Those that are meant: as a stack names the file, as it was shown, or as it lies in the source."""
+    def _none_has_it(self, lines: list[int], count: int, case: Case) -> Check:
+        instead = f"line; of this file they have {', '.join(map(str, lines))}" if lines else "file"
+        why = f"none of rank {self.rank}'s {count} stacks has this {instead}"
+        doubt = _doubt(self.rank, case) or self._named_in_text(case)
+        return Check(Status.UNVERIFIABLE, f"{why}; but {doubt}") if doubt else Check(Status.CONTRADICTED, why)
+
+    def _named_in_text(self, case: Case) -> str | None:
+        """A thread that runs no code of the program, or a stack in a form that is not known, is kept as text alone."""
+        name = self.file.replace("\\", "/").rpartition("/")[2].encode("utf-8", "replace")
+        place = re.compile(rb"(?<![\w.-])" + re.escape(name) + rb"\W{1,4}(?:line )?" + str(self.line).encode() + rb"\b")
+        files = [file for file, ranks in text_files(case).items() if not ranks or self.rank in ranks]
+        if len(files) > _MOST_FILES:
+            return f"it has {len(files)} files of text, which were not all searched"
+        for file in files:
+            try:
+                found = next(read_lines(case, file, containing=place), None)
+            except UnreadableInput as error:
+                return case.clean(str(error))
+            if found is not None:
+                return f"{case.clean(file)} line {found.number} names this place"
+        return None
+
+    def _is_one_statement(self, frame: Frame, case: Case) -> bool:
+        """A call over several lines: recorders name the first, the last or that of an argument."""
         module = find_module(self.file, case)
-        program = case.analysis.program if case.analysis is not None else None
-        return {
-            name
-            for name in names
-            if ends_alike(name, self.file)
-            or ends_alike(case.clean(name), self.file)
-            or (program is not None and program.module_at(name) is module)
-        }
+        function = module.function_at(frame.line) if isinstance(module, Module) and frame.line > 0 else None
+        if function is None:
+            return False
+        heads = (_head(node) for node in own_nodes(function.node) if isinstance(node, ast.stmt))
+        return any(self.line in head and frame.line in head for head in heads)
 
     def _is_in(self, frame: Frame) -> bool:
         return self.function is None or self.function.rpartition(".")[2].removesuffix("()") == bare_name(frame)
+
+
+_UNNAMED = frozenset({"<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "wrapper", "inner", "wrapped"})
+"""What stands in a function under another name."""
+
+
+def _head(statement: ast.stmt) -> range:
+    """Its lines, without those of statements inside it."""
+    body: list[ast.stmt] = getattr(statement, "body", [])
+    last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
+    return range(statement.lineno, max(last, statement.lineno) + 1)
+
+
+def _doubt(rank: int, case: Case) -> str | None:
+    """Why not every stack of the rank was read, if so."""
+    timeline = case.incident.timeline
+    trace = timeline.traces.get(rank)
+    live = any(live.rank == rank for live in case.incident.capture.stacks)
+    if any(one.rank == rank for one in case.verdict.coverage.set_aside):
+        return "a file of this rank was set aside"
+    if trace is not None and (rank in timeline.blind or trace.cut):
+        return "its dump ends early"
+    if not live and (trace is None or trace.is_partial or not trace.from_start):
+        return "what its ring buffer no longer holds is not known, and no stack was taken while it hung"
+    return None
+
+
+def same_files(claimed: str, names: set[str], case: Case) -> set[str]:
+    """Those that are meant: as a stack names the file, as it was shown, or as it lies in the source."""
+    module = find_module(claimed, case)
+    program = case.analysis.program if case.analysis is not None else None
+    return {
+        name
+        for name in names
+        if ends_alike(name, claimed)
+        or ends_alike(case.clean(name), claimed)
+        or (program is not None and program.module_at(name) is module)
+    }
 
 
 def ends_alike(one: str, two: str) -> bool:
@@ -90,12 +150,13 @@ def ends_alike(one: str, two: str) -> bool:
     return shorter > 0 and parts[0][-shorter:] == parts[1][-shorter:]
 
 
-def _stacks(rank: int, case: Case) -> Iterator[tuple[str, Stack]]:
-    """With where each was read."""
+def stacks_of(rank: int, case: Case) -> Iterator[tuple[str, Stack]]:
+    """Of every thread, with where each was read."""
     capture = case.incident.capture
     for live in capture.stacks:
         if live.rank == rank:
             yield f"{live.file} line {live.line}", live.stack
+            yield from ((f"{live.file} thread {name}", stack) for name, stack in live.others)
     for event in case.incident.said.get(rank, ()):
         yield f"{event.file} line {event.line}", event.stack
     trace = case.incident.timeline.traces.get(rank)
@@ -119,7 +180,8 @@ def _tokens(track: Track, case: Case) -> set[int]:
 # |---|---|
 # | stands in that line, as it was shown (redacted, escaped), blanks counted as one | supported |
 # | does not stand in that line | contradicted, with the line in which it does |
-# | is too short to prove anything; no such file, or it cannot be read again; no such line | unverifiable |
+# | is too short to prove anything; no such file, or it cannot be read again; no such line; or the line is not shown as it
+#   was written: cut, or masked in parts | unverifiable |
 
 _SHORTEST: Final = 8
 _CUT: Final = "…"
@@ -156,12 +218,25 @@ class LogSays(Claim):
         line = line_at(case, file, self.line)
         if line is None:
             return Check.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
-        where = f"{file} line {self.line}"
-        if quote in _even(line):
-            return Check(Status.SUPPORTED, "the line has these words", (fact(case, where, line),))
+        status, why = self._compare(quote, line, file, case)
+        return Check(status, why, (fact(case, f"{file} line {self.line}", line),))
+
+    def _compare(self, quote: str, line: str, file: str, case: Case) -> tuple[Status, str]:
+        if quote in _even(line) or _even(case.clean(quote)) in _even(line):
+            return Status.SUPPORTED, "the line has these words"
+        if line.endswith(_CUT) or not _is_as_written(case, file, self.line):
+            return Status.UNVERIFIABLE, "as it is shown the line has other words, but it is cut, or masked in parts"
         found = _stands_in(quote, file, case)
-        elsewhere = f"; line {found} has them" if found is not None else ""
-        return Check(Status.CONTRADICTED, f"the line has other words{elsewhere}", (fact(case, where, line),))
+        return Status.CONTRADICTED, f"the line has other words{f'; line {found} has them' if found is not None else ''}"
+
+
+def _is_as_written(case: Case, file: str, number_: int) -> bool:
+    """Nothing of the line was masked or escaped, so that a reader of the file sees the same words."""
+    try:
+        raw = next(read_lines(case, file, first=number_), None)
+    except UnreadableInput:
+        return False
+    return raw is not None and case.redactor.redact(raw.text) == raw.text and raw.text.expandtabs().isprintable()
 
 
 def _even(text: str) -> str:

@@ -1,0 +1,206 @@
+"""Claims about values across ranks: a decision can differ by rank, and why; or what is decided by is the same on all of them."""
+
+import ast
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.claims.guards import Line, deciding_at, find_line, whole_decisions
+from forkpoint.agent.naming import fact, named, number
+from forkpoint.source.apis import Origin
+from forkpoint.source.branches import tell_reason
+from forkpoint.source.bridge.why import how_caught, how_different
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import DecidingNode, own_nodes, tests_of
+from forkpoint.source.value import NO_REASONS, Reasons
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A condition can differ by rank, because of where its value comes from.
+#
+# | what the source shows of the value | is |
+# |---|---|
+# | it comes from something of that origin; of a `for`, how many or in which order | supported |
+# | it is the same on all ranks, beyond doubt (see `is_surely_equal`) | contradicted |
+# | nothing, or another origin; no source, no such line, nothing that decides on it | unverifiable |
+#
+# A handler's origin is `exception`, or that of the condition under which what it catches is raised.
+
+
+class CanDiffer(Claim):
+    """Why a condition, or how often a loop runs, can differ by rank."""
+
+    kind: Literal["can-differ"]
+    file: str
+    line: int
+    """Of the condition, the loop or the handler."""
+    because: Annotated[Origin, Field(strict=False)]
+
+    def sentence(self) -> str:
+        return f"what {named(self.file)} line {number(self.line)} decides can differ by rank ({self.because.value})"
+
+    def check(self, case: Case) -> Check:
+        found = _decisions(self.file, self.line, case)
+        if isinstance(found, Check):
+            return found
+        line, nodes = found
+        reasons = _all_reasons(nodes, line, case)
+        fitting = [r for r in reasons if r.origin is self.because]
+        told = sorted(fitting or reasons, key=lambda r: r.key)
+        facts = tuple(fact(case, str(line), tell_reason(r)) for r in told)
+        if fitting:
+            return Check(Status.SUPPORTED, f"the source shows it: {facts[0].says}", facts)
+        if reasons:
+            origins = ", ".join(sorted({r.origin.value for r in reasons}))
+            return Check(Status.UNVERIFIABLE, f"the source does not show that, but: {origins}", facts)
+        if all(is_surely_equal(node, line) for node in nodes):
+            return Check(Status.CONTRADICTED, "the source shows that it is the same on all ranks")
+        return Check.unverifiable("the source does not show why it could differ, nor that it cannot")
+
+
+def _decisions(file: str, number_: int, case: Case) -> tuple[Line, list[DecidingNode]] | Check:
+    line = find_line(file, number_, case)
+    if isinstance(line, Check):
+        return line
+    nodes = whole_decisions(deciding_at(line))
+    return (line, nodes) if nodes else Check.unverifiable(f"nothing is decided on {case.clean(str(line))}")
+
+
+def _all_reasons(nodes: list[DecidingNode], line: Line, case: Case) -> Reasons:
+    """With those that the bridge has found at a fork."""
+    told_by_forks = [fork.reasons for fork in case.forks if fork.node in nodes]
+    return NO_REASONS.union(*told_by_forks, *(_reasons(node, line) for node in nodes))
+
+
+def _reasons(node: DecidingNode, line: Line) -> Reasons:
+    if isinstance(node, ast.ExceptHandler):
+        return how_caught(node, line.function, line.analysis)[0]
+    values = [line.analysis.differences.test(test, line.function) for test in tests_of(node)]
+    if isinstance(node, ast.For | ast.AsyncFor):
+        # What it goes over may differ in each element: that alone changes neither its rounds nor their order.
+        rounds, _ = how_different(node, node.iter, line.function, line.analysis)
+        return rounds.union(*(value.extent for value in values))
+    return NO_REASONS.union(*(value.reasons for value in values))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is decided by is the same on all ranks.
+#
+# | what the source shows | is |
+# |---|---|
+# | it is the same on all ranks, beyond doubt | supported |
+# | it is a rank's number, or whether that is one of the numbers of this job | contradicted |
+# | anything else: that a value can differ does not show that it did | unverifiable |
+
+
+class SameValue(Claim):
+    """What a line decides by is the same on all ranks."""
+
+    kind: Literal["same-value"]
+    file: str
+    line: int
+    """Of the condition or the loop."""
+
+    def sentence(self) -> str:
+        return f"what {named(self.file)} line {number(self.line)} decides by is the same on all ranks"
+
+    def check(self, case: Case) -> Check:
+        found = _decisions(self.file, self.line, case)
+        if isinstance(found, Check):
+            return found
+        line, nodes = found
+        facts = (fact(case, str(line), line.text),)
+        if all(is_surely_equal(node, line) for node in nodes):
+            return Check(Status.SUPPORTED, "the source shows it: a constant, or what a collective made equal", facts)
+        world = len(case.incident.timeline.world)
+        if any(_is_of_one_rank(test, line, world) for node in nodes for test in tests_of(node)):
+            return Check(Status.CONTRADICTED, "it asks for the number of the rank, which differs on each", facts)
+        reasons = sorted(_all_reasons(nodes, line, case), key=lambda r: r.key)
+        if reasons:
+            told = tuple(fact(case, str(line), tell_reason(r)) for r in reasons)
+            return Check(Status.UNVERIFIABLE, "it can differ, which does not show that it did", told)
+        return Check.unverifiable("the source shows neither that it is equal nor that it differs")
+
+
+def _is_of_one_rank(test: ast.expr, line: Line, world: int) -> bool:
+    """`rank == 0`, of the number itself: what is worked out from it (`rank // 8`, `rank >= 0`) may be equal on all."""
+    match test:
+        case ast.UnaryOp(op=ast.Not()):
+            return _is_of_one_rank(test.operand, line, world)
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=int(asked))]):
+            return 0 <= asked < world and world > 1 and _is_rank_call(left, line)
+        case _:
+            return False
+
+
+def _is_rank_call(expr: ast.expr, line: Line) -> bool:
+    if isinstance(expr, ast.Name):
+        values = _assigned(expr.id, line.function)
+        return values is not None and len(values) == 1 and _is_rank_call(values[0], line)
+    named_so = isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) and expr.func.attr == "get_rank"
+    if not named_so or not isinstance(expr, ast.Call) or expr.args or expr.keywords:  # of a group: counted inside it
+        return False
+    return line.analysis.resolver.dotted(expr.func, line.function) == "torch.distributed.get_rank"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Equal on all ranks beyond doubt: made of constants, or of what a collective over all ranks made equal.
+
+
+def is_surely_equal(node: DecidingNode, line: Line) -> bool:
+    tests = tests_of(node)
+    return bool(tests) and all(_is_constant(test, line) or _is_made_equal(test, line) for test in tests)
+
+
+def _is_constant(test: ast.expr, line: Line) -> bool:
+    """Constants, `range` of them, and names that the function sets once, to such."""
+    if isinstance(test, ast.Call):
+        plain = isinstance(test.func, ast.Name) and test.func.id in {"range", "len"} and not test.keywords
+        return plain and all(_is_constant(arg, line) for arg in test.args)
+    if isinstance(test, ast.Name):
+        values = _assigned(test.id, line.function)
+        return values is not None and len(values) == 1 and _is_constant(values[0], line)
+    inner = [child for child in ast.iter_child_nodes(test) if isinstance(child, ast.expr)]
+    known = ast.Constant | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.Tuple | ast.List
+    return isinstance(test, known) and all(_is_constant(child, line) for child in inner)
+
+
+def _assigned(name: str, function: Function) -> list[ast.expr] | None:
+    """All that a local name is set to; None where it may be set in a way that is not seen here."""
+    stores = [n for n in ast.walk(function.node) if isinstance(n, ast.Name) and n.id == name]
+    plain = [
+        n
+        for n in ast.walk(function.node)
+        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)
+    ]
+    elsewhere = any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in ast.walk(function.node))
+    set_in_all = sum(not isinstance(n.ctx, ast.Load) for n in stores)
+    if elsewhere or name in function.params or set_in_all != len(plain) or isinstance(function.node, ast.Module):
+        return None
+    return [n.value for n in plain]
+
+
+def _is_made_equal(test: ast.expr, line: Line) -> bool:
+    """A collective made it equal on all ranks. Not whether something is there (`x is None`): a collective makes contents equal.
+    Not where an exception can skip the collective, it may not have ended, or it may be that of a part of the ranks.
+    """
+    if any(isinstance(n, ast.Is | ast.IsNot | ast.Try | ast.TryStar) for n in ast.walk(test)):
+        return False
+    value = line.analysis.differences.test(test, line.function)
+    if (
+        not value.equal
+        or not value.made
+        or any(isinstance(n, ast.Try | ast.TryStar) for n in own_nodes(line.function.node))
+    ):
+        return False
+    return not any(_is_partial(call, f, line) for f in line.analysis.communicating() for call in f.calls)
+
+
+_OF_A_PART = frozenset({"group", "process_group", "pg", "async_op", "mesh", "device_mesh"})
+_WITH_GROUP = 3
+"""Positional arguments from which on one may be the group."""
+
+
+def _is_partial(call: ast.Call, function: Function, line: Line) -> bool:
+    told = any(k.arg is None or k.arg in _OF_A_PART for k in call.keywords) or len(call.args) >= _WITH_GROUP
+    return told and line.analysis.communication.api(call, function) is not None
