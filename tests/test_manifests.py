@@ -189,8 +189,41 @@ def test_tools_that_the_skill_and_the_page_name_exist() -> None:
     in_table = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     in_skill = set(re.findall(r"^\d\. `(\w+)`", SKILL.read_text(), re.MULTILINE))
 
+    named = set(re.findall(r"`(\w+)`", SKILL.read_text().partition("## Without it")[0]))
+
     assert in_table == there
-    assert in_skill == {"verdict", "submit_hypothesis", "offer_remedy"} <= there
+    assert in_skill == {"verdict", "table", "read_source", "why", "submit_hypothesis", "offer_remedy"} <= there
+    assert named - there == {"unverifiable", "pickle"}
+
+
+def test_the_skill_can_be_read_cold() -> None:
+    assert len(SKILL.read_text()) < 3_000
+    assert "verdict stands" not in SKILL.read_text()
+
+
+# Files of clients, held to what each documents.
+
+CLIENTS = {
+    "mcpServers": {"command", "args", "env", "cwd", "type", "url", "headers"},
+    "servers": {"type", "command", "args", "env", "envFile", "cwd", "url", "headers"},
+    "mcp_servers": {"command", "args", "env", "cwd", "url", "startup_timeout_sec", "tool_timeout_sec", "enabled"},
+}
+"""`.mcp.json` of Claude Code, Cursor, Gemini and Copilot; `.vscode/mcp.json`; Codex' `config.toml`."""
+
+
+def test_the_lines_for_clients_are_in_their_forms_and_start_a_command_that_exists() -> None:
+    page = (ROOT / "docs" / "mcp.md").read_text()
+    written = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    written += [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+
+    assert {key for one in written for key in one} == set(CLIENTS)
+    for one in written:
+        ((form, servers),) = one.items()
+        server = servers["forkpoint"]
+        assert set(server) <= CLIENTS[form]
+        assert form != "servers" or server["type"] == "stdio", "VS Code wants it"
+        assert server["command"] == "forkpoint"
+        assert build_parser().parse_args(server["args"]).run
 
 
 # The claims as agents learn them.

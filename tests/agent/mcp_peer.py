@@ -62,11 +62,20 @@ class Peer:
     def call(self, name: str, **arguments: Any) -> wire.CallToolResult:
         return self.portal.call(self.client.call_tool, name, arguments)
 
-    def data(self, name: str, **arguments: Any) -> Any:
-        """What a tool answers, as data. It must answer."""
+    def text(self, name: str, **arguments: Any) -> str:
+        """What a tool answers. It must answer, and in a size that fits."""
         result = self.call(name, **arguments)
         assert not result.is_error, text_of(result)
-        return result.structured_content
+        assert result.structured_content is None, "no second copy"
+        assert len(text_of(result)) <= 2000
+        return text_of(result)
+
+    def whole(self, name: str, **arguments: Any) -> str:
+        """With all that `more` adds to it."""
+        pages = [self.text(name, **arguments)]
+        while rest := re.search(r"\(\d+ more lines: more (M\d+)\)$", pages[-1]):
+            pages.append(self.text("more", id=rest[1]))
+        return "\n".join(pages)
 
     def refusal(self, name: str, **arguments: Any) -> str:
         """The one line with which it does not answer."""

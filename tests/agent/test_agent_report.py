@@ -82,6 +82,9 @@ def test_the_json_says_what_the_model_added_and_what_it_is_worth():
     assert told["claims"][1]["says"] == "rank 3 has not come to seq 16 of `default_pg`"
     assert [remedy["trusted"] for remedy in told["remedies"]] == [True, False]
     assert told["hypothesis"] == {
+        "cause": None,
+        "why": "",
+        "refuted_by": "",
         "opinion": "Rank 0 alone reads a metric that reduces over all ranks.",
         "confidence": 0.9,
         "earliest": {"group": "default_pg", "seq": 16},

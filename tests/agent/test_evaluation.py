@@ -36,8 +36,8 @@ QUESTIONS = {
         "until": None,
     },
     "evidence": {"id": None},
-    "stacks": {"rank": 0},
-    "cohorts": {"group": None, "seq": None},
+    "threads": {"rank": 0},
+    "table": {},
 }
 
 

@@ -82,7 +82,7 @@ def test_the_liar_is_heard_by_every_tool_and_every_check() -> None:
         contradicted |= any(claim.status is Status.CONTRADICTED for claim in explanation.claims)
         refused |= bool(explanation.refused)
 
-    assert told == {tool.name for tool in TOOLS} - {"messages"}  # the case has none
+    assert told == {tool.name for tool in TOOLS} - {"channels"}  # the case has none
     assert checked == {get_args(claim.model_fields["kind"].annotation)[0] for claim in CLAIMS}
     assert contradicted
     assert refused

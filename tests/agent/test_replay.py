@@ -41,7 +41,7 @@ from forkpoint.gather.redact import Redactor
 from looping import for_each
 
 MESSY = [
-    both(says("I look.\n\x1b[2J"), calls("similar", cause=None), calls("similar", cause=None), calls("slots", x=1)),
+    both(says("I look.\n\x1b[2J"), calls("similar", cause=None), calls("similar", cause=None), calls("table", x=1)),
     writes("explain", "{bad"),
     go_on("F1", "F777", note="\x1b[2J<b>\ud800 /home/carol/x"),
     says(""),

@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -77,7 +77,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("any")
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.generate])  # each example is a whole walk and its replay
+@settings(  # each example is a whole walk and its replay
+    max_examples=10, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.data())
 def test_no_model_changes_a_verdict_or_makes_the_engine_fail(folder, data):
     case = reopened(recorded(data.draw(st.sampled_from(CASES))))

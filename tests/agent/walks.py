@@ -82,9 +82,9 @@ def right() -> list[Step]:
     return [
         go_on("F1"),
         go_on(),
-        calls("stacks", rank=0),
+        calls("threads", rank=0),
         go_on(),
-        calls("slots", group="default_pg", seq=16, around=1),
+        calls("table", group="default_pg", seq=16, around=1),
         go_on(note="Rank 0 reduces 2 values, the others their gradients."),
         calls("taint", file="train.py", line=15),
         go_on(),

@@ -12,8 +12,10 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from forkpoint.evidence import read
+from forkpoint.errors import UsageError
+from forkpoint.evidence import Choice, read
 from forkpoint.gather.redact import Redactor
+from forkpoint.model.capture import SetAside
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import examine
@@ -63,9 +65,15 @@ class Case:
         return escape(self.redactor.redact(self.name_inside(text)))
 
 
-def open_case(paths: Sequence[str], source: Sequence[str] = (), progress: Progress | None = None) -> Case:
-    """Reads and judges, as `diagnose` does."""
+def open_case(
+    paths: Sequence[str], source: Sequence[str] = (), progress: Progress | None = None, use: Sequence[str] = ()
+) -> Case:
+    """Reads and judges, as `diagnose` does. `use`: files that are judged although they would be set aside; by their names as
+    they are shown, or by the end of their path.
+    """
     capture = read(paths, progress)
+    if use:
+        capture = read(paths, progress, Choice(use=_meant(use, capture.set_aside, name_inside(paths))))
     found = examine(capture, source)
     return Case(
         paths=tuple(paths),
@@ -77,6 +85,14 @@ def open_case(paths: Sequence[str], source: Sequence[str] = (), progress: Progre
         redactor=Redactor.of(capture),
         name_inside=name_inside(paths),
     )
+
+
+def _meant(use: Sequence[str], aside: Sequence[SetAside], inside: Callable[[str], str]) -> frozenset[str]:
+    found = {one.file for one in aside for name in use if name in {one.file, inside(one.file), Path(one.file).name}}
+    if not found:
+        there = ", ".join(inside(one.file) for one in aside[:8]) or "none"
+        raise UsageError(f"no file of these names was set aside; there is {there}")
+    return frozenset(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

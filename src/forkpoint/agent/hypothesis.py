@@ -1,10 +1,14 @@
 """What a model hands in at the end, and what the engine says to each of its claims."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from forkpoint.agent.case import Case, Check, Ledger, Status, Wire
 from forkpoint.agent.claims import AnyClaim
 from forkpoint.agent.model import Usage
+from forkpoint.model.verdict import Cause
 from forkpoint.report.escape import escape
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -12,19 +16,25 @@ from forkpoint.report.escape import escape
 
 
 class Hypothesis(Wire):
-    """The model's own answer, kept apart from the verdict."""
+    """The model's own answer, shown beside the verdict: it may be another one."""
 
-    opinion: str
-    """Why it happened, in its own words. Shown as opinion."""
-    earliest_group: str | None
-    earliest_seq: int | None
-    suspects: list[int]
-    site_file: str | None
-    site_line: int | None
-    claims: list[AnyClaim]
-    confidence: float
-    missing_evidence: str
+    cause: Annotated[Cause | None, Field(strict=False)] = None
+    """Default: the verdict's."""
+    suspects: list[int] = Field(default_factory=list)
+    earliest_group: str | None = None
+    earliest_seq: int | None = None
+    site_file: str | None = None
+    site_line: int | None = None
+    claims: list[AnyClaim] = Field(default_factory=list)
+    opinion: str = ""
+    """What happened, in your words."""
+    why: str = ""
+    """Why that value, or that rank, differed."""
+    refuted_by: str = ""
+    """What would prove it wrong."""
+    missing_evidence: str = ""
     """What would decide."""
+    confidence: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,29 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One answer, and what the checks say of it."""
+
+    says: str
+    """`divergent-path of rank 3`."""
+    speaks_for: tuple[str, ...]
+    speaks_against: tuple[str, ...]
+    replayed: bool | None
+    """Replay explains the recorded end of the job by it; None: it could not be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The verdict and the model's answer side by side."""
+
+    verdict: Side
+    model: Side | None
+    """None: its answer is the verdict's."""
+    dissent: tuple[str, ...]
+    """Plain sentences: where checked facts contradict the verdict, or speak for the other answer more. Empty: they do not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What is shown beside the verdict. Nothing in it was used to judge."""
 
@@ -59,6 +92,8 @@ class Explanation:
     hypothesis: Hypothesis | None
     """None: the model did not get so far."""
     claims: tuple[CheckedClaim, ...]
+    comparison: Comparison | None
+    """None where there is no hypothesis."""
     remedies: tuple[Remedy, ...]
     refused: tuple[str, ...]
     """What of its output was refused, and why, one line each."""

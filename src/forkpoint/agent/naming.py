@@ -46,7 +46,7 @@ def is_plain(value: int) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # How tools answer: facts that are clean, short and not too many.
 
-MAX_FACTS = 60
+MAX_FACTS = 200
 MAX_CHARACTERS = 300
 _MAX_NAMED = 12
 _MAX_NAME = 200
@@ -136,7 +136,7 @@ def find_group(case: Case, named: str) -> GroupTimeline:
 
 def known_seq(group: GroupTimeline, seq: int) -> range:
     """The seqs that some member recorded. One more may be asked for: the slot to which nobody has come."""
-    held = [track for rank in group.traces if (track := group.track(rank))]
+    held = [track for _, rank in group.kinds if (track := group.track(rank))]
     if not held:
         raise Refused("no rank holds a call of this group; ask progress")
     first, last = min(t.first_seq for t in held), max(t.last_seq for t in held)

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.agent.hypothesis import CheckedClaim, Comparison, Explanation, Hypothesis, Remedy, Side
 from forkpoint.agent.naming import is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
@@ -39,6 +39,7 @@ def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
         "ended": None if explanation.ended is None else escape(explanation.ended),
         "hypothesis": None if hypothesis is None else _hypothesis(case, hypothesis),
         "claims": [_claim(case, checked) for checked in explanation.claims],
+        "comparison": None if explanation.comparison is None else _comparison(explanation.comparison),
         "remedies": [_remedy(remedy) for remedy in explanation.remedies],
         "refused": [escape(why) for why in explanation.refused],
         "requests": explanation.requests,
@@ -51,7 +52,10 @@ def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
 
 def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
     return {
+        "cause": told.cause,
         "opinion": _clean(case, told.opinion),
+        "why": _clean(case, told.why),
+        "refuted_by": _clean(case, told.refuted_by),
         "confidence": _confidence(told),
         "earliest": {"group": _clean(case, told.earliest_group), "seq": _number(told.earliest_seq)},
         "suspects": _suspects(told),
@@ -92,6 +96,23 @@ def _claim(case: Case, checked: CheckedClaim) -> dict[str, Any]:
     }
 
 
+def _comparison(compared: Comparison) -> dict[str, Any]:
+    return {
+        "verdict": _side(compared.verdict),
+        "model": None if compared.model is None else _side(compared.model),
+        "dissent": [escape(one) for one in compared.dissent],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "says": escape(side.says),
+        "for": [escape(one) for one in side.speaks_for],
+        "against": [escape(one) for one in side.speaks_against],
+        "replayed": side.replayed,
+    }
+
+
 def _remedy(remedy: Remedy) -> dict[str, Any]:
     return {
         "kind": remedy.kind,
@@ -113,6 +134,8 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
     yield from _wrapped("Nothing below changed the verdict above: it was made without a model.", width)
     if explanation.ended is not None:
         yield from _wrapped(f"It ended early: {escape(explanation.ended)}.", width)
+    if explanation.comparison is not None:
+        yield from _comparison_lines(explanation.comparison, width)
     for status in _HEADS:
         yield from _claim_lines(case, explanation, status, width)
     if explanation.hypothesis is not None:
@@ -123,6 +146,19 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
         yield from ("", "Refused")
         yield from (line for why in explanation.refused for line in _wrapped(f"- {escape(why)}", width))
     yield from ("", _tell_cost(explanation))
+
+
+def _comparison_lines(compared: Comparison, width: int) -> Iterator[str]:
+    """Where the two answers differ, and what speaks for each."""
+    if compared.dissent:
+        yield from ("", "Where it and the verdict differ")
+        yield from (line for one in compared.dissent for line in _wrapped(f"- {escape(one)}", width))
+    if compared.model is None:
+        return
+    for whose, side in (("The verdict", compared.verdict), ("The model", compared.model)):
+        yield from _wrapped(f"{whose}: {escape(side.says)}", width)
+        told = [*(f"for: {one}" for one in side.speaks_for), *(f"against: {one}" for one in side.speaks_against)]
+        yield from (line for one in told for line in _wrapped(f"    {escape(one)}", width))
 
 
 def _claim_lines(case: Case, explanation: Explanation, status: Status, width: int) -> Iterator[str]:
@@ -142,6 +178,10 @@ def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
     answers = _answers(case, told)
     if answers:
         yield from _wrapped(f"> {'; '.join(answers)}", width)
+    if told.why:
+        yield from _wrapped(f"> why it differed: {_clean(case, told.why)}", width)
+    if told.refuted_by:
+        yield from _wrapped(f"> what would prove it wrong: {_clean(case, told.refuted_by)}", width)
     if told.missing_evidence:
         yield from _wrapped(f"> what would decide: {_clean(case, told.missing_evidence)}", width)
 
@@ -153,6 +193,7 @@ def _answers(case: Case, told: Hypothesis) -> list[str]:
     site = f"site {_clean(case, told.site_file)}:{line}"
     return [
         *([earliest] if told.earliest_group and seq is not None else []),
+        *([f"cause {told.cause}"] if told.cause else []),
         *([f"suspects {told_ranks(_suspects(told))}"] if _suspects(told) else []),
         *([site] if told.site_file and line is not None else []),
         *([f"confidence {confidence:.2f}"] if confidence is not None else []),

@@ -9,25 +9,21 @@ from itertools import chain, islice
 from forkpoint import __version__
 from forkpoint.agent.case import Case, Fact, Refused, Shown, Status, Tool, Wire
 from forkpoint.agent.catalogue import Offered, offer_at, offers
-from forkpoint.agent.hypothesis import Checked, CheckedClaim, Explanation, Hypothesis, Remedy, check_claims
+from forkpoint.agent.dissent import compare
+from forkpoint.agent.hypothesis import MAX_CLAIMS, Checked, CheckedClaim, Explanation, Hypothesis, Remedy, check_claims
 from forkpoint.agent.model import Call, ModelFailed, Offer, Spent
 from forkpoint.agent.naming import fact
 from forkpoint.agent.patch_check import check_patch
 from forkpoint.agent.talk import HYPOTHESIS, REMEDY, REPAIR, GoOn, OfferAt, RemedyChoice, Talk
+from forkpoint.agent.tools.around import HISTORY, LINT
 from forkpoint.agent.tools.knowledge import EVIDENCE, EXPLAIN, SIMILAR, EvidenceArguments
 from forkpoint.agent.tools.logs import LOG_LINES
-from forkpoint.agent.tools.recorded import (
-    COHORTS,
-    MESSAGES,
-    PROGRESS,
-    SLOTS,
-    CohortsArguments,
-    MessagesArguments,
-    ProgressArguments,
-    SlotsArguments,
-)
+from forkpoint.agent.tools.reading import FILES, WHY
+from forkpoint.agent.tools.recorded import CHANNELS, PROGRESS, ChannelsArguments, ProgressArguments
 from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT, ReadSourceArguments
-from forkpoint.agent.tools.stacks import STACK_DIFF, STACKS
+from forkpoint.agent.tools.stacks import STACK_DIFF
+from forkpoint.agent.tools.table import TABLE, TableArguments
+from forkpoint.agent.tools.waiting import THREADS, WAITS
 from forkpoint.agent.transcript import SCHEMA, Record
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
@@ -48,16 +44,24 @@ class Phase:
     """What the model is to do."""
     shows: Callable[[Case], Iterator[Fact]]
     tools: tuple[Tool, ...]
+    looks: int = 3
+    """Requests that may ask; the next can only go on."""
+
+
+_FAR = 6
+"""Looks of the phase in which a model may go where the evidence leads."""
+_WHERE_IT_LEADS = (READ_SOURCE, CALLERS, TAINT, LINT, HISTORY, STACK_DIFF, THREADS)
+"""No more: providers limit how many fields that may be null a request has."""
 
 
 def reading_phases(similar: Tool) -> tuple[Phase, ...]:
     """`similar`: the tool that knows recorded cases, which an examination limits."""
     return (
-        Phase("symptom", _SYMPTOM, _show_symptom, (EVIDENCE, LOG_LINES, EXPLAIN, similar)),
-        Phase("progress", _PROGRESS, _show_progress, (PROGRESS, LOG_LINES)),
-        Phase("cohorts", _COHORTS, _show_cohorts, (COHORTS, STACKS)),
-        Phase("earliest mismatch", _MISMATCH, _show_mismatch, (SLOTS, MESSAGES, STACK_DIFF)),
-        Phase("source", _SOURCE, _show_source, (READ_SOURCE, CALLERS, TAINT, STACK_DIFF)),
+        Phase("symptom", _SYMPTOM, _show_symptom, (WHY, EVIDENCE, FILES, LOG_LINES, EXPLAIN, similar)),
+        Phase("progress", _PROGRESS, _show_progress, (PROGRESS, WAITS, LOG_LINES)),
+        Phase("cohorts", _COHORTS, _show_cohorts, (TABLE, THREADS)),
+        Phase("earliest mismatch", _MISMATCH, _show_mismatch, (TABLE, CHANNELS, STACK_DIFF)),
+        Phase("source", _SOURCE, _show_source, _WHERE_IT_LEADS, looks=_FAR),
     )
 
 
@@ -68,7 +72,10 @@ _MISMATCH = (
     "Phase 4, earliest mismatch. Which is the first slot in which ranks differ? It may come before the one in which they "
     "wait. A rank without a record is not a rank that did not call."
 )
-_SOURCE = "Phase 5, source. Which condition, loop or handler lets only some ranks come to the call, and why can it differ by rank?"
+_SOURCE = (
+    "Phase 5, source. Which condition, loop or handler lets only some ranks come to the call, and why can it differ by rank? Go "
+    "where the evidence leads: other files, callers, the history of these lines, what lint finds."
+)
 
 
 def _show_symptom(case: Case) -> Iterator[Fact]:
@@ -87,7 +94,7 @@ def _show_progress(case: Case) -> Iterator[Fact]:
 
 
 def _show_cohorts(case: Case) -> Iterator[Fact]:
-    return _asked(case, COHORTS, CohortsArguments(group=None, seq=None))
+    return _asked(case, TABLE, TableArguments(around=0))
 
 
 def _show_mismatch(case: Case) -> Iterator[Fact]:
@@ -97,11 +104,9 @@ def _show_mismatch(case: Case) -> Iterator[Fact]:
     seq = next((s for s in (found.seq, found.first_visible_seq, found.hang_seq) if s is not None), None)
     if found.channel is not None:
         source, destination = found.channel
-        asked = MessagesArguments(source=source, destination=destination, number=seq, around=None)
-        return _asked(case, MESSAGES, asked)
-    if seq is None:
-        return iter(())
-    return _asked(case, SLOTS, SlotsArguments(group=found.group.name, seq=seq, around=1))
+        asked = ChannelsArguments(source=source, destination=destination, number=seq)
+        return _asked(case, CHANNELS, asked)
+    return _asked(case, TABLE, TableArguments(around=1)) if seq is not None else iter(())
 
 
 def _show_source(case: Case) -> Iterator[Fact]:
@@ -130,7 +135,7 @@ def _asked(case: Case, tool: Tool, arguments: object) -> Iterator[Fact]:
 
 _SUBMIT = "submit_hypothesis"
 _LOOKS = 3
-"""Requests in a phase that may ask; the next can only go on."""
+"""Requests in the choice of a remedy."""
 _TRIES = 2
 """To hand in something that can be read."""
 _MAX_NOTE = 300
@@ -172,8 +177,8 @@ class _Course:
         talk = self.talk
         limit = talk.account.budget.facts
         self._begin(phase.name, phase.task, talk.show(tuple(islice(phase.shows(talk.case), limit + 1))))
-        for look in range(_LOOKS + 1):
-            asking = phase.tools if look < _LOOKS and talk.account.may_look else ()
+        for look in range(phase.looks + 1):
+            asking = phase.tools if look < phase.looks and talk.account.may_look else ()
             offered = [talk.offer(t.arguments, t.name, t.description) for t in asking]
             reply = talk.ask([*offered, talk.offer(GoOn, "go_on", "End this phase.")])
             talk.answer_all(reply, partial(self._answer, {tool.name: tool for tool in asking}))
@@ -194,16 +199,20 @@ class _Course:
         return "noted"
 
     def _conclude(self) -> None:
+        """It ends when nothing is contradicted, or no less than before."""
         self._begin("hypothesis", HYPOTHESIS, ())
         self._hand_in()
-        wrong = [c for c in self.checked.claims if c.status is Status.CONTRADICTED]
-        if not wrong:
-            return
+        before = MAX_CLAIMS + 1
+        while 0 < len(wrong := [c for c in self.checked.claims if c.status is Status.CONTRADICTED]) < before:
+            before = len(wrong)
+            self._tell_wrong(wrong)
+            self._hand_in()
+
+    def _tell_wrong(self, wrong: Sequence[CheckedClaim]) -> None:
         clean = self.talk.case.clean
         told = (f"- {clean(c.claim.sentence())}: {clean(c.check.why)}" for c in wrong)
         facts = self.talk.show(tuple(f for c in wrong for f in c.check.facts))
         self.talk.say("\n".join([REPAIR, *told, "", *map(str, facts)]))
-        self._hand_in()
 
     def _hand_in(self) -> None:
         """The newest that can be read counts."""
@@ -289,6 +298,7 @@ def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
         model=talk.model.name,
         hypothesis=course.hypothesis,
         claims=course.checked.claims,
+        comparison=compare(talk.case, course.hypothesis, course.checked.claims) if course.hypothesis else None,
         remedies=course.remedies or (),
         refused=(*talk.refused, *course.checked.refused),
         ended=ended,

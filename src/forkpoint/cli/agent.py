@@ -16,6 +16,7 @@ from forkpoint.cli.output import (
     say,
     say_problems,
     terminal_width,
+    write_file,
 )
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
@@ -62,6 +63,8 @@ def _explain(args: Namespace) -> int:
     if not args.paths:
         raise UsageError("give the evidence: forkpoint agent PATH --model ...")
     _check_transcript(args)
+    if args.md is not None:
+        check_writable("--md", args.md)
     budget = budget_of(args)
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
     case = _open(args.paths, args.source, args)
@@ -120,6 +123,10 @@ def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
 def _finish(case: "Case", explanation: "Explanation", args: Namespace) -> int:
     from forkpoint.agent.report import render_explanation, render_explanation_json
 
+    if args.md is not None:
+        from forkpoint.agent.forward import render_forward
+
+        write_file(args.md, [render_forward(case, explanation)])
     if args.json:
         print(render_explanation_json(case, explanation))
     else:
@@ -204,6 +211,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--replay", metavar="FILE", help="play a transcript again, without a model, and check every step"
     )
+    parser.add_argument("--md", metavar="FILE", help="also write a page that can be forwarded, as Markdown")
     parser.add_argument("--json", action="store_true", help="print verdict and explanation as JSON (forkpoint.agent/1)")
     add_width_argument(parser)
     add_quiet_argument(parser)

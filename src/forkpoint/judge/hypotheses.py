@@ -20,16 +20,26 @@ _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 def find_hypotheses(incident: Incident, findings: Iterable[Finding]) -> tuple[Hypothesis, ...]:
     """What detectors found first, then what else survives. Empty of a job that is well."""
-    claims = [_of_finding(finding) for finding in findings if finding.cause not in _UNDECIDED]
-    readings = [*claims, *read_calls(incident), *read_words_and_stacks(incident)]
-    first_of_each: dict[object, Hypothesis] = {}
-    for reading in readings:
-        first_of_each.setdefault((reading.cause, reading.suspects, reading.sides), reading)
-    tested = [shown for hypothesis in first_of_each.values() if (shown := _test(hypothesis, incident))]
+    readings = _readings(incident, findings)
+    tested = [shown for hypothesis in readings if (shown := _test(hypothesis, incident))]
     return tuple(
         replace(hypothesis, likelihood=Likelihood.LIKELY if place == 0 else Likelihood.POSSIBLE)
         for place, hypothesis in enumerate(tested[:MAX_HYPOTHESES])
     )
+
+
+def find_refused(incident: Incident, findings: Iterable[Finding]) -> tuple[Hypothesis, ...]:
+    """Readings that replay refuses: for whoever asks what was tried."""
+    return tuple(one for one in _readings(incident, findings) if _test(one, incident) is None)
+
+
+def _readings(incident: Incident, findings: Iterable[Finding]) -> list[Hypothesis]:
+    """Each once, as the first says it."""
+    claims = [_of_finding(finding) for finding in findings if finding.cause not in _UNDECIDED]
+    first_of_each: dict[object, Hypothesis] = {}
+    for reading in (*claims, *read_calls(incident), *read_words_and_stacks(incident)):
+        first_of_each.setdefault((reading.cause, reading.suspects, reading.sides), reading)
+    return list(first_of_each.values())
 
 
 def _of_finding(finding: Finding) -> Hypothesis:

@@ -10,10 +10,12 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
+from typing import Self
 
 from anyio.to_thread import run_sync
 
 from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.mcp.pages import Pages
 from forkpoint.evidence.files import find_files
 from forkpoint.report.escape import escape
 from forkpoint.source.program import find_files as find_source
@@ -29,6 +31,12 @@ Tell = Callable[[int, int], Awaitable[None]]
 class Opened:
     case: Case
     ledger: Ledger
+    pages: Pages
+
+    @classmethod
+    def of(cls, case: Case) -> Self:
+        ledger = Ledger()
+        return cls(case, ledger, Pages(ledger))
 
 
 @dataclass(slots=True)
@@ -37,12 +45,12 @@ class _Reading:
     done: int = 0
     total: int = 0
 
-    def begin(self, paths: Sequence[str], source: Sequence[str]) -> None:
-        Thread(target=self._read, args=(paths, source), daemon=True).start()
+    def begin(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str]) -> None:
+        Thread(target=self._read, args=(paths, source, use), daemon=True).start()
 
-    def _read(self, paths: Sequence[str], source: Sequence[str]) -> None:
+    def _read(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str]) -> None:
         try:
-            self.opened.set_result(Opened(open_case(paths, source, self._note), Ledger()))
+            self.opened.set_result(Opened.of(open_case(paths, source, self._note, use)))
         except BaseException as error:  # noqa: BLE001 whoever waits for the case gets it
             self.opened.set_exception(error)
 
@@ -57,12 +65,12 @@ class Desk:
         self._reading: _Reading | None = None
         self._patience_s = patience_s
 
-    def open(self, paths: Sequence[str], source: Sequence[str]) -> None:
+    def open(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str] = ()) -> None:
         """Begins to read and returns. Raises Refused while another case is being read."""
         if self._reading is not None and not self._reading.opened.done():
             raise Refused("another case is still being read; ask for its verdict first")
         self._reading = _Reading()
-        self._reading.begin(paths, source)
+        self._reading.begin(paths, source, use)
 
     async def opened(self, tell: Tell) -> Opened:
         """The case, once it is read. Raises Refused where there is none yet, and what made reading fail."""

@@ -21,15 +21,16 @@ from pydantic import ValidationError
 
 from forkpoint import __version__
 from forkpoint.agent.case import Refused, Wire
-from forkpoint.agent.mcp.answers import McpAnswer
 from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
 from forkpoint.agent.mcp.questions import (
     INSTRUCTIONS,
     INVESTIGATE,
     RESOURCES,
     TEMPLATES,
-    McpQuestion,
+    Changes,
+    More,
     OpenCase,
+    McpQuestion,
     questions,
     read_resource,
 )
@@ -55,9 +56,7 @@ def log_to_stderr() -> None:
 _ANSWER_S = 60
 _MAX_MISTAKES = 3
 _MAX_REFUSAL = 1000
-_READ_ONLY = wire.ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
+_READ_ONLY = wire.ToolAnnotations(read_only_hint=True)
 _INVESTIGATE = wire.Prompt(
     name="investigate",
     title="Investigate a hang",
@@ -106,9 +105,9 @@ class _Handlers:
         except Exception:
             LOG.exception("tool %s failed", params.name)
             return _turned_away(_BUG)
-        return wire.CallToolResult(content=[wire.TextContent(text=answer.text)], structured_content=answer.data)
+        return wire.CallToolResult(content=[wire.TextContent(text=answer)])
 
-    async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> McpAnswer:
+    async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> str:
         question = self._questions.get(params.name)
         if question is None:
             raise Refused(f"there is no such tool; there are {', '.join(self._questions)}")
@@ -117,13 +116,25 @@ class _Handlers:
             await run_sync(partial(self._open, arguments), abandon_on_cancel=True)
         opened = await self._opened(context)
         with fail_after(_ANSWER_S):
-            return await run_sync(question.answer, opened, arguments, abandon_on_cancel=True)
+            return await run_sync(self._on_pages, question, opened, arguments, abandon_on_cancel=True)
+
+    def _on_pages(self, question: McpQuestion, opened: Opened, arguments: Wire) -> str:
+        if isinstance(arguments, More):
+            return opened.pages.more(arguments.id)
+        if isinstance(arguments, Changes) and arguments.paths:
+            arguments = arguments.model_copy(update={"paths": self._confined(arguments.paths)})
+        return opened.pages.first(question.answer(opened, arguments))
+
+    def _confined(self, paths: list[str]) -> list[str]:
+        if self._root is None:
+            raise Refused("this server was started for one case: start it with --root to compare it with another")
+        return [*confine(paths, self._root)]
 
     def _open(self, wanted: OpenCase) -> None:
         assert self._root is not None, "open_case is offered only with a root"
         if not wanted.paths:
             raise Refused("name at least one path: the folder with dumps, logs or stacks")
-        self._desk.open(confine(wanted.paths, self._root), confine_source(wanted.source, self._root))
+        self._desk.open(confine(wanted.paths, self._root), confine_source(wanted.source, self._root), wanted.use)
 
     async def _opened(self, context: Context) -> Opened:
         async def tell(done: int, total: int) -> None:
@@ -166,7 +177,6 @@ def _as_tool(question: McpQuestion) -> wire.Tool:
         name=question.name,
         description=question.description,
         input_schema=question.input,
-        output_schema=question.output,
         annotations=_READ_ONLY,
     )
 

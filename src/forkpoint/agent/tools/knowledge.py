@@ -11,8 +11,8 @@ from forkpoint.model.verdict import Cause
 
 
 class EvidenceArguments(Wire):
-    id: str | None
-    """`E1`, `E2`, ... of the verdict; null: all."""
+    id: str | None = None
+    """`E1`, ... Default: all."""
 
 
 def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
@@ -35,7 +35,7 @@ def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
 
 EVIDENCE = Tool(
     name="evidence",
-    description="What the verdict rests on, by id (E1, E2, ...) or all of it: what was read, and from which file and line or entry.",
+    description="What the verdict rests on: what was read, and where.",
     arguments=EvidenceArguments,
     answer=evidence,
 )
@@ -46,14 +46,15 @@ _MAX_ENTRIES = 3
 
 
 class ExplainArguments(Wire):
-    query: str
-    """`divergent-path`, `NCCL_TIMEOUT`, `xid79`, or a line of a log."""
+    query: str | None = None
+    """`divergent-path`, `xid79`, a log line."""
 
 
 def explain(case: Case, asked: ExplainArguments) -> Sequence[Fact]:
-    found = find(asked.query[:_MAX_QUERY])
+    query = (asked.query if asked.query is not None else str(case.verdict.cause))[:_MAX_QUERY]
+    found = find(query)
     if not found:
-        near = suggest(asked.query[:_MAX_QUERY])
+        near = suggest(query)
         raise Refused(f"nothing is known of it; near to it: {names(near)}")
     facts = (f for entry in found[:_MAX_ENTRIES] for f in _tell_entry(case, entry))
     return answer(facts, "ask by code")
@@ -75,8 +76,7 @@ def _tell_entry(case: Case, entry: Entry) -> Iterator[Fact]:
 EXPLAIN = Tool(
     name="explain",
     description=(
-        "What is known in general of a cause, an Xid, an NCCL error, a variable or a log line. Knowledge, not evidence of this "
-        "case."
+        "What is known in general of a cause, an Xid, an NCCL error, a variable or a log line. No evidence of this case."
     ),
     arguments=ExplainArguments,
     answer=explain,
@@ -87,8 +87,8 @@ _SIMILAR_SHOWN = 5
 
 
 class SimilarArguments(Wire):
-    cause: str | None
-    """A cause to assume (`host-stall`); null: the verdict's."""
+    cause: str | None = None
+    """Default: the verdict's."""
 
 
 def similar_tool(without: Collection[str] = ()) -> Tool:
@@ -98,8 +98,7 @@ def similar_tool(without: Collection[str] = ()) -> Tool:
     return Tool(
         name="similar",
         description=(
-            "Recorded incidents with the same cause or shape, and what each turned out to be. What happened there is no "
-            "evidence of what happened here."
+            "Recorded incidents of the same cause or shape, and what each turned out to be. No evidence of this case."
         ),
         arguments=SimilarArguments,
         answer=partial(similar, without=tuple(without)),

@@ -179,25 +179,23 @@ _Wanted = Callable[[LogLine], bool]
 
 
 class LogLinesArguments(Wire):
-    file: str | None
-    """As facts name it; null: all of them, or all of the rank's. All fields null: which files there are."""
-    rank: int | None
-    contains: str | None
-    """Text of the line; upper and lower case are the same."""
-    line: int | None
-    """Lines around this one, whatever else is asked; needs a file."""
-    around: int | None
-    """So many before and after it; null: 5."""
-    since: str | None
-    """A time as logs print it: `2026-11-15 01:18:27`, `1115 01:18:27`, or `01:18:27`."""
-    until: str | None
+    file: str | None = None
+    """As facts name it."""
+    rank: int | None = None
+    contains: str | None = None
+    line: int | None = None
+    """Lines around this one of a file."""
+    around: int | None = None
+    since: str | None = None
+    """`2026-11-15 01:18:27`, or `01:18:27`."""
+    until: str | None = None
 
 
 def log_lines(case: Case, asked: LogLinesArguments) -> Sequence[Fact]:
     files = _files(case, asked)
     if asked.line is not None:
         return _around(case, asked, files, asked.line)
-    if asked == LogLinesArguments(file=None, rank=None, contains=None, line=None, around=None, since=None, until=None):
+    if asked == LogLinesArguments():
         return answer((fact(case, file, _tell_ranks(ranks)) for file, ranks in files.items()), "ask by rank")
     found = answer(_search(case, asked, files), "narrow it")
     if not found:
@@ -348,8 +346,8 @@ def _tell_ranks(ranks: tuple[int, ...]) -> str:
 LOG_LINES = Tool(
     name="log_lines",
     description=(
-        "Raw lines of logs, kernel messages and stack files: around a line, containing a text, of a rank, in a time range, "
-        "or the end of a file. All fields null: which files there are."
+        "Raw lines of logs, kernel messages and stack files: around a line, with a text, of a rank, in a time range, or the end "
+        "of a file. No arguments: which files there are."
     ),
     arguments=LogLinesArguments,
     answer=log_lines,

@@ -1,18 +1,19 @@
 """What was recorded: how far each rank came, ranks by what they did at one slot, slots of a group, messages between two ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
-from forkpoint.agent.naming import answer, fact, find_group, known_seq, lines_around, matching_groups, name_group, names
-from forkpoint.diverge.cohorts import cohorts_at, frontier_op, issued
+from forkpoint.agent.naming import answer, fact, find_group, lines_around, matching_groups, name_group, names
+from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.log_progress import RankProgress, read_progress
 from forkpoint.model.entries import Tables
-from forkpoint.model.frames import user_place
-from forkpoint.model.incident import Cohort, Divergence
+from forkpoint.model.incident import Divergence
+from forkpoint.model.incident import fact as once
 from forkpoint.model.op import SIZES_FREE, Op, Signature
-from forkpoint.model.timeline import Channel, Gap, GroupTimeline
+from forkpoint.model.timeline import Channel, GroupTimeline, Timeline
 from forkpoint.model.trace import Track, Volumes
 from forkpoint.model.world import name_ranks
 
@@ -66,19 +67,18 @@ def _tell_volume(signature: Signature, seq: int, volumes: Volumes | None) -> str
 
 
 class ProgressArguments(Wire):
-    group: str | None
-    """A group's name or description; null: all groups."""
+    group: str | None = None
+    """Default: all."""
 
 
 def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
     timeline = case.incident.timeline
     if asked.group is not None:
         groups = matching_groups(case, asked.group) or (find_group(case, asked.group),)
+        found = answer(_of_groups(case, groups), "ask table for its rows")
     else:
         groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
-    channels = [c for c in timeline.channels if asked.group is None or c.group in {g.group for g in groups}]
-    logs = _of_logs(case) if asked.group is None else ()
-    found = answer(chain(_of_groups(case, groups), _of_channels(case, channels), logs), "ask for one group")
+        found = answer(chain(_of_groups(case, groups), pair_channels(case), _of_logs(case)), "ask for one group")
     if not found:
         raise Refused("neither dumps nor logs of this case tell how far a group came; ask evidence or log_lines")
     return found
@@ -87,23 +87,59 @@ def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
 def _interest(case: Case, timeline: GroupTimeline) -> tuple[bool, bool]:
     """The divergence's first, then those in which somebody waits."""
     divergence = case.verdict.divergence
-    waits = any(track.first_active for rank in timeline.traces if (track := timeline.track(rank)))
+    waits = any(track.first_active for _, rank in timeline.kinds if (track := timeline.track(rank)))
     return (divergence is None or divergence.group != timeline.group, not waits)
 
 
-def _of_groups(case: Case, groups: Iterable[GroupTimeline]) -> Iterator[Fact]:
+_FEW_GROUPS = 4
+"""Of one description that are told one by one; more are told together."""
+
+
+def _of_groups(case: Case, groups: Sequence[GroupTimeline]) -> Iterator[Fact]:
+    counts, fork = Counter(str(group.group) for group in groups), case.verdict.divergence
+    together: dict[str, list[GroupTimeline]] = {}
     for group in groups:
-        name = name_group(group.group, case.incident.timeline)
-        told: dict[str, list[int]] = {}
-        for rank in group.group.ranks:
-            told.setdefault(_tell_rank(group, rank), []).append(rank)
-        for says, ranks in sorted(told.items(), key=lambda item: item[1]):
-            yield fact(case, name, f"{name_ranks(ranks)}: {says}")
-        behind = _tell_behind(group)
+        if counts[str(group.group)] <= _FEW_GROUPS or (fork is not None and fork.group == group.group):
+            yield from _of_group(case, name_group(group.group, case.incident.timeline), [group])
+        else:
+            together.setdefault(str(group.group), []).append(group)
+    for name, alike in together.items():
+        yield from _of_group(case, f"{name} ({len(alike)} groups)", alike)
+
+
+def _of_group(case: Case, name: str, groups: Sequence[GroupTimeline]) -> Iterator[Fact]:
+    told: dict[str, list[int]] = {}
+    classes = [members_alike(group, case.incident.timeline) for group in groups]
+    for group, alike in zip(groups, classes, strict=True):
+        for members in alike:
+            told.setdefault(_tell_rank(group, members[0]), []).extend(members)
+    for says, ranks in sorted(told.items(), key=lambda item: min(item[1])):
+        yield fact(case, name, f"{name_ranks(ranks)}: {says}")
+    for group, alike in zip(groups, classes, strict=True):
+        behind = _tell_behind(group, alike)
         if behind:
             yield fact(case, name, behind)
         if group.maybe:
             yield fact(case, name, f"no dump says whether {name_ranks(group.maybe)} belong to it")
+
+
+@once
+def _how_held(timeline: Timeline) -> dict[int, tuple[bool, bool]]:
+    """By rank: its dump leaves out what is done; it begins with the rank's first call."""
+    return {rank: (trace.is_partial, trace.from_start) for rank, trace in timeline.traces.items()}
+
+
+def members_alike(group: GroupTimeline, timeline: Timeline) -> list[list[int]]:
+    """Members by all that decides what is told of them: the kind of their track, and how much of it is held."""
+    kinds = {rank: kind for rank, kind, _ in group.traces.completed()}
+    held = _how_held(timeline)
+    together: dict[object, list[int]] = {}
+    for rank in group.group.ranks:
+        key: object = None
+        if rank in group.traces:
+            key = (kinds.get(rank, -1), group.blind_after.get(rank), *held[rank])
+        together.setdefault(key, []).append(rank)
+    return list(together.values())
 
 
 def _tell_rank(group: GroupTimeline, rank: int) -> str:
@@ -118,28 +154,31 @@ def _tell_rank(group: GroupTimeline, rank: int) -> str:
     return f"last issued seq {track.last.seq} {tell_op(track.last)}{done}{waits}{ends}"
 
 
-def _tell_behind(group: GroupTimeline) -> str | None:
-    last = {rank: track.last_seq for rank in group.traces if (track := group.track(rank))}
+def _tell_behind(group: GroupTimeline, classes: Sequence[Sequence[int]]) -> str | None:
+    last = {members[0]: track.last_seq for members in classes if (track := group.track(members[0]))}
     furthest = max(last.values(), default=0)
-    unsure = {*group.blind_after, *(rank for rank in group.traces if group.is_evicted(rank))}
-    behind = [rank for rank in group.traces if last.get(rank, 0) < furthest and rank not in unsure]
+    behind = [
+        rank
+        for members in classes
+        if last.get(members[0], 0) < furthest and members[0] in group.traces and not group.is_evicted(members[0])
+        for rank in members
+        if rank not in group.blind_after
+    ]
     return f"furthest is seq {furthest}; behind it: {name_ranks(behind)}" if behind else None
 
 
-def _of_channels(case: Case, channels: Iterable[Channel]) -> Iterator[Fact]:
-    for channel in channels:
-        name = name_group(channel.group, case.incident.timeline)
-        sent, received = (
-            f"{what} up to message {track.last_seq}, {track.last.state}" if track else f"recorded nothing {what}"
-            for what, track in (("sent", channel.sent), ("received", channel.received))
-        )
-        where = f"{name} messages {channel.source}->{channel.destination}"
-        yield fact(case, where, f"rank {channel.source} {sent}; rank {channel.destination} {received}")
-
-
 def _of_logs(case: Case) -> Iterator[Fact]:
+    """Ranks that say the same share a line, which cites the first."""
+    together: dict[str, list[RankProgress]] = {}
     for told in read_progress(case.incident):
-        yield fact(case, f"{told.event.file} line {told.event.line}", f"rank {told.rank} by its log: {_tell_log(told)}")
+        together.setdefault(_tell_log(told), []).append(told)
+    for says, ranks in together.items():
+        event, who = ranks[0].event, name_ranks(one.rank for one in ranks)
+        yield fact(
+            case,
+            f"{event.file} line {event.line}",
+            f"{who} by {'its log' if len(ranks) == 1 else 'their logs'}: {says}",
+        )
 
 
 def _tell_log(told: RankProgress) -> str:
@@ -153,52 +192,15 @@ def _tell_log(told: RankProgress) -> str:
 PROGRESS = Tool(
     name="progress",
     description=(
-        "How far each rank came in each process group and channel: last issued, last done, what it waits in, who is behind. "
-        "Ranks that came equally far share a line."
+        "How far each rank came in each group and channel, and by its log: last issued, last done, what it waits in, who is "
+        "behind."
     ),
     arguments=ProgressArguments,
     answer=progress,
 )
 
 
-class CohortsArguments(Wire):
-    group: str | None
-    """A group's name or description; null, with seq null: the fork point of the verdict."""
-    seq: int | None
-
-
-def cohorts(case: Case, asked: CohortsArguments) -> Sequence[Fact]:
-    if asked.group is None and asked.seq is None:
-        return answer(_of_divergence(case), "ask for a group and a seq")
-    if asked.group is None or asked.seq is None:
-        raise Refused("give both group and seq, or null for both to get the fork point")
-    group = find_group(case, asked.group)
-    known_seq(group, asked.seq)
-    where = f"{name_group(group.group, case.incident.timeline)} seq {asked.seq}"
-    found = cohorts_at(group, asked.seq, case.incident.timeline)
-    return answer((fact(case, where, _tell_cohort(cohort)) for cohort in found), "ask for another slot")
-
-
-def _of_divergence(case: Case) -> Iterator[Fact]:
-    first = case.verdict.divergence
-    if first is None:
-        raise Refused("the evidence shows no slot at which ranks part; ask with a group and a seq, or ask progress")
-    where = _slot(first, case)
-    yield fact(case, where, _tell_divergence(first))
-    yield from (fact(case, where, _tell_cohort(cohort)) for cohort in first.cohorts)
-    for other in case.incident.divergences:
-        if other != first and _slot(other, case) != where:
-            yield fact(case, _slot(other, case), f"ranks part here, too: {_tell_divergence(other)}")
-
-
-def _slot(divergence: Divergence, case: Case) -> str:
-    group = name_group(divergence.group, case.incident.timeline)
-    if divergence.channel is not None:
-        return f"{group} message {divergence.seq} of {divergence.channel[0]}->{divergence.channel[1]}"
-    return f"{group} seq {divergence.seq}"
-
-
-def _tell_divergence(divergence: Divergence) -> str:
+def tell_divergence(divergence: Divergence) -> str:
     parts = [f"ranks part in {divergence.how}"]
     if divergence.first_visible_seq not in {None, divergence.seq}:
         parts.append(f"recorded calls differ first at seq {divergence.first_visible_seq}")
@@ -217,101 +219,62 @@ def _tell_divergence(divergence: Divergence) -> str:
     return "; ".join(parts)
 
 
-def _tell_cohort(cohort: Cohort) -> str:
-    # Where sizes need not agree, a cohort's are those of one of its ranks.
-    sizes = "with sizes of each rank's own (ask slots)" if cohort.op in SIZES_FREE else tell_sizes(cohort.sizes)
-    call = " ".join(filter(None, [cohort.op, sizes, *dict.fromkeys(cohort.dtypes)]))
-    place = user_place(cohort.stack)
-    parts = [
-        call or "no call here",
-        *([cohort.state] if cohort.state else []),
-        *([cohort.where] if cohort.where else []),
-        *([f"called from {place}"] if place else []),
-    ]
-    return f"{name_ranks(cohort.ranks)} ({cohort.role}): {', '.join(parts)}"
-
-
-COHORTS = Tool(
-    name="cohorts",
-    description=(
-        "Ranks by what they did at the fork point (group and seq null), or at any slot of a group: call, sizes, dtype, state, "
-        "line it was called from, or why there is none."
-    ),
-    arguments=CohortsArguments,
-    answer=cohorts,
-)
-
+# ---------------------------------------------------------------------------------------------------------------------
+# Messages between two ranks.
 
 _MAX_AROUND = 10
-_GAP_WORDS = {
-    Gap.NOT_REACHED: "not reached",
-    Gap.EVICTED: "not known: no longer in the ring buffer",
-    Gap.NO_DUMP: "not known: no dump, or it ends before",
-}
 
 
-class SlotsArguments(Wire):
-    group: str
-    """A group's name or description."""
-    seq: int
-    around: int | None
-    """So many slots before and after; null: 3."""
+_NAMED = 6
 
 
-def slots(case: Case, asked: SlotsArguments) -> Sequence[Fact]:
-    group = find_group(case, asked.group)
-    recorded = known_seq(group, asked.seq)
-    around = lines_around(asked.around, 3, _MAX_AROUND)
-    last = max(asked.seq, min(recorded[-1], asked.seq + around))
-    shown = range(max(recorded[0], asked.seq - around), last + 1)
-    return answer(_slot_facts(case, group, shown), "ask for fewer slots around")
+def pair_channels(case: Case) -> Iterator[Fact]:
+    """Those that do not pair first; channels with the same counts share a line."""
+    channels = case.incident.timeline.channels
+    alike: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    for channel, indexes in channels.by_kind():
+        key = (str(channel.group), _count(channel, sent=True), _count(channel, sent=False), _is_open(channel))
+        alike.setdefault(key, []).extend(map(channels.ends, indexes))
+    for (group, sent, received, is_open), ends in sorted(alike.items(), key=lambda item: (_pairs(item[0]), item[1])):
+        shown = ", ".join(f"{s}->{d}" for s, d in sorted(ends)[:_NAMED])
+        more = f" and {len(ends) - _NAMED} more" if len(ends) > _NAMED else ""
+        open_ = ", one still open" if is_open else ""
+        yield fact(case, f"{group} channels {shown}{more}", f"sent {sent}, received {received}{open_}")
 
 
-def _slot_facts(case: Case, group: GroupTimeline, seqs: range) -> Iterator[Fact]:
-    name = name_group(group.group, case.incident.timeline)
-    for seq in seqs:
-        told: dict[str, list[int]] = {}
-        for rank in group.group.ranks:
-            told.setdefault(_tell_member(case, group, rank, seq), []).append(rank)
-        for says, ranks in sorted(told.items(), key=lambda item: (-len(item[1]), item[1])):
-            yield fact(case, f"{name} seq {seq}", f"{name_ranks(ranks)}: {says}")
+def _pairs(key: tuple[object, ...]) -> tuple[bool, bool]:
+    _, sent, received, is_open = key
+    return sent == received, not is_open
 
 
-def _tell_member(case: Case, group: GroupTimeline, rank: int, seq: int) -> str:
-    gap = group.gap(rank, seq)
-    track = group.track(rank)
-    if gap is not None or track is None:
-        return _GAP_WORDS[gap or Gap.NO_DUMP]
-    trace = group.traces[rank]
-    return tell_slot(track, seq, case.incident.timeline.tables, trace.volumes) or "not held between calls that are"
+def _count(channel: Channel, *, sent: bool) -> str:
+    track = channel.sent if sent else channel.received
+    if track is None:
+        return "none recorded"
+    return f"{track.last_seq}" if track.from_start else f"{track.count} held (its first ones are lost)"
 
 
-SLOTS = Tool(
-    name="slots",
-    description=(
-        "What each member of a group recorded in the slots around a seq: call, sizes, dtype, state, or why there is nothing. "
-        "Ranks that agree share a line."
-    ),
-    arguments=SlotsArguments,
-    answer=slots,
-)
+def _is_open(channel: Channel) -> bool:
+    return any(track is not None and track.active_seq is not None for track in (channel.sent, channel.received))
 
 
-class MessagesArguments(Wire):
-    source: int
-    """The rank that sends."""
-    destination: int
-    """The rank that receives."""
-    number: int | None
-    """Of the message on its way from one to the other, from 1; null: the last ones."""
-    around: int | None
-    """So many before and after; null: 3."""
+class ChannelsArguments(Wire):
+    source: int | None = None
+    """The rank that sends. Default: all channels."""
+    destination: int | None = None
+    number: int | None = None
+    """Of the message. Default: the last."""
+    around: int | None = None
 
 
-def messages(case: Case, asked: MessagesArguments) -> Sequence[Fact]:
+def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     channels = case.incident.timeline.channels
     if not channels:
-        raise Refused("no messages between two ranks were recorded in this case")
+        raise Refused(
+            "no messages between two ranks were recorded in this case (gloo records none); ask threads or table"
+        )
+    if asked.source is None or asked.destination is None:
+        return answer(pair_channels(case), "name source and destination")
     found = [c for c in channels if (c.source, c.destination) == (asked.source, asked.destination)]
     if not found:
         ways = sorted({(c.source, c.destination) for c in channels})
@@ -353,9 +316,9 @@ def _tell_end(case: Case, track: Track | None, number: int) -> str:
     return tell_slot(track, number, case.incident.timeline.tables) or "no longer holds it"
 
 
-MESSAGES = Tool(
-    name="messages",
-    description="Messages from one rank to another (send and recv): what each end recorded of the n-th, and how far each end came.",
-    arguments=MessagesArguments,
-    answer=messages,
+CHANNELS = Tool(
+    name="channels",
+    description="Sends beside receives per channel with counts, those that do not pair first; or message by message from one rank to another.",
+    arguments=ChannelsArguments,
+    answer=channels,
 )

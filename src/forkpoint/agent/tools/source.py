@@ -26,17 +26,44 @@ from forkpoint.source.code import Function, Module
 from forkpoint.source.syntax import BranchOrLoop, all_arguments, branches_and_loops, own_nodes, shortened, test_of
 from forkpoint.source.value import NO_REASONS, Reason, Reasons, Value
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The place that is meant where none is named.
+
+
+def place_of_fork(case: Case) -> tuple[str, int] | None:
+    sites = case.verdict.sites
+    return (sites[0].file, sites[0].line) if sites else None
+
+
+class PlaceArguments(Wire):
+    file: str | None = None
+    """Default: the verdict's site."""
+    line: int | None = None
+
+
+def asked_place(case: Case, asked: PlaceArguments) -> tuple[Module, int]:
+    place = (asked.file, asked.line) if asked.file is not None and asked.line is not None else place_of_fork(case)
+    if place is None:
+        raise Refused("the verdict names no line of source: name a file and a line")
+    module = find_module(case, place[0])
+    if not 1 <= place[1] <= len(module.lines):
+        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+    return module, place[1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines, functions and files of the program.
+
 _MAX_AROUND = 29
 _USUAL = 10
 
 
 class ReadSourceArguments(Wire):
-    file: str | None
-    """As under the source root (`train.py`, `pkg/loop.py`); null: which files there are."""
-    line: int | None
-    """null: which functions the file has."""
-    around: int | None
-    """So many lines before and after; null: 10."""
+    file: str | None = None
+    """As under the source root."""
+    line: int | None = None
+    around: int | None = None
+    """Before and after: 10."""
 
 
 def read_source(case: Case, asked: ReadSourceArguments) -> Sequence[Fact]:
@@ -77,8 +104,7 @@ def _outline(case: Case, module: Module) -> Iterator[Fact]:
 READ_SOURCE = Tool(
     name="read_source",
     description=(
-        "Lines of the training program around a line; with line null the functions of a file, with file null the files. "
-        "Only files that were given with the case."
+        "Lines of the program around a line; without a line the functions of a file, without a file the files."
     ),
     arguments=ReadSourceArguments,
     answer=read_source,
@@ -86,10 +112,9 @@ READ_SOURCE = Tool(
 
 
 class CallersArguments(Wire):
-    function: str
-    """`Trainer.fit`, or `fit` where only one is called so."""
-    file: str | None
-    """As under the source root; null: any."""
+    function: str | None = None
+    """`Trainer.fit`. Default: that of the verdict's site."""
+    file: str | None = None
 
 
 def callers(case: Case, asked: CallersArguments) -> Sequence[Fact]:
@@ -101,6 +126,9 @@ def callers(case: Case, asked: CallersArguments) -> Sequence[Fact]:
 
 def _find_function(case: Case, asked: CallersArguments) -> Function:
     program = analysis_of(case).program
+    if asked.function is None:
+        module, line = asked_place(case, PlaceArguments())
+        return function_of(case, module, line)
     modules = program.modules.values() if asked.file is None else (find_module(case, asked.file),)
     known = [function for module in modules for function in module.functions.values()]
     exact = [f for f in known if f.name == asked.function]
@@ -171,13 +199,6 @@ CALLERS = Tool(
 )
 
 
-class TaintArguments(Wire):
-    file: str
-    """As under the source root."""
-    line: int
-    """Of a condition, a loop, an `except`, or a call that communicates."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionPoint:
     """Something in a function by which ranks can part, and what is known of it."""
@@ -193,18 +214,18 @@ class DecisionPoint:
     equal: bool
 
 
-def taint(case: Case, asked: TaintArguments) -> Sequence[Fact]:
-    module = find_module(case, asked.file)
-    function = function_of(case, module, asked.line)
+def taint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
+    module, line = asked_place(case, asked)
+    function = function_of(case, module, line)
     forks = {node: fork.reasons for fork in case.forks for node in (fork.node, fork.test)}
     found = [
         replace(decision, reasons=decision.reasons | forks.get(decision.node, NO_REASONS))
         for decision in decisions(function, analysis_of(case))
-        if asked.line in decision.lines
+        if line in decision.lines
     ]
     if not found:
-        lines = sorted({*_lines_of_decisions(module)}, key=lambda line: (abs(line - asked.line), line))
-        near = names([str(line) for line in sorted(lines[:10])])
+        lines = sorted({*_lines_of_decisions(module)}, key=lambda one: (abs(one - line), one))
+        near = names([str(one) for one in sorted(lines[:10])])
         raise Refused(f"no condition, loop or handler begins at this line; the nearest are at {near}")
     return answer((f for decision in found for f in _tell_decision(case, decision)), "ask for another line")
 
@@ -297,9 +318,9 @@ def _guarded(case: Case, decision: DecisionPoint, where: str) -> Iterator[Fact]:
 TAINT = Tool(
     name="taint",
     description=(
-        "What makes the condition, loop or handler at a line, or what is passed to a collective there, differ by rank: `equal`, "
-        "reasons with their origin and line, or `not known`; and which communication stands inside it."
+        "What makes a condition, loop, handler or argument at a line differ by rank: equal, reasons with their origin, or "
+        "not known; and which communication stands inside it."
     ),
-    arguments=TaintArguments,
+    arguments=PlaceArguments,
     answer=taint,
 )

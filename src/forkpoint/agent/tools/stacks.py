@@ -76,6 +76,8 @@ def _tell_live(case: Case, rank: int) -> Iterator[Fact]:
         if live.rank == rank:
             where = f"{live.file} line {live.line}"
             yield from tell_stack(case, where, live.stack, f"rank {rank} while the job hung, innermost first")
+            for name, stack in live.others:
+                yield from tell_stack(case, where, stack, f"rank {rank}, another thread {name}".rstrip())
 
 
 def _tell_recorded(case: Case, rank: int) -> Iterator[Fact]:
@@ -117,12 +119,14 @@ STACKS = Tool(
 
 
 class StackDiffArguments(Wire):
-    rank: int
-    other: int
+    rank: int | None = None
+    """Null: a suspect."""
+    other: int | None = None
+    """Null: a rank that is none."""
 
 
 def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
-    ranks = (known_rank(case, asked.rank), known_rank(case, asked.other))
+    ranks = _two_ranks(case, asked)
     if ranks[0] == ranks[1]:
         raise Refused("these are the same rank; ask stacks")
     for when, held in (("while the job hung", _live_stack), ("at the call each waits in", _recorded_stack)):
@@ -131,6 +135,16 @@ def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
             return answer(_compare(case, ranks, (outermost_first(one), outermost_first(other)), when), "ask stacks")
     missing = [str(rank) for rank in ranks if not (_live_stack(case, rank) or _recorded_stack(case, rank))]
     raise Refused(f"there are no two stacks of one kind to compare; without any: {', '.join(missing) or 'neither'}")
+
+
+def _two_ranks(case: Case, asked: StackDiffArguments) -> tuple[int, int]:
+    """A suspect, or one of the smallest cohort, beside a rank that did otherwise."""
+    cohorts = case.verdict.divergence.cohorts if case.verdict.divergence else ()
+    odd = [*case.verdict.suspects, *(rank for cohort in reversed(cohorts) for rank in cohort.ranks)]
+    one = asked.rank if asked.rank is not None else next(iter(odd), 0)
+    beside = [rank for cohort in cohorts if one not in cohort.ranks for rank in cohort.ranks]
+    usual = next(iter([*beside, *(rank for rank in case.incident.timeline.world if rank != one)]), one)
+    return known_rank(case, one), known_rank(case, asked.other if asked.other is not None else usual)
 
 
 def _live_stack(case: Case, rank: int) -> Stack:

@@ -1,0 +1,153 @@
+"""The verdict and a model's hypothesis side by side: what speaks for each, and where checked facts contradict the verdict.
+
+The verdict is a claim like others. Nothing here changes it: what disagrees with it is told beside it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from forkpoint.agent.case import Case, Status
+from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
+from forkpoint.agent.hypothesis import CheckedClaim, Comparison, Hypothesis, Side
+from forkpoint.agent.naming import is_plain, matching_groups, told_ranks
+from forkpoint.judge.repairs import find_replay, may_be, recorded_job
+from forkpoint.model.incident import Divergence, PartingKind
+from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.replay import Replay
+from forkpoint.replay.job import tell_slots
+
+_RANGES = 4
+_UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
+_SHOWN = 6
+
+
+def compare(case: Case, hypothesis: Hypothesis, claims: Sequence[CheckedClaim]) -> Comparison:
+    verdict, model = _of_verdict(case, claims), _of_model(case, hypothesis, claims)
+    return Comparison(verdict, model, tuple(_dissent(case, verdict, model)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verdict.
+
+
+def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> Side:
+    verdict = case.verdict
+    found = _replayed(verdict.cause, verdict.suspects, verdict.divergence, case)
+    speaks_for = [f"{e.file} {e.where}: {e.says}" for e in verdict.evidence[:_SHOWN]]
+    against = [*_refusals(found, case), *(why for c in claims if (why := _contradiction(c, verdict)))]
+    if found is not None and found.explains:
+        speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
+    clean = tuple(map(case.clean, speaks_for)), tuple(map(case.clean, against))
+    return Side(_told(verdict.cause, verdict.suspects), *clean, found.explains if found is not None else None)
+
+
+def _contradiction(checked: CheckedClaim, verdict: Verdict) -> str | None:
+    """What a supported claim shows that the verdict denies."""
+    claim, fork = checked.claim, verdict.divergence
+    if checked.status is not Status.SUPPORTED or not verdict.suspects:
+        return None
+    if isinstance(claim, SameValue) and any((s.file, s.line) == (claim.file, claim.line) for s in verdict.sites):
+        return f"the condition at its site, {claim.file}:{claim.line}, is the same on all ranks"
+    if fork is None or fork.how is not PartingKind.ABSENCE or fork.channel is not None:
+        return None
+    waited_in = fork.hang_seq if fork.hang_seq is not None else fork.seq
+    shared = _at_fork(claim, fork, waited_in)
+    suspects = set(verdict.suspects) & shared
+    one_too_many = bool(fork.sides) and set(verdict.suspects) == set(fork.sides[0])
+    if isinstance(claim, Issued) and suspects and not one_too_many:
+        return f"{name_ranks(suspects, _RANGES)}, which it says did not come, issued the call in which the others wait"
+    others = shared - set(verdict.suspects)
+    if isinstance(claim, Missing | NothingFurther) and others and not one_too_many:
+        return f"{name_ranks(others, _RANGES)}, which it does not suspect, did not come either"
+    return None
+
+
+def _at_fork(claim: AnyClaim, fork: Divergence, waited_in: int | None) -> set[int]:
+    """Ranks that a claim speaks of, if it is about the call in which ranks wait."""
+    if not isinstance(claim, Issued | Missing | NothingFurther) or waited_in is None:
+        return set()
+    named = claim.group in {fork.group.name, fork.group.desc, str(fork.group)}
+    there = claim.seq < waited_in if isinstance(claim, NothingFurther) else claim.seq == waited_in
+    return set(claim.ranks) & set(fork.group.ranks) if named and there else set()
+
+
+def _replayed(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, case: Case) -> Replay | None:
+    found = None if cause in _UNDECIDED else find_replay(cause, ranks, divergence, case.incident)
+    return found[1] if found is not None else None
+
+
+def _refusals(found: Replay | None, case: Case) -> Iterator[str]:
+    if found is None or found.explains:
+        return
+    finished = {slot for done in found.rounds for slot in done}
+    left = [slot for slot in recorded_job(case.incident).slots if slot not in finished]
+    if not found.goes_on:
+        yield f"its repair would not have let the job go on: {tell_slots(left)} would still wait"
+    elif not found.stops:
+        yield "without its repair the recorded job would not have stopped where it stopped: others idle, too"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model's answer.
+
+
+def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> Side | None:
+    suspects = tuple(sorted({rank for rank in told.suspects if is_plain(rank)}))
+    cause = told.cause or case.verdict.cause
+    if (cause, suspects) == (case.verdict.cause, case.verdict.suspects):
+        return None
+    fork = _fork(case, told)
+    found = _replayed(cause, suspects, fork, case)
+    speaks_for = [c.claim.sentence() for c in claims if c.status is Status.SUPPORTED]
+    against = [f"{c.claim.sentence()}: {c.check.why}" for c in claims if c.status is Status.CONTRADICTED]
+    listed = next(
+        (n for n, h in enumerate(case.verdict.hypotheses, 1) if (h.cause, h.suspects) == (cause, suspects)), None
+    )
+    if listed is not None:
+        speaks_for.append(f"it is hypothesis {listed} of forkpoint's own")
+    if found is not None and found.explains:
+        speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
+    against += _refusals(found, case)
+    if not may_be(cause, suspects, fork, case.incident):
+        against.append("what it supposes is excluded by what is recorded")
+    clean = tuple(map(case.clean, speaks_for[:_SHOWN])), tuple(map(case.clean, against[:_SHOWN]))
+    return Side(_told(cause, suspects), *clean, found.explains if found is not None else None)
+
+
+def _fork(case: Case, told: Hypothesis) -> Divergence | None:
+    """The parting that it names, or the verdict's."""
+    groups = {g.group for g in matching_groups(case, told.earliest_group)} if told.earliest_group else set()
+    named = [d for d in case.incident.divergences if d.group in groups]
+    exact = [d for d in named if told.earliest_seq in {d.seq, d.first_visible_seq, d.hang_seq}]
+    return next(iter([*exact, *named]), case.verdict.divergence)
+
+
+def _told(cause: Cause, suspects: tuple[int, ...]) -> str:
+    return f"{cause} of {told_ranks(suspects)}" if suspects else f"{cause}, nobody named"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where they disagree.
+
+
+def _dissent(case: Case, verdict: Side, model: Side | None) -> Iterator[str]:
+    for why in verdict.speaks_against:
+        yield f"Checked facts contradict the verdict ({verdict.says}): {why}."
+    if model is None:
+        return
+    undecided = case.verdict.cause in _UNDECIDED
+    if model.speaks_against:
+        yield f"The verdict says {verdict.says}; you say {model.says}, and checks contradict that: {model.speaks_against[0]}."
+    elif undecided and model.speaks_for:
+        yield f"The verdict does not decide; {model.says} is contradicted by nothing, and supported by {len(model.speaks_for)} checks."
+    elif model.replayed and verdict.replayed is False:
+        yield f"Replay supports {model.says} and refuses the verdict: take the other answer."
+    elif verdict.speaks_against and model.speaks_for:
+        yield f"Checks speak for {model.says} and against the verdict."
+    elif model.speaks_for:
+        yield (
+            f"Two answers stand: the verdict's ({verdict.says}) and yours ({model.says}), which {len(model.speaks_for)} checks "
+            "support and none contradicts. A probe decides."
+        )
+    else:
+        yield f"You say {model.says}, the verdict {verdict.says}; no check speaks for yours yet."

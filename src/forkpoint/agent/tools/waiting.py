@@ -1,0 +1,147 @@
+"""Who waits for whom, and what every thread of every rank was doing: by cohort, at any size."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.naming import answer, fact, name_group
+from forkpoint.agent.tools.stacks import StacksArguments, stacks
+from forkpoint.diverge.waits import find_cycle, find_waits
+from forkpoint.evidence.stacks.shapes import find_shape
+from forkpoint.judge.repairs import recorded_job
+from forkpoint.model.frames import short_name, user_frames
+from forkpoint.model.op import Stack
+from forkpoint.model.world import name_ranks
+from forkpoint.replay import Slot
+
+_RANGES = 4
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The wait graph.
+
+_IN_RING = 16
+
+
+class WaitsArguments(Wire):
+    """None."""
+
+
+def waits(case: Case, _: WaitsArguments) -> Sequence[Fact]:
+    job = recorded_job(case.incident)
+    if not job.slots:
+        raise Refused("no dump shows a rank that waits; ask threads, progress or log_lines")
+    return answer(chain(_of_ring(case), _of_slots(case, job.slots), _of_free(case)), "ask table for one group")
+
+
+def _of_ring(case: Case) -> Iterator[Fact]:
+    ring = find_cycle(find_waits(case.incident.timeline))
+    if ring:
+        shown = " -> ".join(map(str, ring[:_IN_RING])) + (" -> ..." if len(ring) > _IN_RING else f" -> {ring[0]}")
+        yield fact(case, "wait graph", f"a ring of {len(ring)} ranks, each waits for the next: {shown}")
+    else:
+        yield fact(case, "wait graph", "no ring: nobody waits for itself through others, as far as dumps show")
+
+
+def _of_slots(case: Case, slots: Sequence[Slot]) -> Iterator[Fact]:
+    """Those that miss somebody first; calls of one kind in many groups share a line."""
+    alike: dict[tuple[object, ...], list[Slot]] = {}
+    for slot in slots:
+        wants = (bool(slot.absent), bool(slot.busy), bool(slot.unknown), slot.misfit)
+        alike.setdefault((str(slot.group), bool(slot.channel), slot.seq, wants), []).append(slot)
+    ordered = sorted(alike.values(), key=lambda some: (not some[0].absent, not some[0].unknown, some[0].seq))
+    for first, *more in ordered:
+        ranks = frozenset[int]().union(first.waiting, *(slot.waiting for slot in more))
+        place = f"{first.group} message {first.seq} of {_way(first)}" if first.channel else _name(case, first)
+        likewise = f" and {len(more)} more such" if more else ""
+        yield fact(case, f"{place}{likewise}", f"{name_ranks(ranks, _RANGES)} wait: {_tell_held(first, more)}")
+
+
+def _name(case: Case, slot: Slot) -> str:
+    return f"{name_group(slot.group, case.incident.timeline)} seq {slot.seq}"
+
+
+def _way(slot: Slot) -> str:
+    return f"{slot.channel[0]}->{slot.channel[1]}" if slot.channel else ""
+
+
+def _tell_held(first: Slot, more: Sequence[Slot]) -> str:
+    def everywhere(part: str) -> frozenset[int]:
+        return frozenset[int]().union(*(getattr(slot, part) for slot in (first, *more)))
+
+    told = [
+        f"{name_ranks(ranks, _RANGES)} {what}"
+        for part, what in (
+            ("absent", "not come"),
+            ("busy", "came, and stand in an earlier call"),
+            ("unknown", "not known (no dump)"),
+        )
+        if (ranks := everywhere(part))
+    ]
+    told += ["what ranks brought to it does not fit together"] if first.misfit else []
+    return "; ".join(told) or "all have come, and it does not finish"
+
+
+def _of_free(case: Case) -> Iterator[Fact]:
+    job = recorded_job(case.incident)
+    if job.free:
+        yield fact(case, "wait graph", f"nothing is pending on {name_ranks(job.free, _RANGES)}, for which others wait")
+    if job.elsewhere:
+        yield fact(
+            case, "wait graph", f"{name_ranks(job.elsewhere, _RANGES)}: their stacks are in a call that no dump records"
+        )
+
+
+WAITS = Tool(
+    name="waits",
+    description="The wait graph: who waits in which call, for whom and why, and the ring if there is one.",
+    arguments=WaitsArguments,
+    answer=waits,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads: what each was doing, ranks at the same place together.
+
+_FRAMES = 4
+
+
+class ThreadsArguments(Wire):
+    rank: int | None = None
+    """Of this rank frame by frame, with its recorded call."""
+
+
+def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
+    if asked.rank is not None:
+        return stacks(case, StacksArguments(rank=asked.rank))
+    found = answer(_clusters(case), "ask for one rank")
+    if not found:
+        raise Refused("no stack was taken while the job hung; table shows the line of each recorded call")
+    return found
+
+
+def _clusters(case: Case) -> Iterator[Fact]:
+    together: dict[tuple[bool, str], dict[int, str]] = {}
+    for live in case.incident.capture.stacks:
+        where = f"{live.file} line {live.line}"
+        together.setdefault((False, _tell_place(live.stack)), {})[live.rank] = where
+        for _, stack in live.others:
+            together.setdefault((True, _tell_place(stack)), {})[live.rank] = where
+    for (other, place), ranks in sorted(together.items(), key=lambda item: (item[0][0], -len(item[1]), min(item[1]))):
+        what = "another thread" if other else "main thread"
+        yield fact(case, ranks[min(ranks)], f"{what} of {name_ranks(ranks, _RANGES)}: {place}")
+
+
+def _tell_place(stack: Stack) -> str:
+    """What holds it, and the innermost frames of the program."""
+    frames = [f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)[:_FRAMES]]
+    inner = stack[0] if stack else None
+    called = f"in {short_name(inner.filename)}:{inner.line} {inner.name}" if inner else "no frame"
+    return f"{find_shape(stack)}, {called}, called from {' < '.join(frames) or 'no code of the program'}"
+
+
+THREADS = Tool(
+    name="threads",
+    description="What every thread of every rank was doing while the job hung, ranks at the same place together.",
+    arguments=ThreadsArguments,
+    answer=threads,
+)
