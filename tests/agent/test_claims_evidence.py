@@ -18,7 +18,7 @@ from forkpoint.agent.claims import (
     Guards,
     Issued,
     LogSays,
-    Member,
+    MemberOf,
     Missing,
     NothingFurther,
     SameValue,
@@ -126,9 +126,9 @@ def of_records() -> Iterator[tuple[str, Claim, Status]]:
     yield NCCL, sizes(0, 16, [5]), NO
     yield NCCL, sizes(0, 16, [2, 1]), SILENT
     yield NCCL, sizes(0, 10**6, [1]), NO
-    yield NCCL, Member(kind="member", ranks=[0, 3], group="0"), YES
-    yield NCCL, Member(kind="member", ranks=[7], group="0"), NO
-    yield GLOO, Member(kind="member", ranks=[99], group="default_pg"), SILENT
+    yield NCCL, MemberOf(kind="member", ranks=[0, 3], group="0"), YES
+    yield NCCL, MemberOf(kind="member", ranks=[7], group="0"), NO
+    yield GLOO, MemberOf(kind="member", ranks=[99], group="default_pg"), SILENT
     yield NCCL, NothingFurther(kind="nothing-further", ranks=[0], group="0", seq=15), NO
     yield IDLE, NothingFurther(kind="nothing-further", ranks=[5], group=idle().group.name, seq=last_of_idle()), YES
     yield NCCL, NothingFurther(kind="nothing-further", ranks=[0], group="no such", seq=15), SILENT

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from forkpoint.agent.case import Case, Status
 from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
-from forkpoint.agent.hypothesis import CheckedClaim, Comparison, Hypothesis, Side
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis
 from forkpoint.agent.naming import is_plain, matching_groups, told_ranks
 from forkpoint.judge.repairs import find_replay, may_be, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
@@ -21,16 +21,16 @@ _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 _SHOWN = 6
 
 
-def compare(case: Case, hypothesis: Hypothesis, claims: Sequence[CheckedClaim]) -> Comparison:
+def compare(case: Case, hypothesis: Hypothesis, claims: Sequence[CheckedClaim]) -> BothAnswers:
     verdict, model = _of_verdict(case, claims), _of_model(case, hypothesis, claims)
-    return Comparison(verdict, model, tuple(_dissent(case, verdict, model)))
+    return BothAnswers(verdict, model, tuple(_dissent(case, verdict, model)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The verdict.
 
 
-def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> Side:
+def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> AnswerSide:
     verdict = case.verdict
     found = _replayed(verdict.cause, verdict.suspects, verdict.divergence, case)
     speaks_for = [f"{e.file} {e.where}: {e.says}" for e in verdict.evidence[:_SHOWN]]
@@ -38,7 +38,7 @@ def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> Side:
     if found is not None and found.explains:
         speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
     clean = tuple(map(case.clean, speaks_for)), tuple(map(case.clean, against))
-    return Side(_told(verdict.cause, verdict.suspects), *clean, found.explains if found is not None else None)
+    return AnswerSide(_told(verdict.cause, verdict.suspects), *clean, found.explains if found is not None else None)
 
 
 def _contradiction(checked: CheckedClaim, verdict: Verdict) -> str | None:
@@ -67,7 +67,9 @@ def _at_fork(claim: AnyClaim, fork: Divergence, waited_in: int | None) -> set[in
     if not isinstance(claim, Issued | Missing | NothingFurther) or waited_in is None:
         return set()
     named = claim.group in {fork.group.name, fork.group.desc, str(fork.group)}
-    there = claim.seq < waited_in if isinstance(claim, NothingFurther) else claim.seq == waited_in
+    there = {Issued: claim.seq >= waited_in, Missing: claim.seq == waited_in, NothingFurther: claim.seq < waited_in}[
+        type(claim)
+    ]
     return set(claim.ranks) & set(fork.group.ranks) if named and there else set()
 
 
@@ -91,7 +93,7 @@ def _refusals(found: Replay | None, case: Case) -> Iterator[str]:
 # The model's answer.
 
 
-def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> Side | None:
+def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> AnswerSide | None:
     suspects = tuple(sorted({rank for rank in told.suspects if is_plain(rank)}))
     cause = told.cause or case.verdict.cause
     if (cause, suspects) == (case.verdict.cause, case.verdict.suspects):
@@ -111,7 +113,7 @@ def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> S
     if not may_be(cause, suspects, fork, case.incident):
         against.append("what it supposes is excluded by what is recorded")
     clean = tuple(map(case.clean, speaks_for[:_SHOWN])), tuple(map(case.clean, against[:_SHOWN]))
-    return Side(_told(cause, suspects), *clean, found.explains if found is not None else None)
+    return AnswerSide(_told(cause, suspects), *clean, found.explains if found is not None else None)
 
 
 def _fork(case: Case, told: Hypothesis) -> Divergence | None:
@@ -130,7 +132,7 @@ def _told(cause: Cause, suspects: tuple[int, ...]) -> str:
 # Where they disagree.
 
 
-def _dissent(case: Case, verdict: Side, model: Side | None) -> Iterator[str]:
+def _dissent(case: Case, verdict: AnswerSide, model: AnswerSide | None) -> Iterator[str]:
     for why in verdict.speaks_against:
         yield f"Checked facts contradict the verdict ({verdict.says}): {why}."
     if model is None:

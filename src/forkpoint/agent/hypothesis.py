@@ -62,7 +62,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AnswerSide:
     """One answer, and what the checks say of it."""
 
     says: str
@@ -74,11 +74,11 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BothAnswers:
     """The verdict and the model's answer side by side."""
 
-    verdict: Side
-    model: Side | None
+    verdict: AnswerSide
+    model: AnswerSide | None
     """None: its answer is the verdict's."""
     dissent: tuple[str, ...]
     """Plain sentences: where checked facts contradict the verdict, or speak for the other answer more. Empty: they do not."""
@@ -92,7 +92,7 @@ class Explanation:
     hypothesis: Hypothesis | None
     """None: the model did not get so far."""
     claims: tuple[CheckedClaim, ...]
-    comparison: Comparison | None
+    comparison: BothAnswers | None
     """None where there is no hypothesis."""
     remedies: tuple[Remedy, ...]
     refused: tuple[str, ...]

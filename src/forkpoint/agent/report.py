@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import CheckedClaim, Comparison, Explanation, Hypothesis, Remedy, Side
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, Hypothesis, Remedy
 from forkpoint.agent.naming import is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
@@ -96,7 +96,7 @@ def _claim(case: Case, checked: CheckedClaim) -> dict[str, Any]:
     }
 
 
-def _comparison(compared: Comparison) -> dict[str, Any]:
+def _comparison(compared: BothAnswers) -> dict[str, Any]:
     return {
         "verdict": _side(compared.verdict),
         "model": None if compared.model is None else _side(compared.model),
@@ -104,7 +104,7 @@ def _comparison(compared: Comparison) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: AnswerSide) -> dict[str, Any]:
     return {
         "says": escape(side.says),
         "for": [escape(one) for one in side.speaks_for],
@@ -148,7 +148,7 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
     yield from ("", _tell_cost(explanation))
 
 
-def _comparison_lines(compared: Comparison, width: int) -> Iterator[str]:
+def _comparison_lines(compared: BothAnswers, width: int) -> Iterator[str]:
     """Where the two answers differ, and what speaks for each."""
     if compared.dissent:
         yield from ("", "Where it and the verdict differ")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from forkpoint.agent.claims.calls import Member, NothingFurther, Sizes
+from forkpoint.agent.claims.calls import MemberOf, NothingFurther, Sizes
 from forkpoint.agent.claims.flow import ValueUsed
 from forkpoint.agent.claims.guards import Guards
 from forkpoint.agent.claims.quoted import FrameAt, LogSays
@@ -25,7 +25,7 @@ __all__ = [
     "Guards",
     "Issued",
     "LogSays",
-    "Member",
+    "MemberOf",
     "Missing",
     "NothingFurther",
     "SameValue",
@@ -39,7 +39,7 @@ CLAIMS = (
     Missing,
     Sizes,
     NothingFurther,
-    Member,
+    MemberOf,
     FrameAt,
     WaitsForLock,
     Guards,
@@ -54,7 +54,7 @@ AnyClaim = Annotated[
     | Missing
     | Sizes
     | NothingFurther
-    | Member
+    | MemberOf
     | FrameAt
     | WaitsForLock
     | Guards

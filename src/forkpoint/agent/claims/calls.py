@@ -154,7 +154,7 @@ class NothingFurther(Claim):
 # | is not declared, or not recorded; is several, and no one of them has all | unverifiable |
 
 
-class Member(Claim):
+class MemberOf(Claim):
     """Ranks are of a group."""
 
     kind: Literal["member"]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from forkpoint.agent.case import Case, Fact, Refused, Wire
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import CheckedClaim, Comparison, Hypothesis, Remedy, Side, check_claims
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis, Remedy, check_claims
 from forkpoint.agent.mcp.desk import Opened
 from forkpoint.agent.mcp.pages import Item
 from forkpoint.agent.patch_check import check_patch as check_for
@@ -147,7 +147,7 @@ def _claim_lines(case: Case, checked: CheckedClaim) -> Iterator[Item]:
     yield from checked.check.facts
 
 
-def comparison_lines(compared: Comparison) -> Iterator[str]:
+def comparison_lines(compared: BothAnswers) -> Iterator[str]:
     """Both answers, side by side."""
     yield from _side("The verdict", compared.verdict)
     if compared.model is None:
@@ -156,7 +156,7 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         yield from _side("Yours", compared.model)
 
 
-def _side(whose: str, side: Side) -> Iterator[str]:
+def _side(whose: str, side: AnswerSide) -> Iterator[str]:
     yield f"{whose}: {side.says}"
     yield from (f"  for: {one}" for one in side.speaks_for)
     yield from (f"  against: {one}" for one in side.speaks_against)

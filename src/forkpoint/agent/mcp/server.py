@@ -28,9 +28,9 @@ from forkpoint.agent.mcp.questions import (
     RESOURCES,
     TEMPLATES,
     Changes,
+    McpQuestion,
     More,
     OpenCase,
-    McpQuestion,
     questions,
     read_resource,
 )
