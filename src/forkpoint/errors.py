@@ -2,6 +2,7 @@
 
 ForkpointError                 something the user can act on; the message names the file and the next step
 ├── UsageError                 the command line asks for something that cannot be
+├── Unsafe                     what was made must not be handed out; nothing was written
 └── InputError                 an input cannot be used; the rest goes on without it
     ├── UnreadableInput        it cannot be opened, or is no format we know
     └── HostileInput           it asks for more than data may: code, or resources past the budget
@@ -13,6 +14,10 @@ class ForkpointError(Exception):
 
 
 class UsageError(ForkpointError):
+    pass
+
+
+class Unsafe(ForkpointError):
     pass
 
 

@@ -26,13 +26,17 @@ every secret.
 The pseudonyms can be looked up in FILE.map.json, which stays with you and is
 never packed. `forkpoint diagnose FILE.tar.gz` reads the archive.
 
+The finished archive is looked through once more before it gets its name. If that
+finds anything, nothing is written and you are told where: leave that file out with
+--leave-out, or take the line out of it.
+
 --verify FILE checks an archive against its manifest, file by file.
 
 exit codes:
   0  written, listed with --dry-run, or sound with --verify
   1  --verify found a file that is missing, new or changed
   2  wrong usage
-  3  nothing could be read
+  3  nothing could be read, or the archive still held a secret and was not written
 """
 
 _MAX_LISTED = 40
@@ -50,7 +54,9 @@ def run(args: Namespace) -> int:
     if not args.dry_run:
         check_writable("-o", out)
         check_writable("--map", names)
-    order = Order(tuple(args.paths), out, names, tuple(args.source), tuple(args.doctor), dry_run=args.dry_run)
+    order = Order(
+        tuple(args.paths), out, names, tuple(args.source), tuple(args.doctor), tuple(args.leave_out), args.dry_run
+    )
     with Progress(sys.stderr, quiet=False) as progress:
         bundle = make_bundle(order, progress)
     if args.json:
@@ -103,6 +109,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=existing_path,
         metavar="FILE.json",
         help="a report of `forkpoint doctor --json`, one per node (repeatable)",
+    )
+    parser.add_argument(
+        "--leave-out",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="do not pack files with this name or path; * and ? as in a shell (repeatable)",
     )
     parser.add_argument("--dry-run", action="store_true", help="list what would be inside and removed; write nothing")
     parser.add_argument("--verify", metavar="FILE.tar.gz", help="check whether a bundle is intact; write nothing")

@@ -29,6 +29,7 @@ from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import SNIFF
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
+from forkpoint.gather.bundle_check import require_clean
 from forkpoint.gather.bundle_evidence import (
     MAP_SCHEMA,
     BundleNames,
@@ -224,6 +225,8 @@ class Order:
     source: tuple[str, ...] = ()
     """For sites, probes and fixes. No file of it goes into the archive; lines of it stand in patches."""
     doctors: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+    """Patterns of files that are not packed."""
     dry_run: bool = False
 
 
@@ -239,7 +242,7 @@ class _Making:
 
 
 def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
-    """Raises UsageError, and UnreadableInput where nothing can be diagnosed."""
+    """Raises UsageError, UnreadableInput where nothing can be diagnosed, and Unsafe where the archive still shows a secret."""
     redactor = Redactor.of(read(order.paths, progress))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
     making = _Making(order, redactor, Redacting(redactor), BundleNames(redactor.redact, known), progress)
@@ -276,6 +279,7 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
             for name, data in (*doctors, *made):
                 _add_whole(making, writer, name, data)
             writer.add_whole(MANIFEST, render_contents(_made(making, verdict)).encode() + b"\n")
+        require_clean(str(part), making.order.out, making.redactor)
         part.replace(target)
     except OSError as error:
         raise UsageError(f"{making.order.out}: cannot be written ({error.strerror}); choose another place") from error
@@ -286,7 +290,8 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
 
 def _evidence(making: _Making) -> Iterator[tuple[str, EvidenceKind, Iterator[bytes]]]:
     """Each file of evidence by its name in the archive, redacted; what is left out is noted."""
-    files = evidence_files(making.order.paths, (making.order.out, making.order.map_file))
+    order = making.order
+    files = evidence_files(order.paths, (order.out, order.map_file), order.leave_out)
     for done, path in enumerate(files):
         if making.progress:
             making.progress(done, len(files), path)

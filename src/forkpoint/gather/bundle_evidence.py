@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum, auto
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -19,7 +21,7 @@ from forkpoint.knowledge.variables import may_be_shown
 from forkpoint.model.capture import Problem
 from forkpoint.model.verdict import Verdict
 from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
-from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, PROTO, TEXTS, opcodes
+from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, MEMO_GETS, MEMO_PUTS, PROTO, TEXTS, opcodes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The files behind the paths, archives member by member, as streams that are read once.
@@ -40,12 +42,17 @@ class FoundEvidence:
     stream: BinaryIO
 
 
-def evidence_files(paths: Sequence[str], unless: Sequence[str]) -> list[str]:
-    """`unless`: files that are written now. Raises UsageError."""
+def evidence_files(paths: Sequence[str], unless: Sequence[str], leave_out: Sequence[str] = ()) -> list[str]:
+    """`unless`: files that are written now. `leave_out`: patterns of names or paths. Raises UsageError."""
     if STDIN in paths:
         raise UsageError("bundle reads evidence more than once: save standard input to a file first")
     own = {str(Path(path).resolve()) for path in unless}
-    return [path for path in find_files(paths) if str(Path(path).resolve()) not in own]
+    return [
+        path
+        for path in find_files(paths)
+        if str(Path(path).resolve()) not in own
+        and not any(fnmatchcase(path, wanted) or fnmatchcase(Path(path).name, wanted) for wanted in leave_out)
+    ]
 
 
 def open_evidence(path: str, roots: Sequence[str]) -> Iterator[FoundEvidence | Problem]:
@@ -92,7 +99,7 @@ def _relative(path: str, roots: Sequence[str]) -> str:
 # A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a
 # name nothing stands around it by which `gather.redact` would know.
 
-_PARTS = re.compile(r"\[masked-[a-z-]+\]|[A-Za-z0-9]+")
+_PARTS = re.compile(r"\[masked-[a-z0-9-]+\]|[A-Za-z0-9]+")
 _PLAIN = re.compile(r"[A-Za-z]{0,24}[0-9]{0,14}|[0-9]{1,8}[Tt][0-9]{1,6}Z?|[A-Za-z0-9]{1,6}")
 _ODD = re.compile(r"[^\w./=+,@%\[\]-]", re.ASCII)
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,250}")
@@ -160,22 +167,62 @@ def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
     if data[0] != PROTO:
         return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     out = bytearray()
+    given_away = _given_away(data, redact)
     # Only whole opcodes: half a text at the end of a cut file could be half a secret.
     for op, begin, inside, end in opcodes(data):
         if op in BYTES:
             raise HostileInput(f"{name}: holds bytes, which cannot be redacted; no recorder writes them, leave it out")
         if op in TEXTS:
-            out += _rewritten(data[inside:end], redact)
+            text = _text(data[inside:end])
+            out += _rewritten(_MASKED_VALUE if text in given_away else text, redact)
         elif op != FRAME:  # it states a length that no longer holds, and only helps to read ahead
             out += data[begin:end]
     return bytes(out)
 
 
-def _rewritten(raw: bytes, redact: Callable[[str], str]) -> bytes:
-    text = raw.decode("utf-8", "surrogateescape")
-    if text not in _RECORDER_WORDS:
-        raw = redact(text).encode("utf-8", "surrogateescape")
+def _rewritten(text: str, redact: Callable[[str], str]) -> bytes:
+    raw = (text if text in _RECORDER_WORDS else redact(text)).encode("utf-8", "surrogateescape")
     return bytes((BINUNICODE,)) + len(raw).to_bytes(4, "little") + raw
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+_MASKED_VALUE = "[masked-value]"
+
+
+def _given_away(data: bytes, redact: Callable[[str], str]) -> frozenset[str]:
+    """Texts that follow one which names a secret, as a key and its value do, also where the memo repeats either."""
+
+    @cache
+    def names_secret(text: str) -> bool:
+        made = f"{text}=Xq7Zk29TbWm4Lc8R"
+        return len(text) < _NAME_AT_MOST and text not in _RECORDER_WORDS and redact(made) != made
+
+    found: set[str] = set()
+    memo: list[str | None] = []
+    before: str | None = None
+    for op, begin, inside, end in opcodes(data):
+        if op in MEMO_PUTS:
+            memo.append(before)
+            continue
+        is_text = op in TEXTS
+        text = _text(data[inside:end]) if is_text else _recalled(op, data[begin + 1 : end], memo)
+        if text is not None and before is not None and text not in _RECORDER_WORDS and names_secret(before):
+            pair = f"{before} {text}" if before.startswith("-") else f"{before}={text}"
+            if redact(pair).endswith(_MASKED_VALUE):
+                found.add(text)
+        before = text
+    return frozenset(found)
+
+
+def _recalled(op: int, place: bytes, memo: list[str | None]) -> str | None:
+    number = int.from_bytes(place, "little")
+    return memo[number] if op in MEMO_GETS and number < len(memo) else None
+
+
+_NAME_AT_MOST = 100
 
 
 # ---------------------------------------------------------------------------------------------------------------------

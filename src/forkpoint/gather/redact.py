@@ -10,12 +10,23 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Self
 
+from forkpoint.gather.redact_across import redact_across_lines, redact_key_lines
+from forkpoint.gather.redact_hidden import (
+    HIDING,
+    PERCENT,
+    UNSEEN,
+    decode_percent,
+    put_together,
+    without_colours,
+)
 from forkpoint.gather.redact_names import Hosts, Users, redact_addresses
-from forkpoint.gather.redact_secrets import Names, redact_keyed, redact_private_keys, redact_secrets
+from forkpoint.gather.redact_rules import made_words, redact_ruled, without_secrets
+from forkpoint.gather.redact_secrets import Names, on_lines, redact_keyed, redact_secrets
 from forkpoint.model.capture import Capture
 
 __all__ = ["Redactor"]
 
+_SECRETS = (redact_secrets, redact_keyed, redact_ruled)
 _PIECE = 1 << 15
 """Characters looked at in one go: what is found in one place does not slow down the rest of a long text."""
 
@@ -29,8 +40,7 @@ class Redactor:
         """What was given to whom: shared by those who redact parts of one whole."""
         # In order: a secret may hold what looks like an address, and an address what looks like a host.
         self._families: tuple[Callable[[str, Names], str], ...] = (
-            redact_secrets,
-            redact_keyed,
+            *_SECRETS,
             redact_addresses,
             Hosts(hosts, never_hosts).redact,
             Users(users).redact,
@@ -51,15 +61,39 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Text of any length. Done twice, it is as done once."""
-        text = redact_private_keys(text, self.names)
+        if "PRIVATE KEY" in text and "\x1b" in text:
+            text = without_colours(text)
+        return self.redact_lines(redact_across_lines(text, self.names))
+
+    def redact_lines(self, text: str) -> str:
+        """Each line for itself: for lines that did not stand together."""
+        text = redact_key_lines(text, self.names)
         if len(text) <= _PIECE:
             return self._redact_piece(text)
         return "".join(self._redact_piece(piece) for piece in _pieces(text))
 
     def _redact_piece(self, text: str) -> str:
+        for hint in (*HIDING, *(() if text.isascii() else (UNSEEN,))):
+            text = on_lines(hint, text, self._shown)
+        text = on_lines(PERCENT, text, lambda line: decode_percent(line, self._redact_word))
+        return self._in_families(text, self.names)
+
+    def _in_families(self, text: str, names: Names) -> str:
         for redact in self._families:
-            text = redact(text, self.names)
+            text = redact(text, names)
         return text
+
+    def _redact_word(self, word: str) -> str:
+        """Names are given only where there is something to replace."""
+        return self._in_families(word, self.names) if self._in_families(word, Names()) != word else word
+
+    def _shown(self, line: str) -> str:
+        """The line as a reader sees it, if that shows something to replace which the line itself hides."""
+        plain = without_colours(line)
+        if plain != line and self._in_families(plain, Names()) == plain:
+            plain = line
+        whole = put_together(plain)
+        return whole if whole != plain and made_words(whole) and _secret(whole) > _secret(plain) else plain
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
@@ -70,6 +104,11 @@ class Redactor:
     def map(self) -> dict[str, str]:
         """Originals by pseudonym. For this machine only."""
         return {pseudonym: original for (_, original), pseudonym in self.names.given.items()}
+
+
+def _secret(text: str) -> int:
+    """How much of a text is secret."""
+    return len(text) - len(without_secrets(text))
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import accumulate
-from os.path import commonprefix
 from typing import BinaryIO
 
 from forkpoint.gather.redact import Redactor
+from forkpoint.gather.redact_across import asks_for_next, goes_on
+from forkpoint.gather.redact_hidden import PERCENT
+from forkpoint.gather.redact_rules import asks_for_digits
 from forkpoint.knowledge.variables import may_be_shown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -82,34 +84,57 @@ _KEY_AT_MOST = 1 << 16
 _LISTING_AT_MOST = 500
 _SPACE = re.compile(rb"[\s,;]")
 _ENDLESS = b"[masked-endless-line]\n"
+_NAME = re.compile(
+    rb"(?i)pass|pwd|secret|token|key|auth|cred|cookie|login|bearer|sig|name|value|begin|-[pua]\b|--|[:=][\"'\\]{0,4}\Z"
+)
+"""What may give away the next word, or the one after it."""
+_WORDS_TO_A_VALUE = 4
 
 
 def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
-    """Whole lines. A line that is longer is cut where words end; where it has none, it is left out: half a secret could
-    stand at either end of a cut.
+    """Whole lines; the last may have no end. A line that is longer than `size` is cut where words end and no name stands that
+    could belong to what follows; where it has no such place, it is left out: half a secret could stand at either end of a cut.
     """
     source = io.BufferedReader(stream, size) if isinstance(stream, io.RawIOBase) else stream
     rest = b""
     while data := source.read(size):
         data = rest + data
-        end = _piece_end(data)
-        if end is None and len(data) >= size:
+        end = _piece_end(data, size)
+        if end is None:
             yield _ENDLESS
             rest = _after_line(source)
             continue
-        yield data[:end]
-        rest = data[end:] if end is not None else b""
+        if end:
+            yield data[:end]
+        rest = data[end:]
     if rest:
         yield rest
 
 
-def _piece_end(data: bytes) -> int | None:
-    """Behind the last line that can be cut from the next. None: nowhere."""
+def _piece_end(data: bytes, size: int) -> int | None:
+    """Behind the last line that can be cut from the next; 0 where more has to be read first. None: nowhere."""
     end = data.rfind(b"\n") + 1
     if not end:
-        words = [match.end() for match in _SPACE.finditer(data, max(0, len(data) - _KEY_AT_MOST))]
-        return words[-1] if words else None
-    return _before_key(data, end) or _before_listing(data, end) or end
+        return 0 if len(data) < size else _within_line(data)
+    for before in (_before_key, _before_going_on, _before_listing):
+        place = before(data, end)
+        if place is not None:
+            return place
+    return end
+
+
+def _within_line(data: bytes) -> int | None:
+    ends = [match.end() for match in _SPACE.finditer(data, max(0, len(data) - _KEY_AT_MOST))]
+    for place in range(len(ends) - 1, _WORDS_TO_A_VALUE - 1, -1):
+        if not _NAME.search(data[ends[place - _WORDS_TO_A_VALUE] : ends[place] - 1]):
+            return ends[place]
+    return None
+
+
+def _before_going_on(data: bytes, end: int) -> int | None:
+    """The last line, where its value or its rest may stand on the next."""
+    start = data.rfind(b"\n", 0, end - 1) + 1
+    return start if asks_for_next(_decoded(data[start:end])) else None
 
 
 def _before_key(data: bytes, end: int) -> int | None:
@@ -245,7 +270,14 @@ def _changed(line: bytes, after: bytes) -> tuple[int, int]:
 
 def _common(one: bytes, two: bytes) -> int:
     """How many bytes they begin with alike."""
-    return len(commonprefix((one, two)))  # noqa: RUF071 - these are not paths
+    alike, beyond = 0, min(len(one), len(two)) + 1
+    while beyond - alike > 1:
+        middle = (alike + beyond) // 2
+        if one[alike:middle] == two[alike:middle]:
+            alike = middle
+        else:
+            beyond = middle
+    return alike
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -263,16 +295,18 @@ _KINDS_AT_MOST = 200_000
 _FEW, _KINDS_WORTH_LEARNING = 1_000, 4
 """A kind with fewer lines than this is not learnt once there are many kinds."""
 _ADDRESS = re.compile(r"0{1,3}\.0{1,3}\.0{1,3}\.0")
-_WITH_DIGITS = re.compile(r"ya00\.|_v0_|(?:guid|host|ip|mac|mail|user)-0")
+_WITH_DIGITS = re.compile(r"ya00\.|_v0_")
 """Where redaction asks for certain digits."""
-_PRIVATE_KEY = b"PRIVATE KEY-----"
+_LIKE_PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-0")
 
 
 class Lines:
     """What it has learnt of a log's lines holds as long as its redactor."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, *, are_redacted: bool = False) -> None:
+        """`are_redacted`: what looks like a pseudonym is one, whatever its number, as in a log that was redacted before."""
         self._redactor = redactor
+        self._are_redacted = are_redacted
         self._scout = deepcopy(redactor)
         self._named = _kinds(redactor.map.values())
         self._clean: set[bytes] = set()
@@ -289,7 +323,7 @@ class Lines:
             data = mask_environments(data, self._redactor.names.counts)
             kinds = _kind(data).split(b"\n")
             there = set(kinds)
-        if _PRIVATE_KEY in data:  # the one thing that goes over several lines
+        if goes_on(_decoded(b"\n".join(there - self._clean)) + "\n"):
             return self._slowly(data)
         self._learn(there - self._clean - self._other, len(kinds))
         doubtful = there - self._clean
@@ -316,7 +350,7 @@ class Lines:
         unknown = [place for place, answer in enumerate(known) if answer is None]
         if unknown:
             new = [lines[place] for place in unknown]
-            redacted = self._slowly(b"\n".join(new)).split(b"\n")
+            redacted = _encoded(self._redactor.redact_lines(_decoded(b"\n".join(new)))).split(b"\n")
             self._marked.learn([kinds[place] for place in unknown], new, redacted)
             for place, line in zip(unknown, redacted, strict=True):
                 known[place] = line
@@ -346,14 +380,18 @@ class Lines:
             not (
                 _ADDRESS.search(text)
                 or _WITH_DIGITS.search(text)
+                or (not self._are_redacted and _LIKE_PSEUDONYM.search(text))
                 or may_list(kind)
+                or PERCENT.search(text)
+                or asks_for_digits(text)
+                or goes_on(text + "\n")
                 or any(name in text for name in self._named)
             )
             for kind, text in zip(kinds, texts, strict=True)
         ]
         for digit in "012":
             lines = [text.replace("0", digit) for text in texts]
-            after = self._scout.redact("\n".join(lines)).split("\n")
+            after = self._scout.redact_lines("\n".join(lines)).split("\n")
             clean = [was and line == now for was, line, now in zip(clean, lines, after, strict=True)]
         return clean
 

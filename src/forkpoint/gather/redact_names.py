@@ -17,15 +17,15 @@ from forkpoint.gather.redact_secrets import Names, on_lines
 _HEX4 = "[0-9a-fA-F]{4}"
 _HEX2 = "[0-9a-fA-F]{2}"
 _IPV4_HINT = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
-_IPV4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)")
+_IPV4 = re.compile(r"(?<![A-Za-z0-9.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![A-Za-z0-9]|\.\d)")
 _COLONS_HINT = re.compile(
     rf":(?:(?<=[23fF][0-9a-fA-F]{{3}}:)[0-9a-fA-F]{{0,4}}:|{_HEX2}:{_HEX2}:{_HEX2}:{_HEX2}:|{_HEX4}:{_HEX4}:{_HEX4})"
 )
 _MAC = re.compile(rf"(?<![\w:.-]){_HEX2}(?::{_HEX2}){{5}}(?![\w:-])")
 _GUID = re.compile(rf"(?<![\w:.-]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])")
-# Only what is routed or local to a link: `c10d::`, `a::b` are names.
+# Only what is routed or local to a link: `c10d::`, `a::b` are names. NCCL writes the interface before it: `eth0:fe80::1%eth0<0>`.
 _IPV6 = re.compile(
-    r"(?<![\w:.])(?:[23][0-9a-fA-F]{3}|[fF][cdeCDE][0-9a-fA-F]{2}):[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){1,6}(?![\w:]|\.\d)"
+    r"(?:(?<![\w:.])|(?<=[A-Za-z0-9]:)(?<!::)(?<![0-9a-fA-F]{4}:))(?:[23][0-9a-fA-F]{3}|[fF][cdeCDE][0-9a-fA-F]{2}):[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){1,6}(?![\w:]|\.\d)"
 )
 _GUID_HINT = re.compile(r"0x[0-9a-fA-F]{16}")
 _GUID_SAID = re.compile(r"(?<=[gG][uU][iI][dD])(\W{1,4})0x([0-9a-fA-F]{16})\b")
@@ -229,7 +229,10 @@ def _word_from(start: str) -> re.Pattern[str]:
 
 _AT = re.compile("@")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w@-]|\.\w)")
-_AT_HOST = re.compile(r"(?<![\w.+\]-])([A-Za-z_][\w.-]{0,31})(?=@(?:host|ip)-[1-9])")
+_MAIL_IN_NAME = re.compile(
+    r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?=_|\.(?:log|txt|json|out|err)\b)"
+)
+_AT_HOST = re.compile(r"(?<![\w.+\]-])([A-Za-z_][\w.+-]{0,63})(?=@(?:host|ip)-[1-9])")
 _HOME = re.compile(r"(?P<front>/home/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
 _HOME_OF_USER = re.compile(r"(?P<front>/Users/)(?P<user>[A-Za-z_][\w.@-]{0,40})(?![\w.@-])")
 _USERS_FOLDER = re.compile(r"(?P<front>/users/(?<![\w.-]/users/))(?P<user>[A-Za-z_][\w.@-]{0,40})(?=/)")
@@ -268,5 +271,8 @@ class Users:
         return _ID.sub(named, text)
 
     def _before_at(self, line: str, names: Names) -> str:
-        line = _MAIL.sub(lambda m: m[0] if _FILE.search(m[0]) else names.pseudonym("mail", m[0].lower()), line)
+        def mail(match: re.Match[str]) -> str:
+            return match[0] if _FILE.search(match[0]) else names.pseudonym("mail", match[0].lower())
+
+        line = _MAIL_IN_NAME.sub(mail, _MAIL.sub(mail, line))
         return _AT_HOST.sub(lambda m: names.pseudonym("user", m[1]), line)

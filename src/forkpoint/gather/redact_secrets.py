@@ -1,4 +1,7 @@
-"""Secrets are masked: keys and tokens known by their shape, and values after a name like `password=`."""
+"""Secrets are masked: keys and tokens known by their shape, and values after a name like `password=`.
+
+What goes over several lines is in `redact_across`, what published rules know in `redact_rules`.
+"""
 
 import re
 from collections import Counter
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterable
 # What was replaced by what. Masks are forgotten, pseudonyms can be looked up on this machine.
 
 PSEUDONYM = re.compile(r"(?:guid|host|ip|mac|mail|user)-[1-9][0-9]{0,8}")
+MASKED = re.compile(r"\[masked-[a-z0-9-]+\]")
 
 
 class Names:
@@ -84,14 +88,6 @@ def on_lines(hint: re.Pattern[str], text: str, redact: Callable[[str], str]) -> 
 # Every pattern begins with letters that are rare in logs, is bounded, and leaves nothing to try twice. Hashes of
 # commits and uuids have no such beginning and stay.
 
-_KEY_GAP = r"(?:\s|\\n|\\r){0,4}"
-_PEM_HEADERS = r"(?:\s{1,2}[A-Za-z-]{1,20}: [^\n]{0,80}){0,3}"
-# The body is taken with or without an end: a log may be cut.
-_PEM = (
-    rf"-----BEGIN [A-Z ]{{0,30}}PRIVATE KEY-----{_PEM_HEADERS}(?:{_KEY_GAP}[A-Za-z0-9+/=]{{16,100}}){{0,800}}"
-    rf"(?:{_KEY_GAP}[A-Za-z0-9+/=]{{1,100}})?{_KEY_GAP}(?:-----END [A-Z ]{{0,30}}PRIVATE KEY-----)?"
-)
-_PRIVATE_KEY = re.compile(_PEM)
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
@@ -113,6 +109,8 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("jwt", r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]{0,2000})?"),
         # Somebody's name before the host is masked with the password: tokens are given in either place.
         ("credentials", r"(?<=://)[^\s/@?#\[\]][^\s/?#]{0,512}(?=@)"),
+        # A password may hold a slash where it should not; `host:8080/path@v1` is none.
+        ("credentials", r"""(?<=://)[^\s/@:?#\[\]"']{0,64}:(?!\d{1,5}/|//)[^\s@"'<>]{1,200}(?=@[A-Za-z0-9\[])"""),
     )
 )
 _SHAPE_HINTS = tuple(
@@ -130,9 +128,6 @@ _SHAPE_HINTS = tuple(
         r"@",
     )
 )
-_KEY_LINE = re.compile(r"(?:\A|(?<=\n))[A-Za-z0-9+/]{64}(?=\s|\Z)")
-_KEY_LINE_HINT = re.compile(r"\n[A-Za-z0-9+/]{64}")
-_HEX_ONLY = re.compile(r"[0-9a-f]{64}|[0-9A-F]{64}")
 
 
 def redact_secrets(text: str, names: Names) -> str:
@@ -143,19 +138,6 @@ def redact_secrets(text: str, names: Names) -> str:
 
     for hint in _SHAPE_HINTS:
         text = on_lines(hint, text, shaped)
-    return text
-
-
-def redact_private_keys(text: str, names: Names) -> str:
-    """Whole keys, and lines from the middle of one for readers that come line by line. A SHA-256 is as long, in hex."""
-
-    def masked(match: re.Match[str]) -> str:
-        return match[0] if _HEX_ONLY.fullmatch(match[0]) else names.mask("private-key")
-
-    if "PRIVATE KEY-----" in text:
-        text = _PRIVATE_KEY.sub(lambda _: names.mask("private-key"), text)
-    if _KEY_LINE.match(text) or _KEY_LINE_HINT.search(text):
-        text = _KEY_LINE.sub(masked, text)
     return text
 
 
@@ -173,17 +155,19 @@ def _any_case(*words: str) -> str:
 
 _PASSWORD = _any_case("password", "passwd", "passphrase")
 _KEY = _any_case("api_key", "api-key", "apikey", "access_key", "access-key", "account_key", "private_key", "secret_key")
-_CAMEL = "apiKey|accessKey|AccessKey|AccountKey|secretKey"
-_OTHER = _any_case("secret", "token", "credential", "credentials", "cookie")
+_CAMEL = (
+    "apiKey|ApiKey|APIKey|API-Key|API_Key|accessKey|AccessKey|AccountKey|secretKey|SecretKey|privateKey|clientSecret"
+)
+_OTHER = _any_case("secret", "token", "credential", "credentials", "cookie", "auth")
 _AUTHORIZATION = _any_case("authorization")
-_SEPARATOR = r"""[\\"']{0,2}\s{0,2}[=:]>?\s{0,2}[\\"']{0,2}"""
-_OPTION = r"--[\w-]{0,30}"
-_OPTION_GAP = r""" {1,2}["']?"""
+_SEPARATOR = r"""(?:[\\"']{0,4}\s{0,2}[=:]>?\s{0,2}[\\"']{0,4}|>)"""
+_OPTION = r"--?[\w-]{0,30}"
+_OPTION_GAP = r"""(?: {1,2}|[\\"']{1,4}\s{0,2},\s{0,2})[\\"']{0,4}"""
 _QUOTED = r"""(?<=")[^"\n]{1,500}(?=")|(?<=')[^'\n]{1,500}(?=')"""
 # What is masked already, `<pad>`, and `$HOME` or `${HOME}` are no secrets.
 _UNLESS = r"""(?!\[masked-|<|\$\{?[A-Z_][A-Z0-9_]{0,60}\}?(?:[\s"',;)]|\Z))"""
 
-_END = r"""[\\"'=: ]"""
+_END = r"""[\\"'=:> ]"""
 _KEYED_HINTS = tuple(
     re.compile(hint)
     for hint in (
@@ -198,6 +182,10 @@ _KEYED_HINTS = tuple(
         rf"uthorization{_END}",
         rf"UTHORIZATION{_END}",
         "Bearer ",
+        r"""uth[\\"'=:>]""",
+        r"""UTH[\\"'=:>]""",
+        "=(?:(?<=[wW]d=)|(?<=WD=)|(?<=ass=)|(?<=ASS=)|(?<=pw=)|(?<=PW=))",
+        "ookie: ",
     )
 )
 _PASSWORDS = re.compile(
@@ -206,9 +194,14 @@ _PASSWORDS = re.compile(
 )
 _VALUE = rf"""{_QUOTED}|[^\s"'\\,;&(){{}}\[\]][^\s"'\\&,;]{{0,499}}"""
 _OTHERS = re.compile(
-    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?:token|secret|api[-_]key|access[-_]key){_OPTION_GAP}|password )"
+    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?:token|secret|api[-_]key|access[-_]key){_OPTION_GAP}|pass(?:word|phrase) (?:is:? )?)"
     rf"{_UNLESS}(?P<value>{_VALUE})"
 )
+# `PWD` is a folder more often than a password.
+_SHORT = re.compile(
+    r"""(?P<front>(?<![A-Za-z0-9])(?:\w{0,30}_)?(?:PWD|Pwd|pwd|PASS|Pass|pass|PW|pw)=["']?)(?![\[/~.$])(?P<value>[^\s"';,]{4,200})"""
+)
+_COOKIES = re.compile(r"""(?P<front>[cC]ookie: )(?!\[masked-)[^\s"'][^"'\n]{3,8000}""")
 _SCHEME = "(?:Bearer|Basic|Digest|Token|token) "
 _HEADER = re.compile(
     rf"(?P<front>(?:{_AUTHORIZATION}){_SEPARATOR}(?P<scheme>{_SCHEME})?)(?!{_SCHEME}){_UNLESS}(?P<value>{_VALUE})"
@@ -225,13 +218,17 @@ def redact_keyed(text: str, names: Names) -> str:
         return match[0] if shown else match["front"] + names.mask("value")
 
     def other(match: re.Match[str]) -> str:
-        return match["front"] + names.mask("value") if _looks_made(match["value"]) else match[0]
+        return match["front"] + names.mask("value") if looks_made(match["value"]) else match[0]
 
     def header(match: re.Match[str]) -> str:
-        secret = match["scheme"] or _looks_made(match["value"])
+        secret = match["scheme"] or looks_made(match["value"])
         return match["front"] + names.mask("authorization") if secret else match[0]
 
+    def short(match: re.Match[str]) -> str:
+        return match[0] if match["value"].isdecimal() else match["front"] + names.mask("value")
+
     def in_line(line: str) -> str:
+        line = _SHORT.sub(short, _COOKIES.sub(lambda match: match["front"] + names.mask("cookie"), line))
         line = _BEARER.sub(lambda _: names.mask("authorization"), _HEADER.sub(header, line))
         return _OTHERS.sub(other, _PASSWORDS.sub(password, line))
 
@@ -240,7 +237,7 @@ def redact_keyed(text: str, names: Names) -> str:
     return text
 
 
-def _looks_made(value: str) -> bool:
+def looks_made(value: str) -> bool:
     own = PSEUDONYM.sub("", value)
     if not _TOKEN.fullmatch(own) or own.isdecimal():
         return False

@@ -39,6 +39,8 @@ FRAME: Final = 0x95
 BINUNICODE: Final = 0x58
 TEXTS: Final = frozenset({0x8C, BINUNICODE, 0x8D})
 BYTES: Final = frozenset({0x43, 0x42, 0x8E})
+MEMO_PUTS: Final = frozenset({0x94, 0x71, 0x72})
+MEMO_GETS: Final = frozenset({_BINGET, _LONG_BINGET})
 
 REFERENCE: Final = rb"(?:h.|j.{4})"
 """A place in the memo, as a regular expression; and so a number, and a flag."""

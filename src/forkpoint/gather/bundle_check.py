@@ -1,0 +1,140 @@
+"""The second look: a finished archive is read back and must hold nothing that redaction would still replace.
+
+It reads what was written, not what was meant: names of members, the report's own data, and texts cut in other places than when
+they were redacted.
+"""
+
+import base64
+import gzip
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import chain
+from typing import BinaryIO, cast
+
+from forkpoint.errors import Unsafe
+from forkpoint.evidence.archives import SmallHeader
+from forkpoint.evidence.files import SNIFF
+from forkpoint.gather.bundle_evidence import Json, redact_dump
+from forkpoint.gather.redact import Redactor
+from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
+from forkpoint.gather.redact_secrets import MASKED
+from forkpoint.report.page import read_page
+from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
+
+_PIECE = 3 << 19
+"""Not the size with which texts are redacted: other lines stand at the edges."""
+_LISTED_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    member: str
+    line: int | None
+    """None: in its name, or in a dump."""
+    what: str
+
+
+def require_clean(archive: str, called: str, redactor: Redactor) -> None:
+    """`called`: how the user knows it. Raises Unsafe."""
+    leaks: list[Leak] = []
+    for leak in find_leaks(archive, redactor):
+        leaks.append(leak)
+        if len(leaks) == _LISTED_AT_MOST:
+            break
+    if not leaks:
+        return
+    told = "; ".join(f"{leak.member}{f' line {leak.line}' if leak.line else ''} ({leak.what})" for leak in leaks)
+    raise Unsafe(
+        f"{called}: not written, since a second look still found what must not leave: {told}. Take it out of the file, or "
+        f"leave the file out with --leave-out NAME; and please report it: redaction should have found it the first time"
+    )
+
+
+def find_leaks(archive: str, redactor: Redactor) -> Iterator[Leak]:
+    """In the order of the archive."""
+    own = deepcopy(redactor)
+    lines = Lines(own, are_redacted=True)
+    with gzip.open(archive) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as opened:
+        for info in opened:
+            stream = opened.extractfile(info)
+            opened.members = []  # pyright: ignore[reportAttributeAccessIssue] it would keep every header
+            if own.redact(info.name) != info.name:
+                yield Leak(f"member {len(info.name)} characters long", None, "its name")
+            elif stream:
+                yield from _in_member(info.name, cast("BinaryIO", stream), own, lines)
+
+
+def _in_member(name: str, stream: BinaryIO, redactor: Redactor, lines: Lines) -> Iterator[Leak]:
+    inside = io.BufferedReader(cast("io.FileIO", stream), SNIFF)
+    if looks_like_dump(inside.peek(SNIFF)[:SNIFF]):
+        data = inside.read(MAX_BYTES + 1)
+        if redact_dump(data, name, redactor.redact) != data:
+            yield Leak(name, None, "a text of the dump")
+        return
+    own = _OWN_TEXTS.get(name.partition("/")[0])
+    texts = own(inside.read()) if own else pieces(cast("BinaryIO", inside), _PIECE)
+    before = 0
+    for text in texts:
+        after = lines.redact(mask_environments(text, redactor.names.counts))
+        if after != text:
+            yield _first_change(name, before, text, after)
+            return
+        before += text.count(b"\n")
+
+
+def _first_change(name: str, before: int, text: bytes, after: bytes) -> Leak:
+    pairs = zip(text.split(b"\n"), after.split(b"\n"), strict=False)
+    number, new = next(((number, new) for number, (old, new) in enumerate(pairs, 1) if old != new), (1, after))
+    found = MASKED.findall(new.decode("utf-8", "replace"))
+    return Leak(name, before + number, found[-1][1:-1].removeprefix("masked-") if found else "a name or an address")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a report and a manifest hold of the evidence: not their own words, and packed data unpacked.
+
+_HASH = re.compile(rb"sha256-[A-Za-z0-9+/=]+")
+_PACKED = re.compile(rb"(?<=>)[A-Za-z0-9+/]{40,}={0,2}(?=<)")
+_PICTURE_AT_MOST = 1 << 28
+
+
+def _of_page(html: bytes) -> Iterator[bytes]:
+    page = read_page()
+    for own in (page.style, page.script):
+        html = html.replace(own.encode(), b"", 1)
+    for packed in _PACKED.findall(html):
+        data = zlib.decompressobj().decompress(base64.b64decode(packed), _PICTURE_AT_MOST)
+        yield data[4 : 4 + int.from_bytes(data[:4], "little")] + b"\n"
+    lines = frozenset(page.html.encode().split(b"\n"))
+    yield b"\n".join(line for line in _HASH.sub(b"", _PACKED.sub(b"", html)).split(b"\n") if line not in lines)
+
+
+def _of_manifest(data: bytes) -> Iterator[bytes]:
+    """Names of files, and why some were left out. What was removed is told in forkpoint's words."""
+    listed = json.loads(data)
+    told = [file["name"] for file in listed["files"]]
+    told += [f"{file['name']} {file['why']}" for file in listed["left_out"]]
+    yield "\n".join(told).encode()
+
+
+def _of_doctor(data: bytes) -> Iterator[bytes]:
+    """Text by text, as it was redacted."""
+    return (text.encode("utf-8", "surrogatepass") for text in _told(json.loads(data)))
+
+
+def _told(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        yield from chain.from_iterable(map(_told, value))
+    elif isinstance(value, dict):
+        yield from value
+        yield from chain.from_iterable(map(_told, value.values()))
+
+
+_OWN_TEXTS = {"report.html": _of_page, "manifest.json": _of_manifest, "doctor": _of_doctor}

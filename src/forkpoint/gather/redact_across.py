@@ -1,0 +1,148 @@
+"""Secrets that go over several lines: private keys, a name on one line and its value on the next, a token that was wrapped."""
+
+import re
+
+from forkpoint.gather.redact_secrets import Names, looks_made
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Private keys, plain, escaped, or each line behind what a launcher or a logger writes before it.
+
+_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+_END = r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+_GAP = r"(?:\s|\\{1,4}[nr]){0,4}"
+_HEADERS = r"(?:\s{1,2}[A-Za-z-]{1,20}: [^\n]{0,80}){0,3}"
+# The body is taken with or without an end: a log may be cut.
+_WHOLE = re.compile(
+    rf"{_BEGIN}{_HEADERS}(?:{_GAP}[A-Za-z0-9+/=]{{16,100}}){{1,800}}(?:{_GAP}[A-Za-z0-9+/=]{{1,100}})?{_GAP}(?:{_END})?"
+)
+_BEGUN = re.compile(rf"(?P<front>[^\n]*?){_BEGIN}(?P<rest>[^\n]*)")
+_ENDED = re.compile(_END)
+_BODY = re.compile(
+    r"""["'\s]{0,20}(?:[A-Za-z0-9+/=]{0,100}|[A-Za-z-]{1,20}: [^\n]{0,80})(?:\\{1,4}[nr]|["'\s,+\\)]){0,20}"""
+)
+_LONG_RUN = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{40,100}={0,2}(?![A-Za-z0-9+/])")
+_LINES_AT_MOST = 400
+_KEY_LINE = re.compile(r"(?:\A|(?<=\n))[A-Za-z0-9+/]{64}(?=\s|\Z)")
+_KEY_LINE_HINT = re.compile(r"\n[A-Za-z0-9+/]{64}")
+_HEX_ONLY = re.compile(r"[0-9a-f]{40,100}|[0-9A-F]{40,100}")
+_SIGN = "PRIVATE KEY"
+
+
+def _redact_private_keys(text: str, names: Names) -> str:
+    if _SIGN in text:
+        text = _WHOLE.sub(lambda _: names.mask("private-key"), text)
+    return _behind_fronts(text, names) if _SIGN in text else text
+
+
+def redact_key_lines(text: str, names: Names) -> str:
+    """Lines from the middle of a key, for readers that come line by line. A SHA-256 is as long, in hex."""
+    if _KEY_LINE.match(text) or _KEY_LINE_HINT.search(text):
+        text = _KEY_LINE.sub(lambda match: _masked_run(match, names), text)
+    return text
+
+
+def _masked_run(match: re.Match[str], names: Names) -> str:
+    return match[0] if _HEX_ONLY.fullmatch(match[0]) else names.mask("private-key")
+
+
+def _behind_fronts(text: str, names: Names) -> str:
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        begun = _BEGUN.match(line)
+        if begun:
+            lines[place] = begun["front"] + names.mask("private-key") + ("" if _ENDED.search(line) else begun["rest"])
+            _mask_body(lines, place + 1, begun["front"], names)
+    return "\n".join(lines)
+
+
+def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
+    """Lines that begin as the first did, with other digits, up to the end of the key. Those of others may stand between."""
+    own = re.compile(re.sub("[0-9]+", "[0-9]+", re.escape(front)))
+    for place in range(start, min(start + _LINES_AT_MOST, len(lines))):
+        line = lines[place]
+        begins = own.match(line)
+        rest = line[begins.end() :] if begins else ""
+        if _ENDED.search(line):
+            lines[place] = _ENDED.sub(lambda _: names.mask("private-key"), line)
+            return
+        if begins and _BODY.fullmatch(rest):
+            lines[place] = begins[0] + names.mask("private-key") if rest.strip() else line
+        elif _LONG_RUN.search(line):
+            lines[place] = _LONG_RUN.sub(lambda match: _masked_run(match, names), line)
+        elif begins and front:
+            return
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `name: DB_PASSWORD` and `value: ...` as Kubernetes lists them; `"--api-key",` and its value in a list of one item a line.
+
+_NAMED = r"(?i:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
+_PAIR_HINT = re.compile(r"""alue(?=\\?["']?\s{0,4}[:=])""")
+_PAIR = re.compile(
+    rf"""(?P<front>\b[nN]ame\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?[\w.-]{{0,60}}{_NAMED}[\w.-]{{0,20}}\\?["']?\s{{0,20}},?\s{{0,40}}"""
+    rf"""\\?["']?[vV]alue\\?["']?\s{{0,4}}[:=]\s{{0,4}}\\?["']?)(?!\[masked-)(?P<value>[^\s"'\\,}}][^"'\\\n]{{0,500}})"""
+)
+_OPTION_HINT = re.compile(r"""--[\w-]{0,40}(?i:word|phrase|wd|ret|ken|key)["']?,?\s{0,3}\n""")
+_OPTION = re.compile(
+    rf"""(?P<front>--[\w-]{{0,30}}(?:{_NAMED})["']?,?[^\S\n]{{0,3}}\n\s{{0,40}}(?:- )?["']?)(?!\[masked-|-)(?P<value>[^\s"',][^"'\n]{{0,500}})"""
+)
+_SHOWN = frozenset({"true", "false", "null", "None", "True", "False"})
+
+
+def _redact_pairs(text: str, names: Names) -> str:
+    def masked(match: re.Match[str]) -> str:
+        value = match["value"]
+        return match[0] if value in _SHOWN or value.isdecimal() else match["front"] + names.mask("value")
+
+    if _PAIR_HINT.search(text):
+        text = _PAIR.sub(masked, text)
+    return _OPTION.sub(masked, text) if _OPTION_HINT.search(text) else text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tokens that a terminal or a person wrapped: the line ends within one, and the next is nothing but its rest.
+
+_FRONTS = r"hf_|gh[opusr]_|github_pat_|glpat-|sk-|nvapi-|xox[abeoprs]-|A[KS]IA|AIza|eyJ|wandb_v\d_|GOCSPX-|ya\d\d\."
+_WRAPPED = re.compile(
+    rf"(?<![A-Za-z0-9])(?P<one>(?:{_FRONTS})[A-Za-z0-9_.-]{{0,300}})(?P<gap>\\?\n[ \t]{{0,8}})(?P<two>[A-Za-z0-9_.-]{{4,300}})(?=\s*(?:\n|\Z))"
+)
+_WRAPPED_HINTS = tuple(
+    re.compile(hint)
+    for hint in (
+        r"_(?:(?<=hf_)|(?<=gh[opusr]_)|(?<=pat_)|(?<=_v\d_))[A-Za-z0-9_]{0,300}\\?\n",
+        r"-(?:(?<=sk-)|(?<=pi-)|(?<=PX-)|(?<=at-)|(?<=xox[abeoprs]-))[A-Za-z0-9_-]{0,300}\\?\n",
+        r"IA(?<=A[KS]IA)[0-9A-Z]{0,16}\\?\n",
+        r"AIza[0-9A-Za-z_-]{0,35}\\?\n",
+        r"eyJ[A-Za-z0-9_.-]{0,300}\\?\n",
+        r"ya\d\d\.[A-Za-z0-9_-]{0,300}\\?\n",
+    )
+)
+
+
+def _redact_wrapped(text: str, names: Names) -> str:
+    def masked(match: re.Match[str]) -> str:
+        whole = match["one"] + match["two"]
+        if len(whole) < 20 or not looks_made(whole):
+            return match[0]
+        return names.mask("wrapped-token") + match["gap"] + names.mask("wrapped-token")
+
+    return _WRAPPED.sub(masked, text) if any(hint.search(text) for hint in _WRAPPED_HINTS) else text
+
+
+def redact_across_lines(text: str, names: Names) -> str:
+    """All that one line alone does not show."""
+    return _redact_wrapped(_redact_pairs(_redact_private_keys(text, names), names), names)
+
+
+_GOES_ON = (_PAIR_HINT, _OPTION_HINT, *_WRAPPED_HINTS)
+_NAMES_ONE = re.compile(rf"ame(?<=\b[nN]ame)\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?[\w.-]{{0,60}}{_NAMED}")
+
+
+def goes_on(lines: str) -> bool:
+    """Whether one of these lines may need the next, or the one before: then they are not looked at one by one."""
+    return _SIGN in lines or asks_for_next(lines)
+
+
+def asks_for_next(lines: str) -> bool:
+    """Whether the value or the rest of something may stand on the next line."""
+    return any(hint.search(lines) for hint in _GOES_ON) or _NAMES_ONE.search(lines) is not None
