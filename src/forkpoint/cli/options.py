@@ -54,6 +54,21 @@ def existing_path(path: str) -> str:
     return path
 
 
+def source_path(path: str) -> str:
+    """A folder or file, or `pkg:NAME` for an installed package."""
+    from forkpoint.source.installed import folder_of
+
+    if not path.startswith("pkg:"):
+        return existing_path(path)
+    name = path.removeprefix("pkg:")
+    folder = folder_of(name)
+    if folder is None:
+        raise ArgumentTypeError(
+            f"{name or 'an empty name'} is not installed where forkpoint runs; give its folder instead"
+        )
+    return folder
+
+
 def directory(path: str) -> str:
     if not Path(path).is_dir():
         raise ArgumentTypeError(f"{path} is not a directory")
@@ -77,9 +92,10 @@ def add_source_argument(parser: ArgumentParser) -> None:
         "--source",
         action="append",
         default=[],
-        type=existing_path,
+        type=source_path,
         metavar="DIR",
-        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run)",
+        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run);"
+        " pkg:NAME for an installed package, such as pkg:accelerate",
     )
 
 

@@ -17,6 +17,7 @@ from forkpoint.model.verdict import Cause, Site, Verdict
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.arguments import find_argument, find_order, find_passed, find_unused
 from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
+from forkpoint.source.bridge.printed import find_printed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.separate import LEAST, find_separations, is_from_backward, weigh
 from forkpoint.source.bridge.sides import Chain, Sides, StackMap, find_sides
@@ -45,6 +46,7 @@ def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tupl
 def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     sides = find_sides(incident, verdict)
     yield from find_raised(incident, verdict, flow)
+    yield from find_printed(incident, verdict, flow)
     match verdict.cause:
         case Cause.HOST_STALL | Cause.NEVER_JOINED | Cause.STRAGGLER | Cause.GPU_STALL:
             yield from _stalled(incident, verdict, sides, flow)

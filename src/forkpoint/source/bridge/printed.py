@@ -1,0 +1,86 @@
+"""A log line that only the suspects printed, and the branch of the source that prints it."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from forkpoint.model.incident import Incident
+from forkpoint.model.log import LogKind
+from forkpoint.model.verdict import Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.source.bridge.fork import ForkKind, Weighed
+from forkpoint.source.bridge.search import ProgramFlow
+from forkpoint.source.bridge.sides import CodeLine
+from forkpoint.source.bridge.why import decision_fork, place_fork, tell_decision
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import all_arguments, enclosing, last_word, shortened
+
+_PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
+                     "log_rank", "print_rank"})  # fmt: skip
+_LEAST = 12
+"""Letters of a message that must be written in the source: fewer fit too many lines."""
+_SHOWN = 60
+_IN_BRANCH, _AT_LINE = 0.9, 0.5
+"""The ranks were in the branch for certain; that it is where they parted is likely."""
+_FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
+
+
+def find_printed(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
+    """The innermost decision around the call that prints what no other rank printed."""
+    said = sorted(_only_theirs(incident, verdict.suspects))
+    if not said:
+        return
+    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
+    cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
+    who = name_ranks(verdict.suspects, 2)
+    found = [(text, call, function) for call, function, fits in _messages(flow) for text in said if fits.search(text)]
+    for text, call, function in found if len(found) == 1 else ():
+        told = f'only {who} printed "{shortened(text, _SHOWN)}"'
+        for node in enclosing(call.lineno, function)[:1]:
+            decided = f"{tell_decision(node, call.lineno, who, function)}: {told}"
+            fork, _ = decision_fork(node, function, flow.analysis, decided, cohort)
+            yield Weighed(fork, _IN_BRANCH)
+            return
+        place = place_fork(ForkKind.SKIPPED, CodeLine(function, call.lineno), flow.places, told, cohort)
+        if place is not None:
+            yield Weighed(place, _AT_LINE)
+
+
+def _only_theirs(incident: Incident, suspects: tuple[int, ...]) -> set[str]:
+    """Notices of the suspects whose words no other rank used; numbers in them may differ."""
+    words = {
+        rank: {_plain(e.text): e.text for e in said if e.kind is LogKind.NOTICE} for rank, said in incident.said.items()
+    }
+    others = {plain for rank, texts in words.items() if rank not in suspects for plain in texts}
+    return {text for rank in suspects for plain, text in words.get(rank, {}).items() if plain not in others}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[0-9]+", "0", text)
+
+
+def _messages(flow: ProgramFlow) -> Iterator[tuple[ast.Call, Function, re.Pattern[str]]]:
+    for function in flow.analysis.program.functions():
+        for call in function.calls:
+            if last_word(call.func) in _PRINTS:
+                fits = next(filter(None, map(_pattern, all_arguments(call))), None)
+                if fits is not None:
+                    yield call, function, fits
+
+
+def _pattern(expr: ast.expr) -> re.Pattern[str] | None:
+    """`f"rank {rank}: skipping"`, `"skipping %d" % n`, `"skipping {}".format(n)`: what is written, with gaps."""
+    match expr:
+        case ast.Constant(value=str() as text):
+            parts = _FIELD.split(text)
+        case ast.JoinedStr():
+            parts = [v.value if isinstance(v, ast.Constant) and isinstance(v.value, str) else "" for v in expr.values]
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod()):
+            parts = _FIELD.split(text)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format")):
+            parts = _FIELD.split(text)
+        case _:
+            return None
+    written = [part.strip() for part in parts if part.strip()]
+    letters = sum(c.isalpha() for part in written for c in part)
+    return re.compile(".{0,200}?".join(map(re.escape, written))) if letters >= _LEAST else None
