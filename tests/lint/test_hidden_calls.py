@@ -157,7 +157,59 @@ CALLBACK = """
             on_first(sync, rank)
 """
 
+EMPTY = """
+        def gather_kept(entropies, out):
+            if entropies.{asked}:
+                return None
+            dist.all_reduce(out)
+
+        def step(model, out, config):
+            gather_kept({passed}, out)
+"""
+ANY = """
+        def step(mask, out):
+            {share}
+            if not mask.any():
+                return
+            dist.all_reduce(out)
+"""
+TRACKER = """
+        _TRACKER = {start}
+
+        def get_tracker():
+            return _TRACKER
+
+        def reduce_all():
+            tracker = get_tracker()
+            for name in tracker:
+                dist.all_reduce(tracker[name])
+"""
+REFUSED = """
+        import os
+
+        def save(path, rank):
+            if {test}:
+                raise FileExistsError(path)
+            dist.barrier()
+"""
+
 PAIRS = {
+    "an early return where this rank has nothing": Pair(
+        "exit-before-collective",
+        EMPTY.format(asked="numel() == 0", passed="model.entropies()"),
+        EMPTY.format(asked="numel() == 0", passed="torch.ones(4)"),
+    ),
+    "a mask that selects nothing on this rank": Pair(
+        "exit-before-collective", ANY.format(share="pass"), ANY.format(share="dist.all_reduce(mask)")
+    ),
+    "a collective per key of a table that the module fills": Pair(
+        "collective-per-key", TRACKER.format(start="{}"), TRACKER.format(start="('loss', 'accuracy')")
+    ),
+    "a check in one condition with the rank": Pair(
+        "raise-on-some-ranks",
+        REFUSED.format(test="rank == 0 and os.path.exists(path)"),
+        REFUSED.format(test="not path"),
+    ),
     "an exception that is raised again on one path only": Pair(
         "exception-swallowed", ONE_PATH.format(end="continue"), ONE_PATH.format(end="raise MemoryError from error")
     ),

@@ -191,6 +191,27 @@ def is_data_word(name: str) -> bool:
 
 
 @cache
+def is_parameter_word(name: str) -> bool:
+    """A part of the model: of the same size on all ranks, or sharded on purpose."""
+    last = name.lower().strip("_").rpartition("_")[2].rstrip("s")
+    return last in {
+        "p",
+        "param",
+        "parameter",
+        "weight",
+        "bia",
+        "buffer",
+        "w",
+        "t",
+        "tensor",
+        "v",
+        "value",
+        "module",
+        "shard",
+    }
+
+
+@cache
 def is_local_attribute(name: str) -> bool:
     """Holds what this rank logged; not reduced unless the user asks for it."""
     return name in known_apis().words["local_attributes"]

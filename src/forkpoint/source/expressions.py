@@ -15,6 +15,7 @@ from forkpoint.source.apis import (
     is_loader_word,
     is_local_attribute,
     is_low_rank_word,
+    is_parameter_word,
     is_rank_word,
     is_setting_word,
     is_world_word,
@@ -252,6 +253,9 @@ class Expressions:
         if any(is_minus_one(e) for e in node.comparators) or _asks_for_a_rank(node):
             # `LOCAL_RANK != -1`, `rank < 0`: whether the job is distributed, or this process takes part.
             return EQUAL
+        empty = self._emptiness(node)
+        if empty is not None:
+            return empty
         if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             # Presence, not content.
             return join(*(v.presence for v in operands))
@@ -260,6 +264,19 @@ class Expressions:
             asked = join(operands[0], *(self._measured(node, v) for v in operands[1:]))
             return _weakened(asked) if isinstance(node.left, ast.Constant) else asked
         return replace(combined(*operands), parts=(), is_container=False)
+
+    def _emptiness(self, node: ast.Compare) -> Value | None:
+        """`tokens.numel() == 0`: who asks whether a tensor is empty expects that it is so for some data."""
+        tensor = _asked_for_emptiness(node)
+        if tensor is None:
+            return None
+        value = self.value(tensor)
+        if value.equal or value.reasons or is_parameter_word(last_word(tensor)):
+            return None
+        reason = self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, "this rank's data may leave nothing here")
+        if value.params:
+            return Value(unless_equal=frozenset((p, reason) for p in value.params))
+        return differing(reason)
 
     def _subscript(self, node: ast.Subscript) -> Value:
         environment = self._environment(node.value, node.slice)
@@ -471,6 +488,20 @@ def _asks_for_a_rank(node: ast.Compare) -> bool:
     """`rank < 0`, `rank >= 0`."""
     to_zero = [c for c in node.comparators if isinstance(c, ast.Constant) and c.value == 0]
     return is_rank_word(last_word(node.left)) and bool(to_zero) and isinstance(node.ops[0], ast.Lt | ast.GtE)
+
+
+def _asked_for_emptiness(node: ast.Compare) -> ast.expr | None:
+    """`x` of `x.numel() == 0`, `x.shape[0] == 0`, `x.size(0) > 0` and `x.sum() == 0`."""
+    compared = node.comparators[0]
+    if len(node.ops) != 1 or not (isinstance(compared, ast.Constant) and compared.value == 0):
+        return None
+    match node.left:
+        case ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "size" | "sum") as func):
+            return func.value
+        case ast.Subscript(value=ast.Attribute(attr="shape") as shape):
+            return shape.value
+        case _:
+            return None
 
 
 def _weakened(value: Value) -> Value:

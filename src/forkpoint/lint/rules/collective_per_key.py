@@ -18,7 +18,7 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import Loop, last_word, loops
+from forkpoint.source.syntax import last_word, loops
 
 CODE = "collective-per-key"
 
@@ -28,9 +28,12 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
         for loop in loops(function):
             steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if s.reach.api.kind is ApiKind.COLLECTIVE), None)
-            if step is None or not _is_over_keys(loop):
+            if step is None or isinstance(loop, ast.While):
                 continue
-            assert not isinstance(loop, ast.While)
+            mapping, is_certain = _mapping(loop.iter)
+            filled = _is_filled_as_it_runs(mapping, function, analysis)
+            if not is_certain and not filled:
+                continue
             if not analysis.differences.test(loop.iter, function).equal:
                 yield violation(
                     CODE,
@@ -39,33 +42,43 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                     loop,
                     condition=loop.iter,
                     related=relate(step, function, analysis),
-                    advisory=not _is_filled_as_it_runs(_mapping(loop.iter), function, analysis),
+                    advisory=not filled,
                 )
 
 
-def _is_over_keys(loop: Loop) -> bool:
-    return not isinstance(loop, ast.While) and _mapping(loop.iter) is not None
-
-
-def _mapping(head: ast.expr) -> ast.expr | None:
-    """`d` of `sorted(d.items())`."""
+def _mapping(head: ast.expr) -> tuple[ast.expr, bool]:
+    """`d` of `sorted(d.items())`, and whether it is certainly a dictionary."""
     while isinstance(head, ast.Call) and last_word(head) in {"sorted", "list", "enumerate", "tuple"} and head.args:
         head = head.args[0]
-    over = isinstance(head, ast.Call) and isinstance(head.func, ast.Attribute) and head.func.attr in {"items", "keys"}
-    return head.func.value if over and isinstance(head, ast.Call) and isinstance(head.func, ast.Attribute) else None
+    match head:
+        case ast.Call(func=ast.Attribute(value=mapping, attr="items" | "keys")):
+            return mapping, True
+        case _:
+            return head, False
 
 
-def _is_filled_as_it_runs(mapping: ast.expr | None, function: Function, analysis: Analysis) -> bool:
+def _is_filled_as_it_runs(mapping: ast.expr, function: Function, analysis: Analysis) -> bool:
     """It starts empty in a module or an object, so its keys depend on what this rank did."""
     made: list[ast.expr] = []
     if isinstance(mapping, ast.Name) and mapping.id not in function.params:
-        if mapping.id not in analysis.resolver.assigned(function):
-            made = analysis.resolver.assigned(function.module.top).get(mapping.id, [])
-    elif (
-        isinstance(mapping, ast.Attribute) and function.owner is not None and spelled(mapping) == f"self.{mapping.attr}"
-    ):
+        own = analysis.resolver.assigned(function).get(mapping.id, [])
+        made = analysis.resolver.assigned(function.module.top).get(mapping.id, []) if not own else []
+        # `tracker = get_tracker()`, which returns a dictionary of its module.
+        return any(_is_empty(v) for v in made) or any(_is_getter_of_filled(v, function, analysis) for v in own)
+    if isinstance(mapping, ast.Attribute) and function.owner is not None and spelled(mapping) == f"self.{mapping.attr}":
         made = [value for value, _ in analysis.resolver.attributes(function.owner).get(mapping.attr, ())]
     return any(_is_empty(value) for value in made)
+
+
+def _is_getter_of_filled(value: ast.expr, function: Function, analysis: Analysis) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    for getter in analysis.resolver.callees(value, function).functions[:1]:
+        returned = [node.value for node in getter.own.returns if isinstance(node.value, ast.Name)]
+        own, top = analysis.resolver.assigned(getter), analysis.resolver.assigned(getter.module.top)
+        if any(r.id not in own and any(_is_empty(v) for v in top.get(r.id, ())) for r in returned):
+            return True
+    return False
 
 
 def _is_empty(value: ast.expr) -> bool:

@@ -45,9 +45,11 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 def _raised(branch: Branch) -> ast.Raise | None:
     """A `raise` under another condition; a `raise` directly in the arm is a plain refusal to run."""
+    together = isinstance(branch.test, ast.BoolOp) and isinstance(branch.test.op, ast.And)
     for arm in branch.arms:
         for statement in arm.statements:
-            if isinstance(statement, ast.If):
+            # `if rank == 0 and exists(path): raise` is such a check in one condition.
+            if isinstance(statement, ast.If) or (together and arm is branch.arms[0]):
                 for inner in ast.walk(statement):
                     if isinstance(inner, ast.Raise) and inner.exc is not None and not _is_refusal(inner.exc):
                         return inner
