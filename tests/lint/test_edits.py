@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.lint import LintReport
+from forkpoint.lint import LintReport, Options, lint
 from forkpoint.lint.edits import FileChanges, plan_changes, render_diff, write_change
 from forkpoint.lint.rule import LineEdit, Violation
 from forkpoint.source import Program, read_program
 from looping import for_each
+from tests.lint.samples import program_of
 
 NOTHING = Violation("bad-word", "", 1, 1, 1, "f", "wrong")
 
@@ -127,3 +128,34 @@ def test_git_applies_the_diff(tmp_path: Path, name: str, before: bytes, monkeypa
 
     assert (applied.returncode, applied.stderr) == (0, b"")
     assert file.read_bytes() == change.after != before
+
+
+SET_LOOP = """\
+import torch.distributed as dist
+
+def reduce_all(stats, names):
+    for {target} in {names}:
+        dist.all_reduce(stats[{target}])
+
+def main(stats):
+    reduce_all(stats, set(stats))
+"""
+
+
+def fixed(folder: Path, text: str) -> str:
+    program = program_of(folder, text)
+    changes = plan_changes(lint(program, Options()), program).changes
+    return changes[0].after.decode() if changes else text
+
+
+def test_a_second_fix_changes_nothing(tmp_path: Path) -> None:
+    once = fixed(tmp_path, SET_LOOP.format(target="name", names="names"))
+
+    assert "in sorted(names):" in once
+    assert fixed(tmp_path, once) == once
+
+
+def test_what_may_have_no_order_is_not_sorted(tmp_path: Path) -> None:
+    text = SET_LOOP.format(target="param", names="names")
+
+    assert fixed(tmp_path, text) == text

@@ -110,19 +110,6 @@ def {name}(error_type, function, *args, **kwargs):
     return result
 '''
 
-IN_BACKGROUND = '''
-def {name}(function, *args, **kwargs):
-    """Runs it beside the training, on a copy of its arguments. What has not finished when the job ends is lost."""
-    import atexit
-    import copy
-    import threading
-
-    args, kwargs = copy.deepcopy((args, kwargs))
-    thread = threading.Thread(target=function, args=args, kwargs=kwargs, daemon=True)
-    thread.start()
-    atexit.register(lambda: thread.is_alive() and print(f"not finished at the end of the job: {{function}}"))
-'''
-
 OF_RANK_0 = '''
 def {name}(value):
     """What rank 0 has, on every rank."""{imports}

@@ -194,6 +194,17 @@ def loops(function: Function) -> Iterator[Loop]:
     return (node for node in own_nodes(function.node) if isinstance(node, Loop))
 
 
+_NAMES = frozenset({"name", "key", "k", "path", "file", "filename", "fname", "field", "metric", "entry", "folder", "dir", "tag",
+                    "label", "id", "split", "n", "f", "word"})  # fmt: skip
+
+
+def is_over_names(loop: Loop) -> bool:
+    """Its elements are texts, judging by what the loop calls them: those can be sorted."""
+    if isinstance(loop, ast.While) or not isinstance(loop.target, ast.Name):
+        return False
+    return loop.target.id.lower().rpartition("_")[2] in _NAMES
+
+
 def tries(function: Function) -> Iterator[ast.Try]:
     return (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
 

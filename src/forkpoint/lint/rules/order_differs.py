@@ -18,7 +18,7 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import Loop, last_word, loops
+from forkpoint.source.syntax import Loop, is_over_names, last_word, loops
 from forkpoint.source.value import strength_of
 
 CODE = "order-differs"
@@ -48,7 +48,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
 
 def _with_edit(found: Violation, loop: Loop, function: Function) -> Violation:
     head = loop.iter if not isinstance(loop, ast.While) else loop.test
-    if head.lineno != head.end_lineno or last_word(head) == "sorted":
+    if head.lineno != head.end_lineno or last_word(head) == "sorted" or not is_over_names(loop):
         return found
     line = function.module.lines[head.lineno - 1]
     text = line[: head.col_offset] + b"sorted(" + line[head.col_offset : head.end_col_offset] + b")"

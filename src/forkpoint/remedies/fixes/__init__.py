@@ -12,7 +12,6 @@ from forkpoint.remedies.fixes import (
     pad_before_gather,
     raise_together,
     sort_first,
-    work_in_background,
 )
 from forkpoint.remedies.scene import Scene
 from forkpoint.source.bridge.fork import Fork
@@ -25,7 +24,6 @@ FIXES: tuple[Callable[[Fork, Scene], Fix | None], ...] = (
     raise_together.offer,
     pad_before_gather.offer,
     agree_on_root.offer,
-    work_in_background.offer,
     in_words.offer,
 )
 """For a fork, the first that fits."""

@@ -25,9 +25,9 @@ _WORDS = {
     "broadcast the value of one rank.",
     ForkKind.RAISED: "At {where}, a rank raised an exception and left the others: end the whole job (a launcher such as "
     "torchrun does this), or agree on what went wrong before the next collective.",
-    ForkKind.HELD: "At {where}, limit the wait, or move the work to a thread with a copy of the data, so that the other "
-    "ranks do not wait for it. If it is only slow, give that one wait a longer timeout (a separate group with "
-    "`timeout=`), not the whole job.",
+    ForkKind.HELD: "At {where}, limit the wait, or do the work where no rank waits for this one: before the job's groups "
+    "exist, or in one worker process that takes such work in turn. If it is only slow, give that one wait a longer timeout "
+    "(a separate group with `timeout=`), not the whole job.",
 }
 
 
