@@ -182,8 +182,11 @@ class Expressions:
         value = self._scope.name(node.id)
         if is_setting_word(node.id):
             # A setting that travels with the data is none of it.
-            content = frozenset(r for r in value.content if r.origin is not Origin.LOCAL_DATA)
-            value = replace(value, content=content)
+            content, extent = (
+                frozenset(r for r in reasons if r.origin is not Origin.LOCAL_DATA)
+                for reasons in (value.content, value.extent)
+            )
+            value = replace(value, content=content, extent=extent)
         if value.equal or value.content:
             return value
         if is_rank_word(node.id) and not self._is_about_matrices(node.id):

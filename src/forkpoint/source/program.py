@@ -18,6 +18,7 @@ _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modu
 _LINES_NAMED = 3
 """Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
+_COPIED = frozenset({"third_party", "thirdparty", "vendor", "_vendor", "vendored"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Program:
     notes: list[SourceNote] = field(default_factory=list)
     lines: int = 0
     tests: set[str] = field(default_factory=set)
-    """Files with tests, found below a folder that was given."""
+    """Files with tests or with code of other projects, by their place below a folder that was given."""
     by_name: dict[str, Module] = field(default_factory=dict)
     by_tail: dict[str, list[Module]] = field(default_factory=lambda: defaultdict(list))
     """By the last part of the dotted name, for packages whose root is not known."""
@@ -118,7 +119,7 @@ def _is_test(inside: PurePath) -> bool:
     """By its place below the folder that was given; a file that was given itself is what it is."""
     *folders, name = inside.parts or ("",)
     stem = name.removesuffix(".py")
-    in_tests = any(folder in _TESTS for folder in folders)
+    in_tests = any(folder in _TESTS or folder in _COPIED for folder in folders)
     return in_tests or (
         bool(inside.parts) and (stem.startswith("test_") or stem.endswith("_test") or stem == "conftest")
     )
