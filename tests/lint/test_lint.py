@@ -105,3 +105,15 @@ def test_progress_names_each_rule_that_runs(tmp_path: Path) -> None:
     lint(program_of(tmp_path, ""), Options(advisory=True), lambda *step: said.append(step))
 
     assert said[1:] == [(0, 2, "bad-word"), (1, 2, "doubtful-word")]
+
+
+def test_what_is_found_in_tests_is_advisory_unless_the_file_itself_was_given(tmp_path: Path) -> None:
+    for place in ("tests/ranks.py", "pkg/test_ranks.py", "third_party/ranks.py"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("bad = 1\n")
+        folder, file = (read_program([str(tmp_path / given)]) for given in (".", place))
+
+        assert found(folder, Options()) == []
+        assert [line for _, line in found(file, Options())] == [1]
+        assert [line for _, line in found(folder, Options(advisory=True))] == [1]
+        (tmp_path / place).unlink()

@@ -18,7 +18,7 @@ _SKIPPED = frozenset({".git", ".hg", ".tox", ".nox", ".venv", "venv", "node_modu
 _LINES_NAMED = 3
 """Of the statements that were left out of a file."""
 _TESTS = frozenset({"tests", "test", "testing", "unit_tests", "integration_tests", "functional_tests"})
-_COPIED = frozenset({"third_party", "thirdparty", "vendor", "_vendor", "vendored"})
+_COPIED = frozenset({"third_party", "thirdparty", "vendor", "_vendor"})
 
 
 @dataclass(frozen=True, slots=True)
