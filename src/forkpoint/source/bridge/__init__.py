@@ -39,14 +39,14 @@ def find_forks(incident: Incident, verdict: Verdict, analysis: Analysis) -> tupl
     if verdict.cause in {Cause.HEALTHY, Cause.TRANSPORT}:
         return (), ()
     flow = _program_flow(incident, analysis)
-    forks = _ranked(list(_candidates(incident, verdict, flow)))
+    found = list(_candidates(incident, verdict, flow))
+    forks = _ranked([*found, *find_printed(incident, verdict, found, flow)])
     return () if flow.places.misfits else forks, tuple(flow.places.notes)
 
 
 def _candidates(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
     sides = find_sides(incident, verdict)
     yield from find_raised(incident, verdict, flow)
-    yield from find_printed(incident, verdict, flow)
     match verdict.cause:
         case Cause.HOST_STALL | Cause.NEVER_JOINED | Cause.STRAGGLER | Cause.GPU_STALL:
             yield from _stalled(incident, verdict, sides, flow)

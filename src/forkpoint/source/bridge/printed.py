@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
@@ -20,30 +21,39 @@ _PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "crit
 _LEAST = 12
 """Letters of a message that must be written in the source: fewer fit too many lines."""
 _SHOWN = 60
-_IN_BRANCH, _AT_LINE = 0.9, 0.5
+_IN_BRANCH, _AT_LINE, _SAID = 0.9, 0.5, 0.05
 """The ranks were in the branch for certain; that it is where they parted is likely."""
 _FIELD = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[^{}]*\}")
 
 
-def find_printed(incident: Incident, verdict: Verdict, flow: ProgramFlow) -> Iterator[Weighed]:
-    """The innermost decision around the call that prints what no other rank printed."""
+def find_printed(
+    incident: Incident, verdict: Verdict, found: Sequence[Weighed], flow: ProgramFlow
+) -> Iterator[Weighed]:
+    """The innermost decision around the call that prints what no other rank printed. One that is among those found says
+    so beside what it says already.
+    """
     said = sorted(_only_theirs(incident, verdict.suspects))
-    if not said:
+    printing = [(t, c, f) for c, f, fits in _messages(flow) for t in said if fits.search(t)] if said else []
+    if len(printing) != 1:
         return
+    text, call, function = printing[0]
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
     who = name_ranks(verdict.suspects, 2)
-    found = [(text, call, function) for call, function, fits in _messages(flow) for text in said if fits.search(text)]
-    for text, call, function in found if len(found) == 1 else ():
-        told = f'only {who} printed "{shortened(text, _SHOWN)}"'
-        for node in enclosing(call.lineno, function)[:1]:
-            decided = f"{tell_decision(node, call.lineno, who, function)}: {told}"
-            fork, _ = decision_fork(node, function, flow.analysis, decided, cohort)
-            yield Weighed(fork, _IN_BRANCH)
-            return
+    told = f'only {who} printed "{shortened(text, _SHOWN)}"'
+    node = next(iter(enclosing(call.lineno, function)), None)
+    if node is None:
         place = place_fork(ForkKind.SKIPPED, CodeLine(function, call.lineno), flow.places, told, cohort)
         if place is not None:
             yield Weighed(place, _AT_LINE)
+        return
+    known = max((w for w in found if w.fork.node is node), key=lambda w: w.weight, default=None)
+    if known is not None:
+        fork = replace(known.fork, sentence=f"{known.fork.sentence}; {told}")
+        yield Weighed(fork, max(_IN_BRANCH, known.weight + _SAID))
+    else:
+        decided = f"{tell_decision(node, call.lineno, who, function)}: {told}"
+        yield Weighed(decision_fork(node, function, flow.analysis, decided, cohort)[0], _IN_BRANCH)
 
 
 def _only_theirs(incident: Incident, suspects: tuple[int, ...]) -> set[str]:
