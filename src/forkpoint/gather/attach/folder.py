@@ -45,7 +45,7 @@ class AskedRank(msgspec.Struct, frozen=True):
     """Whether it moves can be seen: by its recorder or its stacks."""
     moved: bool
     waiting: bool
-    """It stood in a communication call in every look."""
+    """It stood in a communication call, or had one pending, in every look."""
     gpu: int | None = None
     gpu_busy: int | None = None
 

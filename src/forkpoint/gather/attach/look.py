@@ -71,7 +71,7 @@ class Seen:
     last: Look
     moved: frozenset[int]
     waiting: frozenset[int]
-    """Ranks that stood in a communication call in every look."""
+    """Ranks that stood in a communication call, or had one pending, in every look."""
     visible: frozenset[int]
     """Ranks of which it can be seen whether they move."""
     still_s: float
@@ -197,10 +197,15 @@ def _python(stack: Stack) -> Stack:
 
 
 def _waiting(look: Look) -> frozenset[int]:
+    """By its stack, or by a call that its recorder holds as pending: with NCCL the host goes on and waits elsewhere."""
+    return _in_calls(look) | {rank for rank, standing in look.standings().items() if standing.is_pending}
+
+
+def _in_calls(look: Look) -> frozenset[int]:
     return frozenset(rank for rank, stack in look.stacks().items() if is_waiting_for_ranks(stack))
 
 
 def _idle(look: Look) -> frozenset[int]:
     """Ranks that stand outside communication: what holds them shows below Python."""
     standing = look.stacks()
-    return frozenset(sorted(standing.keys() - _waiting(look))[:_NATIVE_AT_MOST])
+    return frozenset(sorted(standing.keys() - _in_calls(look))[:_NATIVE_AT_MOST])
