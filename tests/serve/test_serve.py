@@ -1,16 +1,21 @@
 """`forkpoint serve` over real sockets: who is let in, what is listed, what is told when files come."""
 
 import http.client
+import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from cases import CASES
 from forkpoint.cli import main
+from forkpoint.live.processes import read_state
 from looping import for_each
 from serve.conftest import PATIENCE_S, Server, serving
 
@@ -189,6 +194,36 @@ def test_ctrl_c_ends_it_while_a_page_listens(tmp_path: Path) -> None:
 
     assert b"changed" not in stream.read()
     connection.close()
+
+
+def test_connections_that_ask_nothing_do_not_keep_a_reader_out(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, ExitStack() as held:
+        for number in range(260):
+            idle = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S))
+            if number % 2:
+                idle.sendall(b"GET / HTTP/1.1\r\nHost: ")
+
+        assert server.get("/").status == 200
+
+
+def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    """It reads from a pipe to which nobody writes."""
+    os.mkfifo(tmp_path / "log_rank_0.txt")
+    code = (
+        "import sys, time\nfrom forkpoint.live.diagnosing import Diagnosis, Task\n"
+        "begun = Diagnosis(Task((sys.argv[1],)), own_session=True)\nprint(begun._child.pid, flush=True)\ntime.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "log_rank_0.txt")], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        worker = int(parent.stdout.readline())
+        parent.kill()
+
+    until = time.monotonic() + PATIENCE_S
+    while (state := read_state(worker)) and not state.is_dead and time.monotonic() < until:
+        time.sleep(0.1)
+    assert state is None or state.is_dead
 
 
 def test_no_module_is_taken_from_the_folder_it_is_started_in(server: Server, incidents: Path) -> None:

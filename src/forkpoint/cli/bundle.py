@@ -5,7 +5,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from forkpoint.cli.options import Command, add_source_argument, existing_path
+from forkpoint.cli.options import Command, add_links_argument, add_source_argument, existing_path
 from forkpoint.cli.output import Progress, check_writable
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
@@ -102,6 +102,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="FILE.tar.gz", help="the archive (default: forkpoint-DATE-TIME.tar.gz)")
     parser.add_argument("--map", metavar="FILE", help="pseudonyms and originals (default: beside the archive)")
     add_source_argument(parser)
+    add_links_argument(parser)
     parser.add_argument(
         "--doctor",
         action="append",

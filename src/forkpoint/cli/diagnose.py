@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forkpoint.cli.options import (
     Command,
+    add_links_argument,
     add_quiet_argument,
     add_source_argument,
     add_width_argument,
@@ -195,17 +196,26 @@ def _diagnose(
     from forkpoint.evidence import Choice
 
     choice = Choice(frozenset(args.use), everything=args.all, attempt=args.attempt)
-    verdict = diagnose_paths(paths, args, args.source, choice=choice, embed_source=args.embed_source, finish=finish)
+    verdict = diagnose_paths(
+        paths,
+        args,
+        args.source,
+        choice=choice,
+        embed_source=args.embed_source,
+        follow_links=args.follow_links,
+        finish=finish,
+    )
     return exit_code(verdict)
 
 
-def diagnose_paths(
+def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     paths: Sequence[str],
     args: Namespace,
     source: Sequence[str] = (),
     *,
     choice: "Choice | None" = None,
     embed_source: bool = False,
+    follow_links: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict."""
@@ -215,7 +225,7 @@ def diagnose_paths(
 
     _check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet) as progress:
-        capture = read(paths, progress, choice or ADMIT_BY_PROOF)
+        capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links)
         verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
         verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
@@ -384,6 +394,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "paths", nargs="+", metavar="PATH", help="file, folder, address (s3://...), or - for standard input"
     )
     add_source_argument(parser)
+    add_links_argument(parser)
     parser.add_argument(
         "--embed-source",
         action="store_true",

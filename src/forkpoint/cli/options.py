@@ -99,6 +99,14 @@ def add_source_argument(parser: ArgumentParser) -> None:
     )
 
 
+def add_links_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="also read links in a folder that lead out of it (default: they are listed)",
+    )
+
+
 def add_width_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--width",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.evidence.file_names import FileNames
-from forkpoint.evidence.files import SNIFF, SUMMARY, find_files, is_archive, is_url, open_file, shown
+from forkpoint.evidence.files import SNIFF, SUMMARY, find_files, find_ways_out, is_archive, is_url, open_file, shown
+from forkpoint.evidence.links import LeadsOut
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Capture, Problem
@@ -21,38 +22,53 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, current file)."""
 
+WAY_OUT = "a link that leads out of its folder; not followed (--follow-links does)"
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
-def read(paths: Sequence[str], progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
+def read(
+    paths: Sequence[str],
+    progress: Progress | None = None,
+    choice: Choice = ADMIT_BY_PROOF,
+    *,
+    follow_links: bool = False,
+) -> Capture:
     """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
-    return read_files(paths, progress).capture(choice)
+    return read_files(paths, progress, follow_links=follow_links).capture(choice)
 
 
-def read_files(paths: Sequence[str], progress: Progress | None = None, origin: str = "") -> Reading:
-    """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; it prefixes their names."""
-    files = find_files(paths)
+def read_files(
+    paths: Sequence[str], progress: Progress | None = None, origin: str = "", *, follow_links: bool = False
+) -> Reading:
+    """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; it prefixes their names.
+    `follow_links`: also those that lead out of a folder.
+    """
+    files = find_files(paths, follow_links=follow_links)
+    roots = () if follow_links else tuple(paths)
     reading = Reading(names=FileNames(files))
+    reading.problems += [Problem(link, WAY_OUT) for link in (() if follow_links else find_ways_out(paths))]
     for done, path in enumerate(files):
         if progress:
             progress(done, len(files), shown(path))
         name = f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)
         try:
-            _read_file(path, name, reading)
+            _read_file(path, name, reading, roots)
         except InputError as error:
             reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
     reading.require(paths)
     return reading
 
 
-def _read_file(path: str, name: str, reading: Reading) -> None:
+def _read_file(path: str, name: str, reading: Reading, roots: Sequence[str]) -> None:
     try:
-        with open_file(path) as stream:
+        with open_file(path, roots) as stream:
             head = stream.peek(SNIFF)[:SNIFF]
             if is_archive(head):
                 _read_archive(stream, name, reading)
             else:
                 _read_unpacked(stream, head, name, reading)
+    except LeadsOut as error:
+        raise UnreadableInput(f"{name}: {WAY_OUT}") from error
     except OSError as error:
         raise UnreadableInput(f"{name}: cannot be read ({error.strerror}); check its permissions") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from forkpoint.errors import UsageError
+from forkpoint.evidence.links import leads_out, open_beneath, root_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -24,10 +25,10 @@ _TAR_AT = 257
 _URL = re.compile(r"[a-z][a-z0-9+.:-]{0,60}://")
 
 
-def find_files(paths: Sequence[str]) -> list[str]:
+def find_files(paths: Sequence[str], *, follow_links: bool = False) -> list[str]:
     """All files behind the paths, folders walked, each once, sorted. Hidden files are not evidence, except dumps in the
     folders where torch puts them by default (`.cache/torch`); nor are the pipes that torch puts beside its dumps: nobody
-    writes to them any more, so reading would not end.
+    writes to them any more, so reading would not end; nor links that lead out of their folder, unless they are followed.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -38,7 +39,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
 
             found.update((url, url) for url in list_files(path))
         elif os.path.isdir(path):
-            found.update(_walk(path))
+            found.update((real, file) for real, file in _walk(path) if follow_links or not _is_way_out(file, path))
         elif os.path.exists(path):  # also `<(kubectl logs ...)`, which is a pipe
             found[os.path.realpath(path)] = path
         else:
@@ -46,8 +47,22 @@ def find_files(paths: Sequence[str]) -> list[str]:
     return sorted(found.values())
 
 
-def open_file(path: str) -> "io.BufferedReader[io.FileIO]":
-    """Of this machine, or behind an address. Raises OSError, and UsageError for an address that nothing here can read."""
+def find_ways_out(paths: Sequence[str]) -> list[str]:
+    """Links in these folders that lead out of them."""
+    return sorted(file for path in paths if os.path.isdir(path) for _, file in _walk(path) if _is_way_out(file, path))
+
+
+def _is_way_out(file: str, folder: str) -> bool:
+    return os.path.islink(file) and leads_out(file, folder)
+
+
+def open_file(path: str, roots: Sequence[str] = ()) -> "io.BufferedReader[io.FileIO]":
+    """Of this machine, or behind an address. `roots`: folders that must not be left. Raises OSError, and UsageError for an
+    address that nothing here can read.
+    """
+    root = root_of(path, roots)
+    if root is not None and not is_url(path):
+        return io.BufferedReader(open_beneath(path, root), SNIFF)
     if is_url(path):
         from forkpoint.evidence.remote import open_url  # noqa: PLC0415 - for addresses alone
 

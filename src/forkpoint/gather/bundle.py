@@ -24,9 +24,9 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 import msgspec
 
 from forkpoint.errors import InputError, UnreadableInput, UsageError
-from forkpoint.evidence import Progress, read, read_stream
+from forkpoint.evidence import WAY_OUT, Progress, read, read_stream
 from forkpoint.evidence.archives import SmallHeader
-from forkpoint.evidence.files import SNIFF
+from forkpoint.evidence.files import SNIFF, find_ways_out
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
 from forkpoint.gather.bundle_check import require_clean
@@ -39,6 +39,7 @@ from forkpoint.gather.bundle_evidence import (
     in_other_words,
     open_evidence,
     read_doctor,
+    relative_name,
 )
 from forkpoint.gather.redact import Redactor
 from forkpoint.model.capture import Capture, Problem
@@ -228,6 +229,8 @@ class Order:
     leave_out: tuple[str, ...] = ()
     """Patterns of files that are not packed."""
     dry_run: bool = False
+    follow_links: bool = False
+    """Also links that lead out of a folder."""
 
 
 @dataclass(slots=True)
@@ -243,7 +246,7 @@ class _Making:
 
 def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
     """Raises UsageError, UnreadableInput where nothing can be diagnosed, and Unsafe where the archive still shows a secret."""
-    redactor = Redactor.of(read(order.paths, progress))
+    redactor = Redactor.of(read(order.paths, progress, follow_links=order.follow_links))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
     making = _Making(order, redactor, Redacting(redactor), BundleNames(redactor.redact, known), progress)
     doctors = [
@@ -291,11 +294,13 @@ def _write(making: _Making, doctors: Sequence[tuple[str, bytes]]) -> Verdict:
 def _evidence(making: _Making) -> Iterator[tuple[str, EvidenceKind, Iterator[bytes]]]:
     """Each file of evidence by its name in the archive, redacted; what is left out is noted."""
     order = making.order
-    files = evidence_files(order.paths, (order.out, order.map_file), order.leave_out)
+    files = evidence_files(order.paths, (order.out, order.map_file), order.leave_out, follow_links=order.follow_links)
+    for link in () if order.follow_links else find_ways_out(order.paths):
+        _leave_out(making, making.names.harmless(relative_name(link, order.paths)), WAY_OUT)
     for done, path in enumerate(files):
         if making.progress:
             making.progress(done, len(files), path)
-        for found in open_evidence(path, making.order.paths):
+        for found in open_evidence(path, order.paths, follow_links=order.follow_links):
             if isinstance(found, Problem):
                 _leave_out(making, making.names.harmless(found.file), found.text)
                 continue

@@ -13,8 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar, cast
 
 from forkpoint.errors import HostileInput, UsageError
+from forkpoint.evidence import WAY_OUT
 from forkpoint.evidence.archives import open_members
-from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive
+from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file
+from forkpoint.evidence.links import LeadsOut
 from forkpoint.gather.redact import Redactor
 from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
 from forkpoint.knowledge.variables import may_be_shown
@@ -42,34 +44,38 @@ class FoundEvidence:
     stream: BinaryIO
 
 
-def evidence_files(paths: Sequence[str], unless: Sequence[str], leave_out: Sequence[str] = ()) -> list[str]:
+def evidence_files(
+    paths: Sequence[str], unless: Sequence[str], leave_out: Sequence[str] = (), *, follow_links: bool = False
+) -> list[str]:
     """`unless`: files that are written now. `leave_out`: patterns of names or paths. Raises UsageError."""
     if STDIN in paths:
         raise UsageError("bundle reads evidence more than once: save standard input to a file first")
     own = {str(Path(path).resolve()) for path in unless}
     return [
         path
-        for path in find_files(paths)
+        for path in find_files(paths, follow_links=follow_links)
         if str(Path(path).resolve()) not in own
         and not any(fnmatchcase(path, wanted) or fnmatchcase(Path(path).name, wanted) for wanted in leave_out)
     ]
 
 
-def open_evidence(path: str, roots: Sequence[str]) -> Iterator[FoundEvidence | Problem]:
+def open_evidence(path: str, roots: Sequence[str], *, follow_links: bool = False) -> Iterator[FoundEvidence | Problem]:
     """Read each before you take the next."""
     try:
-        with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
+        with open_file(path, () if follow_links else roots) as stream:
             if not is_archive(stream.peek(SNIFF)[:SNIFF]):
-                yield _classified(stream, _relative(path, roots))
+                yield _classified(stream, relative_name(path, roots))
                 return
             for member in open_members(cast("BinaryIO", stream), path):
                 if isinstance(member, Problem):
-                    yield Problem(_relative(member.file, roots), member.text)
+                    yield Problem(relative_name(member.file, roots), member.text)
                 else:
                     inside = io.BufferedReader(cast("io.FileIO", member.stream), SNIFF)
-                    yield _classified(inside, _relative(member.name, roots))
+                    yield _classified(inside, relative_name(member.name, roots))
+    except LeadsOut:
+        yield Problem(relative_name(path, roots), WAY_OUT)
     except OSError as error:
-        yield Problem(_relative(path, roots), f"cannot be read ({error.strerror}); check its permissions")
+        yield Problem(relative_name(path, roots), f"cannot be read ({error.strerror}); check its permissions")
 
 
 def _classified(stream: "io.BufferedReader[io.FileIO]", path: str) -> FoundEvidence | Problem:
@@ -83,7 +89,7 @@ def _classified(stream: "io.BufferedReader[io.FileIO]", path: str) -> FoundEvide
     return FoundEvidence(path, EvidenceKind.TEXT, cast("BinaryIO", stream))
 
 
-def _relative(path: str, roots: Sequence[str]) -> str:
+def relative_name(path: str, roots: Sequence[str]) -> str:
     """From the last folder that was asked for on; the folder of a single file may tell its rank."""
     for root in roots:
         if path == root or path.startswith(f"{root.rstrip('/')}/"):

@@ -122,9 +122,9 @@ class Diagnosis:
             with _memory_file() as given:
                 given.write(json.dumps(msgspec.to_builtins(task)).encode())
                 given.seek(0)
-                self._child = subprocess.Popen(
+                self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
                     # -P: no module is imported from the current folder, which may hold the evidence.
-                    [sys.executable, "-P", "-m", "forkpoint.live.worker"],
+                    [sys.executable, "-P", "-m", "forkpoint.live.worker", str(os.getpid())],
                     stdin=given,
                     stdout=self._out,
                     stderr=self._err,

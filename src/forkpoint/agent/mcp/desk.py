@@ -93,7 +93,7 @@ _MAX_PATHS = 100
 def confine(paths: Sequence[str], root: Path) -> tuple[str, ...]:
     """Evidence: the paths, resolved. Links that lead out are refused, also those of single files in a folder."""
     allowed = tuple(_inside(path, root) for path in _few(paths))
-    _refuse_links_out(find_files(allowed), root)
+    _refuse_links_out(find_files(allowed, follow_links=True), root)
     return allowed
 
 

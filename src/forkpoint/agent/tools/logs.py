@@ -1,6 +1,5 @@
 """Raw lines of the case's text files, read again: around a line, by text, by rank, by time, or the end."""
 
-import io
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
 from forkpoint.agent.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
-from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive
+from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file
 from forkpoint.evidence.logs.lines import CHUNK, find_time, parse_line, read_chunks, split_lines
 from forkpoint.evidence.text import read_stamp
 from forkpoint.model.world import name_ranks
@@ -130,13 +129,13 @@ def _shortened(raw: bytes) -> str:
 def _opened(file: str, paths: tuple[str, ...]) -> Iterator[BinaryIO]:
     """The file as ingest reads it, at most once. A pipe can be read once only, and that has been done."""
     if any(_lies_in(file, path) for path in paths):
-        with io.BufferedReader(io.FileIO(file), SNIFF) as stream:
+        with open_file(file, paths) as stream:
             if not is_archive(stream.peek(SNIFF)):
                 yield cast("BinaryIO", stream)
                 return
     for path in find_files([path for path in paths if path != STDIN]):
         if Path(path).is_file() and _may_hold(path, file):
-            with io.BufferedReader(io.FileIO(path), SNIFF) as stream:
+            with open_file(path, paths) as stream:
                 if is_archive(stream.peek(SNIFF)):
                     yield from (
                         m.stream for m in open_members(stream, path) if isinstance(m, ArchiveMember) and m.name == file

@@ -7,12 +7,15 @@ import socket
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from threading import Thread
-from typing import Literal
+from typing import Literal, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from forkpoint.errors import UsageError
 from forkpoint.live.serve.pages import TokenGate, make_app
@@ -72,12 +75,45 @@ def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Genera
         thread.join(_JOIN_S)
 
 
+_IDLE_SHARE = 4
+"""At most one in so many connections may be open without asking anything."""
+_ASKS_WITHIN_S = 20.0
+
+
+class PatientHttp(H11Protocol):
+    """Connections that ask nothing are closed after a while, and the oldest of them at once where there are many: they would use up
+    the connections that a reader needs.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.opened: int = next(_opened)
+        self.loop.call_later(_ASKS_WITHIN_S, self._close_if_idle)
+        idle = [other for other in self.connections if isinstance(other, PatientHttp) and other.asks_nothing]
+        if self.limit_concurrency and len(idle) > self.limit_concurrency // _IDLE_SHARE:
+            oldest = min(idle, key=attrgetter("opened"))
+            oldest._close_if_idle()  # noqa: SLF001 - one of its own kind
+
+    @property
+    def asks_nothing(self) -> bool:
+        """No request has come whole yet."""
+        return cast("object", self.cycle) is None  # its annotation says that there always is one
+
+    def _close_if_idle(self) -> None:
+        if self.asks_nothing and not self.transport.is_closing():
+            self.connections.discard(self)
+            self.transport.close()
+
+
+_opened = count()
+
+
 def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] = "off") -> uvicorn.Config:
     """Of a server on loopback that prints nothing of its own."""
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=PatientHttp,
         ws="none",
         lifespan=lifespan,
         log_config=None,
