@@ -162,7 +162,26 @@ LISTED = """
                 dist.all_reduce(x)
 """
 
+EARLY = """
+        def share(x):
+            if dist.is_initialized():
+                {share}
+                return
+            raise RuntimeError("no group")
+
+        def train(loader, model):
+            for batch in loader:
+                loss = model(batch)
+                bad = torch.isnan(loss).float()
+                share(bad)
+                if bad.item() > 0:
+                    continue
+                loss.backward()
+"""
 PAIRS = {
+    "a wrapper that reduces and returns early": Pair(
+        "exit-before-collective", EARLY.format(share="pass"), EARLY.format(share="dist.all_reduce(x)")
+    ),
     "a branch on another dimension of the mesh than the group's": Pair(
         "exit-before-collective",
         STAGE.format(group="None"),

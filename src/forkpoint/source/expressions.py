@@ -229,6 +229,9 @@ class Expressions:
             return self._loaded(node)
         if known is not None:
             return known
+        if is_loader_word(last_word(node.value)):
+            # Of a loader: how it was set up.
+            return UNKNOWN
         base = self.value(node.value)
         # An attribute of an object that differs need not differ, unless it is data.
         carried = frozenset(r for r in base.content if r.origin is Origin.LOCAL_DATA)
@@ -265,8 +268,10 @@ class Expressions:
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
             # `"image" in batch`: fields rarely differ by rank.
             asked = join(operands[0], *(self._measured(node, v) for v in operands[1:]))
-            return _weakened(asked) if isinstance(node.left, ast.Constant) else asked
-        return replace(combined(*operands), parts=(), is_container=False)
+            return _weakened(Value(asked.content - asked.extent)) if isinstance(node.left, ast.Constant) else asked
+        compared = replace(combined(*operands), parts=(), is_container=False)
+        # `batch.get("mode") == "generate"`: a setting that travels with the data.
+        return _weakened(compared) if any(_is_text(e) for e in node.comparators) else compared
 
     def _emptiness(self, node: ast.Compare) -> Value | None:
         """`tokens.numel() == 0`: who asks whether a tensor is empty expects that it is so for some data."""
@@ -507,11 +512,17 @@ def _asked_for_emptiness(node: ast.Compare) -> ast.expr | None:
             return None
 
 
+def _is_text(expr: ast.expr) -> bool:
+    return isinstance(expr, ast.Constant) and isinstance(expr.value, str)
+
+
 def _weakened(value: Value) -> Value:
-    content = frozenset(replace(r, strength=Strength.POSSIBLE) for r in value.content)
-    return replace(
-        value, content=content, extent=frozenset(replace(r, strength=Strength.POSSIBLE) for r in value.extent)
+    """Data is a weak reason for it, and what callers pass none."""
+    content, extent = (
+        frozenset(replace(r, strength=Strength.POSSIBLE) if r.origin is Origin.LOCAL_DATA else r for r in reasons)
+        for reasons in (value.content, value.extent)
     )
+    return Value(content, extent, value.equal, value.made)
 
 
 def without_order(reasons: Reasons) -> Reasons:

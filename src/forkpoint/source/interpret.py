@@ -56,9 +56,11 @@ class Interpreter:
 
     def run(self) -> None:
         self._block(self.function.body)
-        for name in self.function.params:
-            if self.env[name].made:
-                self._facts.made_equal.add(name)
+        self._note_made_equal()
+
+    def _note_made_equal(self) -> None:
+        """Where the function ends, also by an early `return`: `if distributed: all_reduce(x); return`."""
+        self._facts.made_equal.update(name for name in self.function.params if self.env[name].made)
 
     # what expressions ask
 
@@ -152,6 +154,7 @@ class Interpreter:
                 self._values.value(node.value)
             case ast.Return():
                 value = self._values.value(node.value)
+                self._note_made_equal()
                 self._facts.returned.append(decided_by(value, join(self.context, self._facts.exits)))
             case ast.If():
                 self._if(node)

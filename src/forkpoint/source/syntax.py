@@ -52,10 +52,15 @@ def default_of(name: str, function: Function) -> ast.expr | None:
     return given.get(name)
 
 
+_HOLDS_DATA = frozenset({"Tensor", "ndarray", "dict", "Dict", "list", "List", "Any", "Mapping", "Sequence", "Iterable", "tuple",
+                         "Tuple", "Batch", "BatchEncoding"})  # fmt: skip
+
+
 def is_setting(name: str, function: Function) -> bool:
     """A parameter that is a flag, a number or a text by its annotation or its default: what the job was started with."""
     annotation, default = annotation_of(name, function), default_of(name, function)
-    if annotation is not None and called_name(annotation) in {"bool", "int", "str"}:
+    mentioned = names_and_attributes_in(annotation) if annotation is not None else set[str]()
+    if mentioned & {"bool", "int", "str", "float"} and not mentioned & _HOLDS_DATA:
         return True
     return isinstance(default, ast.Constant) and isinstance(default.value, bool | int | str)
 
