@@ -12,6 +12,7 @@ from forkpoint.cli.output import Progress, check_writable, say, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
+    from forkpoint.rehearse.launch import Program
     from forkpoint.rehearse.model import Rehearsal, Result
     from forkpoint.rehearse.rehearsal import Settings
 
@@ -33,9 +34,11 @@ exit codes:
   1  they part in at least one trial
   2  wrong usage
   3  the job does not run, or hangs, before anything is disturbed
+  4  --fake: the script cannot be run so
 """
 
 _PLAN = "plan.json"
+_CANNOT = 4
 _DEFAULT_OUT = "forkpoint-rehearsal"
 
 
@@ -45,14 +48,19 @@ def run(args: Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise UsageError("give the command after --: forkpoint rehearse -- torchrun train.py")
-    if args.junit is not None:
-        check_writable("--junit", args.junit)
+    for option, path in (("--html", args.html), ("--junit", args.junit)):
+        if path is not None:
+            check_writable(option, path)
+    if args.fake != (args.world is not None):
+        raise UsageError("--fake and --world go together: --world 512 --fake")
     from forkpoint.live.run.job import handling
     from forkpoint.rehearse.launch import plan_program
     from forkpoint.rehearse.rehearsal import rehearse
 
     settings = _settings(args, command)
     program = plan_program(command, args.ranks, os.environ, as_is=args.as_is)
+    if args.fake:
+        return _pretend(program, settings, args)
     # A signal ends it as Ctrl-C does: with everything it has started.
     with (
         handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler),
@@ -61,6 +69,17 @@ def run(args: Namespace) -> int:
         told = rehearse(program, settings, progress, lambda result: _tell(result, quiet=args.quiet))
     _write(told, args)
     return 1 if told.parts else 0
+
+
+def _pretend(program: "Program", settings: "Settings", args: Namespace) -> int:
+    """A large world, of which a few ranks run alone."""
+    from forkpoint.rehearse.fake import render_pretended, render_pretended_json
+    from forkpoint.rehearse.rehearsal import pretend
+
+    with Progress(sys.stderr, quiet=args.quiet) as progress:
+        told = pretend(program, settings, args.world, progress)
+    print(render_pretended_json(told) if args.json else render_pretended(told))
+    return _CANNOT if told.failed else 1 if told.differences else 0
 
 
 def _settings(args: Namespace, command: list[str]) -> "Settings":
@@ -82,6 +101,7 @@ def _settings(args: Namespace, command: list[str]) -> "Settings":
         known=_known(args, command) if args.trial is not None else None,
         warm=not args.cold,
         cpu=args.cpu,
+        verify=args.verify_fix,
         keep=args.out / "evidence",
     )
 
@@ -116,6 +136,12 @@ def _write(told: "Rehearsal", args: Namespace) -> None:
     if args.trial is None:
         write_value(args.out / _PLAN, told)
     write_file(str(args.out / "rehearsal.json"), [render_json(told), "\n"])
+    if args.html is not None:
+        from forkpoint.rehearse.page import render_page
+        from forkpoint.rehearse.reports import write_reports
+
+        reports = write_reports(told, Path(args.html).parent)
+        write_file(args.html, [render_page(told, reports)])
     if args.junit is not None:
         from forkpoint.rehearse.junit import render_junit
 
@@ -180,6 +206,17 @@ def _add_arguments(parser: ArgumentParser) -> None:
         metavar="DIR",
         help=f"plan, results and evidence (default: {_DEFAULT_OUT})",
     )
+    _add_ways(parser)
+    parser.add_argument("--html", metavar="FILE", help="write a page, and beside it one for each incident")
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML, for CI")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.rehearsal/1)")
+    add_quiet_argument(parser)
+    parser.add_argument(
+        "command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun or python with your script and its options"
+    )
+
+
+def _add_ways(parser: ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="hide the GPUs, and use gloo whatever backend is asked for")
     parser.add_argument(
         "--cold",
@@ -194,11 +231,18 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="say what each perturbation does, where it comes from and what a healthy program does",
     )
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML, for CI")
-    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.rehearsal/1)")
-    add_quiet_argument(parser)
     parser.add_argument(
-        "command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun or python with your script and its options"
+        "--verify-fix",
+        action="store_true",
+        help="repeat each trial that parts, with the proposed patch applied to a copy",
+    )
+    parser.add_argument(
+        "--world", type=whole_number(2, 1_000_000), metavar="N", help="with --fake: pretend a job of N ranks"
+    )
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="run a few ranks of --world alone, with torch's fake process group, and compare what they would call",
     )
 
 

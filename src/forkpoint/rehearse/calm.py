@@ -1,10 +1,12 @@
 """The job once, undisturbed: does it run at all, how long, and which rank-local things does it use?"""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from forkpoint.errors import ForkpointError
-from forkpoint.rehearse.model import Calm, Order, RankUses, RunMode, read_value
+from forkpoint.rehearse.model import OLDER, RESUMED, Calm, Order, RankUses, RunMode, Use, UseKind, read_value
 from forkpoint.rehearse.outcome import read_alarm, tell_errors
 from forkpoint.rehearse.run import Ended, Job, Limits, run_job
 from forkpoint.rehearse.workspace import Workspace
@@ -25,6 +27,34 @@ def run_calm(job: Job, place: Workspace, limit_s: float) -> Calm:
     ranks = tuple(sorted((uses for uses in told if uses is not None), key=lambda uses: uses.rank))
     _check(ended, ranks, place)
     return Calm(ranks, ended.seconds, complete=ended.why == "all ended")
+
+
+def saves(calm: Calm) -> bool:
+    """It wrote something, and looks for something: a second run may resume."""
+    asks = any(calm.uses(kind) for kind in (UseKind.EXISTS, UseKind.LISTING, UseKind.LOAD))
+    return calm.complete and asks and bool(calm.uses(UseKind.WRITE))
+
+
+def run_resumed(job: Job, place: Workspace, calm: Calm, limit_s: float) -> Calm:
+    """The job once more where it left its files. The same calm run, with the checkpoints that the second one read."""
+    for path in place.told.iterdir():
+        if path.is_file():
+            path.unlink()
+    try:
+        again = run_calm(job, place, limit_s)
+    except CalmRunFailed:  # it does not resume here; nothing is wrong with the first run
+        return calm
+    read = {told.rank: tuple(_resumed(told, place)) for told in again.ranks}
+    ranks = tuple(replace(told, uses=(*told.uses, *read.get(told.rank, ()))) for told in calm.ranks)
+    return replace(calm, ranks=ranks)
+
+
+def _resumed(told: RankUses, place: Workspace) -> Iterator[Use]:
+    for use in told.uses:
+        if use.kind is UseKind.LOAD:
+            older = Path(OLDER) / Path(use.what).name
+            version = str(older) if (place.work / older).is_file() else ""
+            yield replace(use, facts={RESUMED: version})
 
 
 def _check(ended: Ended, ranks: tuple[RankUses, ...], place: Workspace) -> None:

@@ -84,6 +84,10 @@ class Listener:
     def writing(self, site: Site | None, path: str) -> None:
         """A file is about to be opened for writing, or saved to."""
 
+    def saving(self, site: Site | None, path: str) -> None:
+        """Torch is about to save to a file."""
+        self.writing(site, path)
+
     def loading(self, site: Site | None, path: str) -> str:
         """A checkpoint is about to be read: from where?"""
         del site

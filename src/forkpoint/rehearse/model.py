@@ -14,6 +14,11 @@ from forkpoint.rehearse.paths import Fork
 ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
 """The file with what a rank is to do: set for every rank of a calm run and of a trial."""
 
+RESUMED: Final = "older version"
+"""In what is known of a checkpoint that a second run reads: the version before it, or "" where there is none."""
+OLDER: Final = ".forkpoint-older"
+"""Where the calm run puts versions that are saved over, in the job's folder."""
+
 T = TypeVar("T")
 
 
@@ -177,6 +182,8 @@ class Order:
     cpu: bool = False
     world: int = 0
     """Of the pretended job, in mode `fake`."""
+    ranks: tuple[int, ...] = ()
+    """Which of its ranks run, in mode `fake`: the n-th process is the n-th of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ _ERROR: Final = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)|[a-z_]\w*\.[\w.]+)(?::.*)?)$"
 )
 _ABORTED: Final = (-6, -11)
-_DIAGNOSE_S: Final = 60.0
+_DIAGNOSE_S: Final = 300.0
+"""Against a true hang alone: it takes a second or two."""
 _TAIL: Final = 1 << 16
 
 

@@ -63,25 +63,30 @@ def find_fork(folder: Path, rank: int, other: int) -> Fork | None:
     """None: both went the same way as far as is known, or it is not known."""
     names, mine = _read(folder, rank)
     their_names, theirs = _read(folder, other)
-    if _MARK not in mine or not theirs:
+    if _MARK not in mine or len(mine) < 2 or not theirs:
         return None
     at = mine.index(_MARK)
     lines = [(names[n], line) for n, line in mine if (n, line) != _MARK]
     their_lines = [(their_names[n], line) for n, line in theirs if (n, line) != _MARK]
-    if at == 0:
+    begin = _same_place(lines[:at], their_lines)
+    if begin is None:
         return None
-    anchor = lines[at - 1]
-    seen = lines[:at].count(anchor)
-    places = [place for place, entry in enumerate(their_lines) if entry == anchor]
-    if len(places) < seen:
-        return None
-    last = anchor
-    for here, there in zip(lines[at:], their_lines[places[seen - 1] + 1 :], strict=False):
+    last = lines[at - 1] if at else lines[0]
+    for here, there in zip(lines[at:], their_lines[begin:], strict=False):
         if here != there:
             in_file = [entry[1] if entry[0] == last[0] else 0 for entry in (here, there)]
             return Fork(last[0], last[1], in_file[0], other, in_file[1])
         last = here
     return None
+
+
+def _same_place(before: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> int | None:
+    """Where the other rank has come by the last line of these as often; None: it never has."""
+    if not before:  # disturbed from the beginning
+        return 0
+    seen = before.count(before[-1])
+    places = [place for place, entry in enumerate(theirs) if entry == before[-1]]
+    return places[seen - 1] + 1 if len(places) >= seen else None
 
 
 def _read(folder: Path, rank: int) -> tuple[list[str], list[tuple[int, int]]]:

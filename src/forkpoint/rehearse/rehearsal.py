@@ -1,22 +1,26 @@
 """The whole of it: calm run, plan, trials until all are done or the time is up."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from forkpoint.rehearse.calm import run_calm
+from forkpoint.errors import UsageError
+from forkpoint.rehearse.calm import run_calm, run_resumed, saves
 from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.fake import Pretended, run_pretended, sample_ranks
 from forkpoint.rehearse.launch import Program, common_environ
-from forkpoint.rehearse.model import Calm, Rehearsal, Result, Trial
+from forkpoint.rehearse.model import RESUMED, Calm, Rehearsal, Result, Trial
 from forkpoint.rehearse.perturbation import Perturbation
 from forkpoint.rehearse.perturbations import PERTURBATIONS
 from forkpoint.rehearse.plan import plan_trials
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.run import Job
 from forkpoint.rehearse.trial import Stage, run_trial
+from forkpoint.rehearse.verify import verify_fix
 from forkpoint.rehearse.workspace import scratch_folder, workspace
 
 Progress = Callable[[int, int, str], None]
@@ -39,6 +43,8 @@ class Settings:
     known: Rehearsal | None = None
     """Of an earlier rehearsal: its calm run and its plan count."""
     warm: bool = True
+    starter: WarmStart | None = None
+    """One that is there already, for those who rehearse many programs."""
     cpu: bool = False
     verify: bool = False
     keep: Path | None = None
@@ -50,27 +56,40 @@ def rehearse(program: Program, settings: Settings, progress: Progress, heard: He
     began = time.monotonic()
     until = began + settings.minutes * 60
     wanted = [p for p in PERTURBATIONS if not settings.only or p.kind in settings.only]
-    with _starter(program, settings, progress) as starter:
+    with _starter(program, settings, progress) as starter, scratch_folder() as resumed:
         job = Job(program, settings.environ, starter, settings.cpu)
-        calm = settings.known.calm if settings.known else _calm(job, settings, progress)
+        calm = settings.known.calm if settings.known else _calm(job, settings, progress, resumed / "work")
         if program.starts_itself:
             job = replace(job, program=replace(program, ranks=calm.world))
         if settings.known:
             plan = settings.known.plan
         else:
             plan = plan_trials(calm, Decisions([str(program.folder)]), wanted, settings.ranks, settings.seed)
-        stage = Stage(job, program.folder, calm, settings.keep)
         chosen = [trial for trial in plan if _is_chosen(trial, settings)][: settings.most_trials]
-        results = _run_all(chosen, stage, until, progress, heard)
+        if settings.known and any(RESUMED in trial.target.settings for trial in chosen):
+            _calm(job, settings, progress, resumed / "work")
+        stage = Stage(job, program.folder, calm, settings.keep, resumed / "work")
+        results = _run_all(chosen, stage, until, progress, heard, verify=settings.verify)
     skipped = _skipped(wanted, plan)
     return Rehearsal(program.command, settings.seed, calm, plan, results, time.monotonic() - began, skipped)
+
+
+def pretend(program: Program, settings: Settings, world: int, progress: Progress) -> Pretended:
+    """`--world N --fake`."""
+    if program.starts_itself:
+        raise UsageError("--fake starts ranks by itself: give torchrun or python with your script")
+    ranks = sample_ranks(world)
+    with _starter(program, settings, progress) as starter:
+        job = Job(replace(program, ranks=len(ranks)), settings.environ, starter, settings.cpu)
+        progress(0, 0, f"{len(ranks)} of {world} ranks, each alone")
+        return run_pretended(job, world, ranks, settings.minutes * 60)
 
 
 @contextmanager
 def _starter(program: Program, settings: Settings, progress: Progress) -> Generator[WarmStart | None]:
     """None: ranks are started one by one, or by the command."""
-    if program.starts_itself or not settings.warm:
-        yield None
+    if program.starts_itself or not settings.warm or settings.starter is not None:
+        yield settings.starter
         return
     progress(0, 0, "importing torch")
     with scratch_folder() as scratch:
@@ -81,10 +100,17 @@ def _starter(program: Program, settings: Settings, progress: Progress) -> Genera
             starter.end()
 
 
-def _calm(job: Job, settings: Settings, progress: Progress) -> Calm:
+def _calm(job: Job, settings: Settings, progress: Progress, resumed: Path) -> Calm:
+    """`resumed`: gets a copy of the folder as the run left it, where a second run could resume from there."""
     progress(0, 0, "calm run")
+    limit_s = settings.minutes * 60 / 3
     with workspace(job.program.folder) as place:
-        return run_calm(job, place, settings.minutes * 60 / 3)
+        calm = run_calm(job, place, limit_s)
+        if not saves(calm):
+            return calm
+        progress(0, 0, "calm run, resumed")
+        shutil.copytree(place.work, resumed, symlinks=True)
+        return run_resumed(job, place, calm, limit_s)
 
 
 def _is_chosen(trial: Trial, settings: Settings) -> bool:
@@ -95,7 +121,7 @@ def _is_chosen(trial: Trial, settings: Settings) -> bool:
 
 
 def _run_all(
-    trials: Sequence[Trial], stage: Stage, until: float, progress: Progress, heard: Heard
+    trials: Sequence[Trial], stage: Stage, until: float, progress: Progress, heard: Heard, *, verify: bool
 ) -> tuple[Result, ...]:
     """At least one; the rest as long as there is time."""
     results: list[Result] = []
@@ -103,7 +129,8 @@ def _run_all(
         if results and time.monotonic() > until:
             break
         progress(done, len(trials), trial.name)
-        results.append(run_trial(trial, stage))
+        result = run_trial(trial, stage)
+        results.append(verify_fix(result, stage) if verify else result)
         heard(results[-1])
     return tuple(results)
 

@@ -41,9 +41,11 @@ def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
 
 
 def place_of(result: Result) -> str:
-    """Where the disturbed rank went another way; else where it was disturbed."""
+    """Where the disturbed rank went another way; else the engine's first site, else where it was disturbed."""
     if result.fork is not None:
         return f"{result.fork.file}:{result.fork.line}"
+    for named in (result.verdict or {}).get("sites", []):
+        return f"{named['file']}:{named['line']}"
     site = (result.effect.site if result.effect else None) or result.trial.target.site
     return str(site) if site else "no line of the source"
 

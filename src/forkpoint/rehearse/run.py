@@ -11,7 +11,7 @@ from typing import Final
 from forkpoint.live.run.attempt import find_alarm
 from forkpoint.rehearse.launch import Program, common_environ, rank_environ
 from forkpoint.rehearse.listening import EFFECT_FILE
-from forkpoint.rehearse.model import ORDER_VARIABLE, Effect, Left, Order, read_value, write_value
+from forkpoint.rehearse.model import ORDER_VARIABLE, Effect, Left, Order, RunMode, read_value, write_value
 from forkpoint.rehearse.ranks import ColdStart, RankStart, RunningRanks, StartsRanks, free_port
 from forkpoint.rehearse.steps import read_steps
 from forkpoint.rehearse.workspace import Workspace
@@ -79,6 +79,8 @@ def run_job(job: Job, order: Order, place: Workspace, limits: Limits) -> Ended:
     by = ColdStart(program.interpreter) if cold or job.starter is None else job.starter
     began = time.monotonic()
     starts = _starts(program, place, shared)
+    if order.mode is RunMode.FAKE:
+        starts = [_pretending(start, order) for start in starts[: len(order.ranks)]]
     if order.trial is not None and _HASH_SEED in own:
         starts = [_with_seed(start, own[_HASH_SEED]) if start.rank == order.trial.rank else start for start in starts]
     ranks = by.start(starts)
@@ -114,6 +116,13 @@ def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
         ORDER_VARIABLE: str(place.told / "order.json"),
         "TMPDIR": str(place.scratch),
     }
+
+
+def _pretending(start: RankStart, order: Order) -> RankStart:
+    """As one rank of a large job: alone on its node, as far as it can tell."""
+    rank, world = str(order.ranks[start.rank]), str(order.world)
+    own = {"RANK": rank, "WORLD_SIZE": world, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world, "FORKPOINT": ""}
+    return replace(start, environ={**start.environ, **own})
 
 
 def _with_seed(start: RankStart, seed: str) -> RankStart:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from forkpoint.rehearse.model import Calm, Order, Result, RunMode, Trial
+from forkpoint.rehearse.model import RESUMED, Calm, Order, Result, RunMode, Trial
 from forkpoint.rehearse.outcome import judge_trial
 from forkpoint.rehearse.paths import find_fork
+from forkpoint.rehearse.remedy import with_remedies
 from forkpoint.rehearse.run import Ended, Job, Limits, run_job
 from forkpoint.rehearse.workspace import Workspace, workspace
 
@@ -28,14 +29,19 @@ class Stage:
     calm: Calm
     keep: Path | None
     """Where the evidence of trials that part is kept."""
+    resumed: Path | None = None
+    """The folder as the calm run left it, where a second run resumes."""
 
 
 def run_trial(trial: Trial, stage: Stage) -> Result:
-    with workspace(stage.origin) as place:
+    resumes = RESUMED in trial.target.settings and stage.resumed is not None
+    with workspace(stage.resumed if resumes and stage.resumed else stage.origin) as place:
         other = next(rank for rank in range(stage.calm.world) if rank != trial.rank)
         order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         ended = run_job(stage.job, order, place, limits_for(stage.calm))
         result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other))
+        if result.verdict is not None and result.fork is not None:
+            result = replace(result, verdict=with_remedies(result.verdict, result.fork, [str(place.work)]))
         if result.verdict is not None and stage.keep is not None:
             result = replace(result, evidence=str(_keep(trial, ended, place, stage.keep)))
         return result

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forkpoint.rehearse.listening import Inside, Listener, LoaderFacts
-from forkpoint.rehearse.model import RankUses, Site, Use, UseKind, write_value
+from forkpoint.rehearse.model import OLDER, RankUses, Site, Use, UseKind, write_value
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
@@ -94,6 +95,14 @@ class Notes(Listener):
 
     def writing(self, site: Site | None, path: str) -> None:
         self._add(UseKind.WRITE, site, path)
+
+    def saving(self, site: Site | None, path: str) -> None:
+        """Keeps the version that is saved over: a later run may find it in place of the newest."""
+        if Path(path).is_file():
+            older = Path(OLDER)
+            older.mkdir(exist_ok=True)
+            shutil.copyfile(path, older / Path(path).name)
+        self.writing(site, path)
 
     def loading(self, site: Site | None, path: str) -> str:
         self._add(UseKind.LOAD, site, path)

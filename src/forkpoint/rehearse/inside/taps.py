@@ -189,7 +189,7 @@ class Taps:
     def _save(self, original: Any, _name: str) -> Any:
         def save(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
             if isinstance(f, str | os.PathLike):
-                self._listener.writing(self._places.nearest(_frame(1)), os.fspath(f))
+                self._listener.saving(self._places.nearest(_frame(1)), os.fspath(f))
             return original(obj, f, *args, **named)
 
         return save

@@ -2,14 +2,21 @@
 
 from forkpoint.rehearse.perturbation import Perturbation
 from forkpoint.rehearse.perturbations import (
+    another_hash_seed,
+    another_random_seed,
     another_value,
     clock_differs,
     exception_in_try,
     file_differs,
     not_a_number,
+    older_checkpoint,
     one_batch_fewer,
+    one_batch_more,
     out_of_memory,
+    short_batch,
     signal_to_one,
+    slow_rank,
+    worker_dies,
     write_fails,
 )
 
@@ -23,6 +30,13 @@ PERTURBATIONS: tuple[Perturbation, ...] = (
     write_fails.PERTURBATION,
     clock_differs.PERTURBATION,
     signal_to_one.PERTURBATION,
+    another_hash_seed.PERTURBATION,
+    short_batch.PERTURBATION,
+    older_checkpoint.PERTURBATION,
+    another_random_seed.PERTURBATION,
+    worker_dies.PERTURBATION,
+    slow_rank.PERTURBATION,
+    one_batch_more.PERTURBATION,
 )
 
 

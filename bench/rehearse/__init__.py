@@ -1,0 +1,1 @@
+"""What `forkpoint rehearse` finds: latent bugs, their repaired versions, and healthy programs."""

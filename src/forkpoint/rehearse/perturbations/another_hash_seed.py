@@ -1,0 +1,43 @@
+"""One rank hashes strings differently.
+
+What it does
+    The chosen rank has another `PYTHONHASHSEED` than the others, so that its sets of strings have another order. In all
+    other runs of a rehearsal the ranks share one.
+
+Where it comes from
+    Python itself: unless somebody sets it, every process has its own. apex 18 (a collective per key of an unordered
+    dict), nvalchemi 143 (a set of names, one collective for each), verl 6405.
+
+When it can happen
+    Always, unless the job sets PYTHONHASHSEED for all ranks.
+
+A healthy program
+    Sorts what it iterates over, where a collective is made for each.
+"""
+
+from collections.abc import Iterator
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside
+from forkpoint.rehearse.model import Calm, Target
+from forkpoint.rehearse.perturbation import Perturbation
+
+_SEED = "4242"
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    ranks = tuple(told.rank for told in calm.ranks)
+    yield Target(None, ranks, settings={"PYTHONHASHSEED": _SEED}, label=_SEED)
+
+
+class _Hash(Disturbance):
+    def begin(self) -> None:
+        if self.is_here(None):
+            self.say("its strings have other hashes", None)
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Hash(inside)
+
+
+PERTURBATION = Perturbation("hash-seed", "another hash seed", find, _install, "")

@@ -1,0 +1,68 @@
+"""One rank resumes from an older checkpoint.
+
+What it does
+    The job is run a second time where the calm run left its files, so that it resumes. On the chosen rank the newest
+    checkpoint is not there: a file that was saved over gives its version before, a folder is listed without its newest
+    name, and a question for the newest file is answered with no.
+
+Where it comes from
+    Checkpoints on a node's own disk of which one was not written; a shared disk that shows the newest file later to
+    some nodes; a rank that was killed while it saved.
+
+When it can happen
+    Where a second run in the same folder reads what the first one saved.
+
+A healthy program
+    Lets one rank choose the checkpoint and broadcasts its name or step; or checks that all ranks resume from the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside
+from forkpoint.rehearse.model import RESUMED, Calm, Site, Target, UseKind
+from forkpoint.rehearse.perturbation import Perturbation, targets_of
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    for use, target in targets_of(calm, UseKind.LOAD, lambda use: RESUMED in use.facts):
+        label = f"{use.what}, {use.facts[RESUMED] or 'not there'} in its place"
+        yield replace(target, settings={RESUMED: use.facts[RESUMED], "newest": use.what}, label=label)
+
+
+class _Older(Disturbance):
+    """The newest file is hidden everywhere on this rank; where there is an older version, that is read in its place."""
+
+    def exists(self, site: Site, path: str, there: bool) -> bool:
+        if there and not self.settings[RESUMED] and self._is_newest(path):
+            self.say(f"{path} was not there for it", site)
+            return False
+        return there
+
+    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+        left = [name for name in names if not self._is_newest(str(name))]
+        if len(left) < len(names) and not self.settings[RESUMED]:
+            self.say(f"{self.settings['newest']} was not in {path} for it", site)
+            return left
+        return names
+
+    def loading(self, site: Site | None, path: str) -> str:
+        if self.settings[RESUMED] and self._is_newest(path):
+            self.say(f"it read an older version of {path}", site)
+            return self.settings[RESUMED]
+        return path
+
+    def _is_newest(self, path: str) -> bool:
+        return self.is_here(None) and Path(path).name == Path(self.settings["newest"]).name
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Older(inside)
+
+
+PERTURBATION = Perturbation(
+    "older-checkpoint", "an older checkpoint", find, _install, "a second run does not read what the first one saved"
+)

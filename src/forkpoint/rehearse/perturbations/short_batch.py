@@ -1,0 +1,66 @@
+"""One rank gets a batch with a single sample, or with none.
+
+What it does
+    The chosen batch of one loader has one sample left on the chosen rank, or none: every tensor of it is cut along its
+    first dimension.
+
+Where it comes from
+    The last batch of a shard; a collate function that drops samples it cannot use. TRL 4041 (a rank without an unmasked
+    token), detectron2 7c69c051 (an empty batch is not part of the graph), DeepSpeed 5117 (a shorter last batch).
+
+When it can happen
+    Where nothing makes batches equally large on all ranks: the loaders of *one batch fewer*, and those with a collate
+    function of the program's own. An empty batch only where such a function could make one.
+
+A healthy program
+    Communicates sizes before data, pads, or reduces sums and counts in place of means. That an empty batch is an error
+    that ends the job is clear, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
+from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.perturbations.batches import Changed, is_own_size, map_tensors
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    for use, target in targets_of(calm, UseKind.LOADER, is_own_size):
+        often = int(max(1.0, max(use.values, default=0.0)))
+        sizes = ("1", "0") if use.facts.get("own_collate") == "1" else ("1",)
+        for size in sizes:
+            label = f"{use.what}, {size if size == '1' else 'no'} sample"
+            yield replace(target, occurrences=often, settings={"size": size}, label=label)
+
+
+class _Short(Disturbance):
+    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        if self.is_here(site, f"loader {facts.number}"):
+            return Changed(batches, self._cut(batches, site))
+        return batches
+
+    def _cut(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+        size = int(self.settings["size"])
+        for batch in batches:
+            if self.is_now():
+                self.say(f"its batch had {'one sample' if size else 'no sample'}", site)
+                yield map_tensors(batch, lambda tensor: tensor[:size] if tensor.dim() else tensor, self.inside.torch)
+            else:
+                yield batch
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Short(inside)
+
+
+PERTURBATION = Perturbation(
+    "short-batch",
+    "a short or empty batch",
+    find,
+    _install,
+    "no loader whose batches can be of another size on one rank",
+)

@@ -1,0 +1,44 @@
+"""One rank is slow.
+
+What it does
+    After the chosen step the chosen rank sleeps for three seconds.
+
+Where it comes from
+    A hot GPU, a slow disk, a neighbour on the same host, garbage collection, the first compilation.
+
+When it can happen
+    Always.
+
+A healthy program
+    Waits. One that decides by its own clock, by what is ready, or by a short timeout of its own does not.
+"""
+
+import time
+from collections.abc import Iterator
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside
+from forkpoint.rehearse.model import Calm, Target
+from forkpoint.rehearse.perturbation import Perturbation
+
+_SLOW_S = 3.0
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    steps = min((told.steps for told in calm.ranks), default=0)
+    if steps:
+        yield Target(None, tuple(told.rank for told in calm.ranks), occurrences=steps)
+
+
+class _Slow(Disturbance):
+    def stepped(self, number: int) -> None:
+        if self.is_here(None) and self.is_now():
+            self.say(f"it was {_SLOW_S:.0f} s late after step {number}", None)
+            time.sleep(_SLOW_S)
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Slow(inside)
+
+
+PERTURBATION = Perturbation("slow-rank", "one slow rank", find, _install, "no optimizer makes steps")

@@ -1,0 +1,134 @@
+"""What a rehearsal looks like to people, programs and CI."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import jsonschema
+
+import forkpoint.rehearse
+from forkpoint.rehearse.fake import Call, Schedule, compare, sample_ranks
+from forkpoint.rehearse.junit import render_junit
+from forkpoint.rehearse.model import Calm, Effect, Outcome, RankUses, Rehearsal, Result, Site, Target, Trial, Verified
+from forkpoint.rehearse.page import render_page
+from forkpoint.rehearse.paths import Fork
+from forkpoint.rehearse.remedy import with_remedies
+from forkpoint.rehearse.render import find_hazards, render_json, render_text
+from forkpoint.rehearse.verify import apply_patch, moved_line
+
+SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
+VERDICT = {
+    "cause": "divergent-path",
+    "suspects": [1],
+    "summary": "Rank 1 <left>.",
+    "sites": [],
+    "probes": [],
+    "fixes": [],
+}
+
+
+def parting(number, kind, rank=1):
+    trial = Trial(number, kind, rank, Target(Site("train.py", 7, "main"), (0, 1)), 0, 0)
+    effect = Effect(rank, "its loss became nan", Site("train.py", 7, "main"), 3, 1.0)
+    fork = Fork("train.py", 8, 9, 0, 10)
+    return Result(trial, Outcome.PARTS, "Rank 1 <left>.", 2.0, effect, fork, VERDICT)
+
+
+def rehearsal(*results):
+    calm = Calm((RankUses(0, 2, 5, 5, ()), RankUses(1, 2, 5, 5, ())), 1.5, complete=True)
+    plan = tuple(result.trial for result in results)
+    return Rehearsal(("torchrun", "train.py"), 0, calm, plan, results, 9.0, ("clock: the program asks no clock",))
+
+
+AGREES = Result(Trial(3, "clock", 0, Target(None, (0,)), 0, 0), Outcome.AGREES, "all ranks went on to the end", 1.0)
+MISSED = Result(Trial(4, "signal", 0, Target(None, (0,)), 0, 0), Outcome.NOT_REACHED, "nothing was disturbed", 1.0)
+TOLD = rehearsal(parting(1, "not-a-number"), parting(2, "another-value", 0), AGREES, MISSED)
+
+
+def test_trials_that_part_at_one_line_are_one_hazard():
+    (hazard,) = find_hazards(TOLD.results)
+
+    assert (hazard.place, hazard.kinds, hazard.ranks) == ("train.py:8", ("not-a-number", "another-value"), (0, 1))
+
+
+def test_the_json_is_as_its_schema_says():
+    told = json.loads(render_json(TOLD))
+
+    jsonschema.validate(told, SCHEMA)
+    assert told["counts"] == {"agrees": 1, "parts": 2, "not reached": 1}
+
+
+def test_the_text_names_line_rank_and_what_was_done_to_it():
+    text = render_text(TOLD, 100)
+
+    assert "ranks part at train.py:8" in text
+    assert "after train.py:8 rank 1 went to line 9, rank 0 to line 10" in text
+    assert "4 trials in 9 s: 1 agrees, 2 parts, 1 not reached" in text
+
+
+def test_ci_sees_a_failed_test_for_each_trial_that_parts():
+    suite = ET.fromstring(render_junit(TOLD))
+
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
+    assert suite.find("testcase/failure").get("message") == "ranks part at train.py:8"
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_it_shows():
+    page = render_page(TOLD, {1: "trial_1.html"})
+
+    assert "Rank 1 &lt;left&gt;." in page
+    assert "href='trial_1.html'" in page
+    assert "src=" not in page
+    assert "http" not in page
+
+
+def test_a_fix_that_was_tried_is_shown_with_its_outcome():
+    tried = replace(parting(1, "not-a-number"), verified=Verified("agree first", Outcome.AGREES, ""))
+
+    assert "with the fix: agrees" in render_text(rehearsal(tried), 100)
+
+
+def schedule(rank, *ops):
+    return Schedule(rank, tuple(Call(op, tuple(range(8)), "[]", f"train.py:{n}") for n, op in enumerate(ops)), ())
+
+
+def test_schedules_of_one_group_are_compared_call_by_call():
+    (found,) = compare(
+        [schedule(0, "allreduce", "barrier"), schedule(1, "allreduce", "barrier"), schedule(7, "allreduce")]
+    )
+
+    assert (found.ranks, found.number, found.calls[1]) == ((0, 7), 2, None)
+    assert list(compare([schedule(0, "barrier"), schedule(1, "barrier")])) == []
+
+
+def test_ranks_of_a_large_world_are_taken_from_its_ends_and_its_middle():
+    assert sample_ranks(512) == (0, 1, 7, 8, 255, 256, 510, 511)
+    assert sample_ranks(2) == (0, 1)
+
+
+def test_a_line_is_found_again_after_a_patch():
+    old, new = ["a", "b", "c"], ["x", "y", "a", "B", "c"]
+
+    assert [moved_line(old, new, line) for line in (1, 2, 3)] == [3, 4, 5]
+
+
+def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n\n\n"
+        "def train(model, batches, optimizer):\n"
+        "    for batch in batches:\n"
+        "        loss = model(batch)\n"
+        "        if torch.isnan(loss):\n"
+        "            continue\n"
+        "        loss.backward()\n"
+        "        dist.all_reduce(loss)\n"
+        "        optimizer.step()\n"
+    )
+
+    told = with_remedies(VERDICT, Fork("train.py", 8, 9, 0, 10), [str(tmp_path)])
+
+    assert "torch.isnan(loss)" in told["fixes"][0]["title"]
+    assert apply_patch(told["fixes"][0]["patch"], tmp_path)
+    assert "all_reduce" in (tmp_path / "train.py").read_text()
