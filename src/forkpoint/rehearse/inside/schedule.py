@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -85,16 +86,17 @@ def _reduce_in_python() -> None:
     """DDP's reducer wants a result from its collective, which the fake group does not give. The same call from Python is
     content with none.
     """
-    original = DistributedDataParallel.__init__
+    kind: Any = DistributedDataParallel
+    original = kind.__init__
 
     def init(model: Any, *args: Any, **named: Any) -> None:
         original(model, *args, **named)
         model.register_comm_hook(model.process_group, _reduce)
 
-    DistributedDataParallel.__init__ = init
+    kind.__init__ = init
 
 
-def _reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _reduce(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     dist.all_reduce(bucket.buffer(), group=group)
     reduced: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     reduced.set_result(bucket.buffer())
