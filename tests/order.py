@@ -18,7 +18,6 @@ LONGEST = (
     "tests/watch/test_running_job.py",
     "tests/test_remedies.py",
     "tests/guard/test_vote.py",
-    "tests/guard/test_torchrun.py",
     "tests/consensus/test_consensus.py",
     "tests/replicas/test_replicas.py",
 )

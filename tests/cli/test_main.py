@@ -75,7 +75,8 @@ def test_a_crash_does_not_read_as_something_found(
     def crash(_: object) -> int:
         raise RuntimeError("\x1b[2J")
 
-    monkeypatch.setattr("forkpoint.cli.COMMANDS", [COMMANDS[1]._replace(run=crash)])
+    demo = next(command for command in COMMANDS if command.name == "demo")
+    monkeypatch.setattr("forkpoint.cli.COMMANDS", [demo._replace(run=crash)])
 
     assert main(["demo"]) == 70
 

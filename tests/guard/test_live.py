@@ -131,7 +131,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
         ("another type", "metadata-mismatch", "rank 1"),
         ("late for longer than the threshold", "host-stall", "Rank 3"),
         ("stopped", "rank-lost", "Rank 2"),
-        ("raises", "divergent-path", "Rank 1 raised ValueError: a bad batch"),
+        ("raises", "divergent-path", 'Rank 1 raised ValueError ("a bad batch")'),
         ("killed", "rank-lost", "Rank 2"),
     ],
 )

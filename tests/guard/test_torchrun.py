@@ -1,4 +1,8 @@
-"""Switched on by the environment alone, under a real torchrun."""
+"""Switched on by the environment alone, under a real torchrun: for `make sweep`, since every rank imports torch.
+
+That ranks of torchrun have a guard without a change of code is also seen by tests/run/test_torchrun_jobs.py: it tells of the
+hang there, and takes the stacks.
+"""
 
 import os
 import re
@@ -8,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.sweep]
 
 SCRIPT = """
 import time

@@ -84,6 +84,7 @@ def test_every_collective_and_type_is_right_to_the_bit_and_timed(tmp_path: Path)
     assert {event["pid"] for event in slices} == {0, 1, 2}
 
 
+@pytest.mark.sweep
 def test_wrong_data_are_named_with_rank_collective_type_group_and_element() -> None:
     planted = ("--inject", "flip:2:all_reduce_sum", "--inject", "lost:1:all_gather")
 
@@ -166,7 +167,7 @@ def test_a_first_rank_that_dies_leaves_no_result_and_says_so() -> None:
     assert "rank 0 ended with -9" in done.stderr
 
 
-def script_for_launchers() -> list[str]:
+def script_for_launchers(*more: str) -> list[str]:
     command = [
         sys.executable,
         "-m",
@@ -178,25 +179,27 @@ def script_for_launchers() -> list[str]:
         "gloo",
         "--json",
         *ONE,
+        *more,
     ]
     words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return words[words.index("-m") :]
 
 
-def test_it_runs_under_the_users_own_launcher() -> None:
-    """One that starts a process for each rank and tells it who it is."""
+def test_it_runs_under_the_users_own_launcher_and_names_wrong_data_with_rank_collective_and_element() -> None:
+    """A launcher that starts a process for each rank and tells it who it is."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     common = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, *script_for_launchers()]
+    command = [sys.executable, *script_for_launchers("--inject", "flip:1:all_reduce_sum")]
     first, second = (begin(*command, env=common | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1"))
 
     code, told, _ = finish(first)
     quiet, _ = second.communicate()
 
-    assert (code, told["world"], told["good"]) == (0, 2, True)
-    assert (second.returncode, quiet) == (0, "")
+    assert (code, told["world"], told["good"]) == (1, 2, False)
+    assert {(one["rank"], one["kind"], one["element"]) for one in told["wrong"]} == {(1, "all_reduce_sum", 512)}
+    assert quiet == ""
 
 
 @pytest.mark.sweep

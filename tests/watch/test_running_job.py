@@ -1,6 +1,7 @@
 """Three real gloo ranks with torch's worker server: healthy, held up, going on, and in calls that do not fit."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,22 +25,17 @@ PATIENCE_S = 800
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("job")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(JOB), str(folder)],
-            env={**environment, "RANK": str(rank)},
-            start_new_session=True,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(3)
-    ]
+    ranks = subprocess.Popen(
+        [sys.executable, str(JOB), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         yield folder
     finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+        os.killpg(ranks.pid, signal.SIGKILL)
+        ranks.wait()
 
 
 @pytest.fixture(scope="module")
