@@ -145,8 +145,11 @@ impl Dump {
     }
 
     /// Header and entries together.
-    pub fn finish(&mut self, tables: &Tables) -> Taken<()> {
-        if self.groups.len().saturating_mul(self.declared.len()) > MAX_PAIRS || self.has_many_threads() {
+    pub fn finish(&mut self, tables: &Tables, text_budget: usize) -> Taken<()> {
+        if self.text(tables) > text_budget || self.groups.len() + self.declared.len() > MAX_GROUPS {
+            return Err(NotMine);
+        }
+        if self.has_many_threads() {
             return Err(NotMine);
         }
         for group in &mut self.groups {
@@ -155,6 +158,15 @@ impl Dump {
             group.members = exact.and_then(|declared| declared.members);
         }
         self.keep_last_generation(tables)
+    }
+
+    /// Bytes of text in all that repeats texts, whether or not a dump before had it: the order of dumps is no matter.
+    fn text(&self, tables: &Tables) -> usize {
+        let of_stacks = self.stacks.iter().map(|&id| tables.known_stack(id).text);
+        let of_signatures = self.signatures.iter().map(|&id| tables.known_signature(id).text);
+        let named = self.groups.iter().chain(&self.declared);
+        let of_groups = named.map(|group| tables.text_bytes(group.name).len() + tables.text_bytes(group.desc).len());
+        of_stacks.chain(of_signatures).chain(of_groups).sum()
     }
 
     fn has_many_threads(&self) -> bool {
@@ -221,5 +233,5 @@ impl Dump {
 const FEW: usize = 8;
 /// The Python packer has a rule for more.
 const MAX_THREADS: usize = 254;
-/// Of the entries' groups and declared ones. An honest dump has a few hundred.
-const MAX_PAIRS: usize = 10_000_000;
+/// Declared, and named by entries. The Python reader refuses more.
+const MAX_GROUPS: usize = 8192;

@@ -176,7 +176,7 @@ impl Entry {
             group: dump.group(self.group.0, self.group.1),
             signature: tables.signature(self.name, self)?,
             thread,
-            stack: if self.has_frames { tables.stack(&self.frames) } else { NO_FRAMES },
+            stack: if self.has_frames { tables.stack(&self.frames)? } else { NO_FRAMES },
             pg_id: self.pg_id,
             timeout_ms: self.timeout_ms,
             is_p2p: self.is_p2p,

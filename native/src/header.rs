@@ -3,7 +3,7 @@
 use crate::columns::{Declared, Dump, Status};
 use crate::entry::Entry;
 use crate::reader::{op, Reader};
-use crate::tables::Tables;
+use crate::tables::{text_budget, Tables};
 use crate::templates::Templates;
 use crate::{NotMine, Taken};
 
@@ -19,6 +19,7 @@ pub struct Scratch {
 /// Reads a dump into `dump`, whatever was in it before.
 pub fn read_dump(data: &[u8], dump: &mut Dump, tables: &mut Tables, scratch: &mut Scratch) -> Taken<()> {
     dump.clear();
+    tables.begin(data.len());
     let mut reader = Reader::new(data)?;
     reader.expect(op::PROTO)?;
     reader.expect(2)?;
@@ -55,7 +56,7 @@ pub fn read_dump(data: &[u8], dump: &mut Dump, tables: &mut Tables, scratch: &mu
     if reader.pos != data.len() || !has_schema || !has_entries {
         return Err(NotMine);
     }
-    dump.finish(tables)
+    dump.finish(tables, text_budget(data.len()))
 }
 
 const MAX_TOP_KEYS: usize = 32;

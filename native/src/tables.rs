@@ -14,6 +14,10 @@ use crate::{NotMine, Taken};
 /// Of one group: the Python side believes no longer array.
 const MAX_RANKS: usize = 1 << 20;
 
+/// Bytes of text that a dump's stacks, signatures and groups may hold beyond one for each of its own: the Python reader has
+/// the same rule, and the reasons.
+const SPARE_TEXT: usize = 32 << 20;
+
 /// The kinds of table entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -41,6 +45,8 @@ pub struct KnownSignature {
     pub is_all_to_all: bool,
     pub sent: i64,
     pub received: i64,
+    /// Bytes of the texts it holds.
+    pub text: usize,
     packed: Vec<u8>,
     said: bool,
     said_message: bool,
@@ -50,6 +56,8 @@ pub struct KnownStack {
     pub token: u64,
     /// The outermost frame's file, if that frame is a module: what was started.
     pub script: Option<u32>,
+    /// Bytes of the texts it holds.
+    pub text: usize,
     said: bool,
 }
 
@@ -73,6 +81,8 @@ pub struct Tables {
     pub numbering: Numbering,
     /// Entries that nobody has asked for yet.
     fresh: Vec<u8>,
+    /// What new stacks and signatures of the dump that is read may still hold.
+    text_left: usize,
 }
 
 impl Default for Tables {
@@ -92,11 +102,22 @@ impl Default for Tables {
             said: HashSet::new(),
             numbering: Numbering::new(seed),
             fresh: Vec::new(),
+            text_left: 0,
         }
     }
 }
 
+/// How much text a dump of this size may hold.
+pub fn text_budget(dump_size: usize) -> usize {
+    dump_size + SPARE_TEXT
+}
+
 impl Tables {
+    /// A dump of this size is read next.
+    pub fn begin(&mut self, dump_size: usize) {
+        self.text_left = text_budget(dump_size);
+    }
+
     /// Moves the new entries to `out`.
     pub fn take_fresh(&mut self, out: &mut Vec<u8>) {
         out.clear();
@@ -147,15 +168,20 @@ impl Tables {
         always(&mut self.frames, &raw).0
     }
 
-    fn frame_parts(&self, frame: u32) -> (u32, u32, i32) {
-        let raw = self.frames.get(frame);
-        let part = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
-        (part(0), part(4), part(8) as i32)
-    }
-
     /// The stack made of these frames (each four bytes of `raw`), innermost first.
-    pub fn stack(&mut self, raw: &[u8]) -> u32 {
-        let (id, is_new) = always(&mut self.stacks, raw);
+    pub fn stack(&mut self, raw: &[u8]) -> Taken<u32> {
+        let Self { frames, texts, text_left, .. } = self;
+        let size_of = |frame: &[u8]| {
+            let (name, filename, _) = parts_of_frame(frames.get(number(frame, 0)));
+            texts.get(name).len() + texts.get(filename).len()
+        };
+        let mut text = 0usize;
+        let admit = || {
+            text = raw.chunks_exact(4).map(size_of).sum();
+            *text_left = text_left.checked_sub(text).ok_or(NotMine)?;
+            Ok(())
+        };
+        let (id, is_new) = self.stacks.intern(raw, admit)?;
         if is_new {
             let frames: Vec<_> = self.stack_frames(id).collect();
             let token = stack_token(
@@ -163,14 +189,14 @@ impl Tables {
             );
             let outer = frames.last().filter(|(name, ..)| self.texts.get(*name) == b"<module>");
             let script = outer.map(|&(_, filename, _)| filename);
-            self.known_stacks.push(KnownStack { token, script, said: frames.is_empty() });
+            self.known_stacks.push(KnownStack { token, script, text, said: frames.is_empty() });
         }
-        id
+        Ok(id)
     }
 
     fn stack_frames(&self, id: u32) -> impl ExactSizeIterator<Item = (u32, u32, i32)> + '_ {
         let frames = self.stacks.get(id).chunks_exact(4);
-        frames.map(|raw| self.frame_parts(u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])))
+        frames.map(|raw| parts_of_frame(self.frames.get(number(raw, 0))))
     }
 
     pub fn known_stack(&self, id: u32) -> &KnownStack {
@@ -199,9 +225,17 @@ impl Tables {
     pub fn signature(&mut self, name: u32, entry: &mut Entry) -> Taken<u32> {
         let (sent, received) = (entry.input_sizes.total()?, entry.output_sizes.total()?);
         entry.write_signature_key(name);
-        let (id, is_new) = always(&mut self.signatures, &entry.signature_key);
+        let Self { texts, text_left, .. } = self;
+        let mut text = 0usize;
+        let admit = || {
+            let dtypes = entry.input_dtypes.iter().chain(&entry.output_dtypes);
+            text = texts.get(name).len() + dtypes.map(|&id| texts.get(id).len()).sum::<usize>();
+            *text_left = text_left.checked_sub(text).ok_or(NotMine)?;
+            Ok(())
+        };
+        let (id, is_new) = self.signatures.intern(&entry.signature_key, admit)?;
         if is_new {
-            let known = self.know(name, entry, (sent, received));
+            let known = KnownSignature { text, ..self.know(name, entry, (sent, received)) };
             self.known_signatures.push(known);
         }
         Ok(id)
@@ -229,6 +263,7 @@ impl Tables {
             is_all_to_all: signature.is_all_to_all(),
             sent,
             received,
+            text: 0,
             packed,
             said: false,
             said_message: false,
@@ -316,6 +351,15 @@ impl Tables {
     pub fn say_block(&mut self, key: u64, payload: &[u8]) {
         put_entry(&mut self.fresh, Kind::Block, key, payload);
     }
+}
+
+fn number(raw: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]])
+}
+
+/// Name, filename and line.
+fn parts_of_frame(raw: &[u8]) -> (u32, u32, i32) {
+    (number(raw, 0), number(raw, 4), number(raw, 8) as i32)
 }
 
 fn always(interner: &mut Interner, raw: &[u8]) -> (u32, bool) {

@@ -4,16 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from forkpoint.diverge import find_divergences
 from forkpoint.diverge.align import align
 from forkpoint.diverge.cohorts import find_partings
 from forkpoint.judge.detectors import detect
 from forkpoint.judge.verdict import judge
-from forkpoint.model.capture import Capture
+from forkpoint.model.capture import BROKE_ON_IT, Capture, SetAside
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Site, Verdict
+from forkpoint.parts import Parts, work_without_some
 
 if TYPE_CHECKING:
     from forkpoint.source.analysis import Analysis
@@ -100,17 +103,51 @@ def diagnose(
     if not picture:
         return found.verdict
     quoted = found.analysis.program if found.analysis is not None and embed_source else None
-    return _with_picture(found.incident, found.verdict, quoted, source)
+    parts = Parts()
+    drawn = parts.run(
+        "the picture", lambda: _with_picture(found.incident, found.verdict, quoted, source), found.verdict
+    )
+    return _with_broken(drawn, parts)
 
 
 def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
+    """Whatever the evidence is, there is a verdict: a part that breaks is told, and costs itself alone."""
+    parts = Parts(list(capture.internal))
+    incident = _find_incident(capture, parts)
+    verdict = judge(incident, detect(incident, parts), parts)
+    sites = parts.run("the lines of stacks", lambda: find_bare_sites(incident, verdict), ())
+    found = Examination(incident, replace(verdict, sites=sites))
+    if source:
+        found = parts.run("the source", lambda: _with_source(incident, found.verdict, source), found)
+    return replace(found, verdict=_with_broken(found.verdict, parts))
+
+
+def _with_broken(verdict: Verdict, parts: Parts) -> Verdict:
+    if not parts.broken:
+        return verdict
+    notes = (*verdict.coverage.notes, *dict.fromkeys(problem.says for problem in parts.broken))
+    told = replace(verdict.coverage, notes=notes)
+    return replace(verdict, coverage=told, internal=(*verdict.internal, *parts.broken))
+
+
+def _find_incident(capture: Capture, parts: Parts) -> Incident:
+    """Where a stage breaks, without the dumps on which it breaks; if need be without any evidence."""
+    whole = parts.run("the comparison of ranks", lambda: _compare(capture), None)
+    if whole is not None:
+        return whole
+    found = work_without_some(len(capture.traces), lambda dumps: _compare(_without(capture, dumps)))
+    return found[0] if found else _compare(Capture(capture.traces[:0], capture.tables, problems=capture.problems))
+
+
+def _compare(capture: Capture) -> Incident:
     timeline = align(capture)
-    partings = find_partings(timeline)
-    divergences = find_divergences(timeline, partings)
-    incident = Incident.of(capture, timeline, divergences)
-    verdict = judge(incident, detect(incident))
-    verdict = replace(verdict, sites=find_bare_sites(incident, verdict))
-    return _with_source(incident, verdict, source) if source else Examination(incident, verdict)
+    return Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline)))
+
+
+def _without(capture: Capture, dumps: Sequence[int]) -> Capture:
+    aside = [SetAside(capture.traces[at].file, capture.traces[at].rank, BROKE_ON_IT) for at in dumps]
+    left = np.delete(np.arange(len(capture.traces)), list(dumps))
+    return replace(capture, traces=capture.traces.take(left), set_aside=(*capture.set_aside, *aside))
 
 
 # Most runs read no source and draw nothing, and both cost start-up time: these stages are imported where they run.

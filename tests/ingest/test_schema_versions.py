@@ -99,7 +99,7 @@ def test_schema_1_4_names_its_groups_by_number(write: Write):
     assert columns.header.groups == (GroupConfig("0", "", (0, 1, 2, 3)), GroupConfig("1", "", (0, 2)))
     assert columns.header.comm_lib_version is None
     assert columns.groups == (("1", ""),)
-    assert columns.members(0) == (0, 2)
+    assert columns.members()[0] == (0, 2)
     assert columns.collective_seq.tolist() == [9]
 
 

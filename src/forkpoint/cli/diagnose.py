@@ -1,13 +1,12 @@
 """`forkpoint diagnose`: dumps, logs and stacks in, one verdict out; with `--cluster` the nodes summarise their own dumps first."""
 
-import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
 
+from forkpoint.cli.cluster import add_cluster_arguments, check_cluster_arguments, cluster_run
 from forkpoint.cli.options import (
     Command,
     add_links_argument,
@@ -15,7 +14,6 @@ from forkpoint.cli.options import (
     add_source_argument,
     add_width_argument,
     existing_path,
-    seconds,
     whole_number,
 )
 from forkpoint.cli.output import (
@@ -26,138 +24,18 @@ from forkpoint.cli.output import (
     import_numpy,
     print_verdict,
     say,
+    say_broken,
     say_problems,
-    write_bytes,
     write_file,
 )
 from forkpoint.errors import UsageError
+from forkpoint.parts import Parts
+from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.evidence import Choice
-    from forkpoint.gather.cluster import ClusterSummary
-    from forkpoint.gather.engines import ClusterReach, Engine
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `forkpoint diagnose --cluster`: the nodes summarise their own dumps, and what comes back is diagnosed here.
-
-ENGINES = ("ray", "monarch", "ssh", "slurm")
-_ONLY_WITH = ("hosts", "hosts_file", "jobid", "address", "node_timeout", "node_python", "keep", "representatives")
-
-
-def add_cluster_arguments(parser: ArgumentParser) -> None:
-    options = parser.add_argument_group("dumps on other machines", "PATH is then a path on the nodes (docs/cluster.md)")
-    options.add_argument("--cluster", choices=ENGINES, help="how to reach the nodes; each summarises its own dumps")
-    options.add_argument("--hosts", metavar="A,B,...", help="ssh: the nodes; slurm: of these alone; monarch: addresses")
-    options.add_argument("--hosts-file", metavar="FILE", help="the same, one on a line")
-    options.add_argument("--jobid", metavar="N", help="slurm: the running job whose nodes hold the dumps")
-    options.add_argument("--address", metavar="HOST:PORT", help="ray: the head (default: the cluster of this machine)")
-    options.add_argument("--node-timeout", type=seconds, metavar="S", help="how long to wait for a node (default: 60)")
-    options.add_argument("--node-python", metavar="PYTHON", help="ssh, slurm: there, with forkpoint (default: python3)")
-    options.add_argument("--keep", metavar="FILE.fps", help="keep the summary of all nodes, to diagnose it again")
-    options.add_argument(
-        "--representatives", metavar="DIR", help="fetch the full dumps of at most eight ranks: suspects, then cohorts"
-    )
-
-
-def check_cluster_arguments(args: Namespace) -> None:
-    """Raises UsageError."""
-    given = [f"--{name.replace('_', '-')}" for name in _ONLY_WITH if getattr(args, name) is not None]
-    if given and not args.cluster:
-        raise UsageError(f"{given[0]} needs --cluster {'|'.join(ENGINES)}")
-    if not args.cluster:
-        return
-    if wrong := [path for path in args.paths if not path.startswith(("/", "~/")) or "\n" in path]:
-        raise UsageError(f"{wrong[0]}: with --cluster a PATH is one on the nodes, and begins with / or ~/")
-    if args.keep:
-        check_writable("--keep", args.keep)
-    if args.representatives and not Path(args.representatives).is_dir():
-        raise UsageError(f"--representatives {args.representatives}: is not a directory; create it first")
-
-
-class ClusterRun(NamedTuple):
-    path: str
-    """Of the summary, which is diagnosed like any file. It goes when the run ends; --keep names another."""
-    engine: "Engine"
-    gathered: "ClusterSummary"
-    folder: str | None
-    leave: ExitStack
-    """Ends the engine, once."""
-
-    def finish(self, capture: "Capture", verdict: "Verdict") -> "Verdict":
-        """With the dumps it rests on, where they were asked for. The nodes are left then."""
-        if self.folder is None:
-            return verdict
-        from forkpoint.gather.cluster import fetch_representatives, records_of, with_representatives
-
-        with self.leave:
-            records = records_of(self.gathered.summary, capture)
-            nodes = [answer.node for answer in self.gathered.nodes]
-            fetched = fetch_representatives(verdict, records, self.engine, nodes, Path(self.folder))
-        return with_representatives(verdict, fetched)
-
-
-@contextmanager
-def cluster_run(args: Namespace) -> Generator[ClusterRun]:
-    """Asks the nodes. Raises UsageError, and UnreadableInput where none of them has anything."""
-    from tempfile import NamedTemporaryFile
-
-    from forkpoint.gather.cluster import gather
-    from forkpoint.gather.engines import open_engine
-
-    with ExitStack() as at_end, ExitStack() as leave:
-        # Ray prints what it hears of dead nodes, at any time; standard output is for the verdict.
-        nowhere = leave.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-        leave.enter_context(redirect_stdout(nowhere))
-        engine = open_engine(args.cluster, _reach(args))
-        leave.callback(engine.close)
-        with Progress(sys.stderr, quiet=args.quiet) as progress:
-            gathered = gather(engine, args.paths, progress)
-        if not args.representatives:
-            leave.close()
-        _tell(gathered, args)
-        file = at_end.enter_context(NamedTemporaryFile(prefix="forkpoint-", suffix=".fps"))
-        file.write(gathered.summary)
-        file.flush()
-        yield ClusterRun(file.name, engine, gathered, args.representatives, leave)
-
-
-def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
-    if args.keep:
-        write_bytes(args.keep, [gathered.summary])
-    if not args.quiet:
-        answered = len(gathered.nodes) - len(gathered.problems)
-        told = f"summaries of {answered} of {len(gathered.nodes)} nodes, {len(gathered.summary)} bytes"
-        say(told)
-
-
-def _reach(args: Namespace) -> "ClusterReach":
-    from forkpoint.gather.engines import ClusterReach
-
-    given = {
-        "job": args.jobid,
-        "address": args.address,
-        "python": args.node_python,
-        "node_timeout_s": args.node_timeout,
-    }
-    return ClusterReach(hosts=_hosts(args), **{name: value for name, value in given.items() if value is not None})
-
-
-def _hosts(args: Namespace) -> tuple[str, ...]:
-    hosts: str = args.hosts or ""
-    named = hosts.split(",")
-    if args.hosts_file:
-        try:
-            lines = Path(args.hosts_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--hosts-file {args.hosts_file}: cannot be read ({error})") from error
-        named += [line.partition("#")[0] for line in lines]
-    return tuple(dict.fromkeys(stripped for name in named if (stripped := name.strip())))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `forkpoint diagnose`: dumps, logs and stacks in, one verdict out.
 
 _DESCRIPTION = """\
 Read flight recorder dumps, logs and stacks of a job that hung or failed, find
@@ -230,13 +108,22 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
         verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
         say_problems(capture.problems)
+    parts = Parts()
     try:
-        _write_outputs(paths, capture, verdict, args)
+        _write_outputs(paths, capture, verdict, args, parts)
     finally:  # a file that cannot be written does not take the answer away
-        if not _print_instead(verdict, args):
-            print_verdict(verdict, as_json=args.json, width=args.width)
+        if not parts.run("the report", lambda: _print(verdict, args), otherwise=False):
+            print(f"{verdict.cause}: {escape(verdict.summary)}")
         _print_verdict_line(verdict, args)
+        if broken := (*verdict.internal, *parts.broken):
+            say_broken(broken)
     return verdict
+
+
+def _print(verdict: "Verdict", args: Namespace) -> bool:
+    if not _print_instead(verdict, args):
+        print_verdict(verdict, as_json=args.json, width=args.width)
+    return True
 
 
 def _check_outputs(args: Namespace) -> None:
@@ -262,20 +149,22 @@ def _print_instead(verdict: "Verdict", args: Namespace) -> bool:
     return STDOUT in (args.md, args.sarif)
 
 
-def _write_outputs(paths: Sequence[str], capture: "Capture", verdict: "Verdict", args: Namespace) -> None:
+def _write_outputs(paths: Sequence[str], capture: "Capture", verdict: "Verdict", args: Namespace, parts: Parts) -> None:
     """Each file, whatever becomes of the others. Raises UsageError at the end."""
     failed: list[str] = []
-    if args.html is not None:
-        from forkpoint.report.page import render_html
 
-        failed += _written(args.html, [render_html(verdict)], args)
+    def write(path: str, pieces: Callable[[], Iterable[str]]) -> None:
+        failed.extend(parts.run(f"the output {path}", lambda: _written(path, pieces(), args), []))
+
+    if args.html is not None:
+        write(args.html, lambda: [_html(verdict)])
     if args.md not in (None, STDOUT):
-        failed += _written(args.md, [_markdown(verdict)], args)
+        write(args.md, lambda: [_markdown(verdict)])
     if args.sarif not in (None, STDOUT):
-        failed += _written(args.sarif, [_sarif(verdict), "\n"], args)
+        write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
         with Progress(sys.stderr, quiet=args.quiet) as progress:
-            failed += _written(args.perfetto, _perfetto(paths, capture, verdict, progress), args)
+            write(args.perfetto, lambda: _perfetto(paths, capture, verdict, progress))
         if not args.quiet:
             _print_unread(capture)
     if failed:
@@ -300,6 +189,12 @@ def _written(path: str, pieces: Iterable[str], args: Namespace) -> list[str]:
     if not args.quiet:
         say(f"written: {path}")
     return []
+
+
+def _html(verdict: "Verdict") -> str:
+    from forkpoint.report.page import render_html
+
+    return render_html(verdict)
 
 
 def _markdown(verdict: "Verdict") -> str:

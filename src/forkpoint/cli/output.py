@@ -10,12 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from forkpoint import __version__
 from forkpoint.cli.options import MIN_WIDTH
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
-    from forkpoint.model.capture import Problem
+    from forkpoint.model.capture import InternalProblem, Problem
     from forkpoint.model.verdict import Verdict
 
 STDOUT = "-"
@@ -34,6 +35,25 @@ def say_problems(problems: "Sequence[Problem]") -> None:
         say(f"{problem.file}: {problem.text}")
     if len(problems) > _MAX_PROBLEMS:
         say(f"and {len(problems) - _MAX_PROBLEMS} more files with problems")
+
+
+def say_broken(broken: "Sequence[InternalProblem]") -> None:
+    """Parts of forkpoint that broke, with a file that says where."""
+    from tempfile import NamedTemporaryFile
+
+    from forkpoint.parts import bug_report
+
+    for says in dict.fromkeys(problem.says for problem in broken):
+        say(says)
+    try:
+        with NamedTemporaryFile("w", prefix="forkpoint-bug-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.writelines(f"{escape(line)}\n" for line in bug_report(broken, __version__).splitlines())
+    except OSError as error:
+        say(f"a report of the bug could not be written ({error.strerror})")
+        return
+    say(
+        f"this is a bug in forkpoint, not in your job; please report it with {file.name}, after a look at what it holds"
+    )
 
 
 def terminal_width(most: int = _COMFORTABLE_WIDTH) -> int:

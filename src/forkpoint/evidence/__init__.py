@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.evidence.file_names import FileNames
-from forkpoint.evidence.files import SNIFF, SUMMARY, find_files, find_ways_out, is_archive, is_url, open_file, shown
+from forkpoint.evidence.files import (
+    SNIFF,
+    SUMMARY,
+    WithoutNuls,
+    find_files,
+    find_ways_out,
+    is_archive,
+    is_url,
+    open_file,
+    shown,
+)
 from forkpoint.evidence.links import LeadsOut
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Capture, Problem
+from forkpoint.parts import internal_problem
 from forkpoint.traces import dump
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice
 
@@ -55,6 +66,10 @@ def read_files(
             _read_file(path, name, reading, roots)
         except InputError as error:
             reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other files can be read
+            broken = internal_problem(f"the reading of {clean(name)}", error)
+            reading.internal.append(broken)
+            reading.problems.append(Problem(name, f"forkpoint broke on it ({broken.error}); left out"))
     reading.require(paths)
     return reading
 
@@ -103,6 +118,8 @@ def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) 
 
         add_summary(stream, name, reading)
     elif b"\x00" in head:
+        _read_past_nuls(stream, name, reading)
+    elif _is_binary(head):
         raise UnreadableInput(f"{name}: neither a dump nor text; ignored")
     else:
         from forkpoint.evidence.text_files import read_text  # noqa: PLC0415 - its readers are slow to import
@@ -110,3 +127,21 @@ def _read_unpacked(stream: "_Stream", head: bytes, name: str, reading: Reading) 
         text = read_text(stream, name, reading.names)
         reading.texts.append(text)
         reading.problems += text.problems
+
+
+def _read_past_nuls(stream: "_Stream", name: str, reading: Reading) -> None:
+    """A log that was truncated in place (logrotate's copytruncate) holds NULs up to where its writer had come."""
+    rest = io.BufferedReader(cast("io.FileIO", WithoutNuls(stream)), SNIFF)
+    head = rest.peek(SNIFF)[:SNIFF]
+    if not head or dump.looks_like_dump(head):
+        raise UnreadableInput(f"{name}: neither a dump nor text; ignored")
+    _read_unpacked(rest, head, name, reading)
+
+
+def _is_binary(head: bytes) -> bool:
+    return len(head) - len(head.translate(None, _NOT_TEXT)) > len(head) // _FEW
+
+
+_NOT_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b"))
+_FEW = 50
+"""One control character in so many still is text: somebody printed one."""

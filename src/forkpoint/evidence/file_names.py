@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from forkpoint.traces.columns import DumpColumns
 
 _NUMBER = re.compile(r"\d{1,18}")
@@ -212,12 +214,15 @@ _UNKNOWN = "does not say which rank wrote it; put the rank at the end of its nam
 
 def _rank_in_messages(columns: DumpColumns) -> int | None:
     """A send names its source, a receive its destination: the rank itself, as a group rank."""
+    members = columns.members()
+    # A signature that only an older generation of groups had is looked up at the first row.
+    used, rows = np.unique(columns.signature, return_index=True)
+    first = dict(zip(used.tolist(), rows.tolist(), strict=True))
     for index, signature in enumerate(columns.signatures):
         if signature.peers is None:
             continue
-        row = int((columns.signature == index).argmax())
-        members = columns.members(int(columns.group[row]))
+        ranks = members[int(columns.group[first.get(index, 0)])]
         own = signature.peers[0 if signature.op == "send" else 1]
-        if members is not None and own < len(members):
-            return members[own]
+        if ranks is not None and own < len(ranks):
+            return ranks[own]
     return None

@@ -134,3 +134,16 @@ class Continued(PieceStream):
         piece = self._begun[:size] or self._rest.read(size)
         self._begun = self._begun[len(piece) :]
         return piece
+
+
+class WithoutNuls(PieceStream):
+    """What a log holds beside NUL bytes: one that was truncated while a program wrote on begins with any number of them."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+
+    def read_piece(self, size: int) -> bytes:
+        while piece := self._inner.read(size):
+            if left := piece.replace(b"\x00", b""):
+                return left
+        return b""

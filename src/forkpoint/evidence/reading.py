@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.file_names import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
-from forkpoint.model.capture import Capture, Problem
+from forkpoint.model.capture import BROKE_ON_IT, Capture, InternalProblem, Problem, SetAside
+from forkpoint.model.entries import Tables
 from forkpoint.model.records import HEAD, Record, RecordStore
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.traces import Traces
+from forkpoint.parts import Parts, work_without_some
 from forkpoint.traces import dump
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, admit
 from forkpoint.traces.native import Claimable, NativePacker
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Dump = bytes | io.BufferedIOBase
 """As it was read, or where it is to be read."""
 
+Admitted = tuple[Traces, tuple[SetAside, ...]]
 _KEPT_MEMBERS = 256
 """Cached groups: the world is in every dump, and a node's ranks share a few more."""
 
@@ -73,6 +76,9 @@ class DumpReader:
         if columns.header.unnamed:
             self._tables.members_key(columns.header.unnamed)
         claim = claim_rank(columns, path, self._names)
+        if columns.header.behind:
+            behind = f"{columns.header.behind} bytes stand behind its end and were not read; if that is another dump, split the file"
+            claim = replace(claim, problem="; ".join(filter(None, (claim.problem, behind))))
         if claim.rank is None:
             return claim, b""
         return claim, summarise(columns, claim.rank, self._tables)
@@ -90,6 +96,7 @@ class Reading:
     empty: list[str] = field(default_factory=list[str])
     """Text files without content."""
     problems: list[Problem] = field(default_factory=list[Problem])
+    internal: list[InternalProblem] = field(default_factory=list[InternalProblem])
     names: FileNames = field(default_factory=FileNames)
     """Of all files that are read together."""
     _dumps: DumpReader | None = None
@@ -113,17 +120,45 @@ class Reading:
     def require(self, paths: Sequence[str]) -> None:
         """Raises UnreadableInput where nothing could be used."""
         if not self.says_anything:
-            reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or "no files found"
+            reasons = "; ".join(f"{p.file}: {p.text}" for p in self.problems[:3]) or self._why_nothing()
             raise UnreadableInput(f"nothing to diagnose in {', '.join(paths)}: {reasons}")
+
+    def _why_nothing(self) -> str:
+        silent = [text.file for text in self.texts]
+        if silent:
+            return f"{silent[0]}{_more(silent)} says nothing about ranks, calls or failures; give dumps, logs or stacks"
+        if self.empty:
+            return f"{self.empty[0]}{_more(self.empty)} is empty; copy it again, or give what the job wrote elsewhere"
+        return "no files found"
 
     def capture(self, choice: Choice = ADMIT_BY_PROOF) -> Capture:
         """All of it, put together."""
         self._dumps = None  # it caches a lot per group, and is not needed any more
+        parts = Parts(self.internal)
         tables = self.tables.build()
-        traces, set_aside = admit(Traces(self.records, self.tables), tables, choice)
+        traces, set_aside = self._admit(tables, choice, parts)
         capture = Capture(traces=traces, tables=tables, problems=tuple(self.problems), set_aside=set_aside)
-        if not self.texts:
-            return capture
-        from forkpoint.evidence.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
+        if self.texts:
+            from forkpoint.evidence.text_files import with_texts  # noqa: PLC0415 - their readers are slow to import
 
-        return with_texts(capture, self.texts, self.empty, choice)
+            bare = capture
+            capture = parts.run("what texts say", lambda: with_texts(bare, self.texts, self.empty, choice), bare)
+        return replace(capture, internal=tuple(parts.broken))
+
+    def _admit(self, tables: Tables, choice: Choice, parts: Parts) -> Admitted:
+        every = Traces(self.records, self.tables)
+        admitted = parts.run("the choice of dumps", lambda: admit(every, tables, choice), None)
+        if admitted is not None:
+            return admitted
+        places = np.arange(len(every))
+        found = work_without_some(
+            len(every), lambda some: admit(every.take(np.delete(places, list(some))), tables, choice)
+        )
+        if found is None:
+            return every[:0], ()
+        (traces, set_aside), left_out = found
+        return traces, (*set_aside, *(SetAside(every[at].file, every[at].rank, BROKE_ON_IT) for at in left_out))
+
+
+def _more(files: Sequence[str]) -> str:
+    return f" (and {len(files) - 1} more)" if len(files) > 1 else ""

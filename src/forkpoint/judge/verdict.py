@@ -12,39 +12,49 @@ from forkpoint.knowledge.base import Clue, ClueField, KnownProblem, known
 from forkpoint.model.headline import fit_headline
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogEvent
-from forkpoint.model.verdict import Cause, Finding, Hypothesis, Symptom, Verdict
+from forkpoint.model.verdict import Cause, Coverage, Finding, Hypothesis, Symptom, Verdict
+from forkpoint.parts import Parts
 
 _DECIDING = 2
 """Readings whose decision is asked for."""
 _NO_CAUSE = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 
 
-def judge(incident: Incident, findings: tuple[Finding, ...]) -> Verdict:
+def judge(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> Verdict:
     """The verdict stands on the strongest finding. There is always one: where no cause can be claimed, what can be said."""
     strongest, *others = sorted(findings, key=weigh)
-    cited = dict.fromkeys((*strongest.evidence, *cite_remarks(strongest.suspects, incident)))
-    best = replace(strongest, evidence=tuple(cited))
-    hypotheses = () if best.cause is Cause.HEALTHY else find_hypotheses(incident, (best, *others))
+    remarks = parts.run("the remarks of machines", lambda: tuple(cite_remarks(strongest.suspects, incident)), ())
+    best = replace(strongest, evidence=tuple(dict.fromkeys((*strongest.evidence, *remarks))))
+    hypotheses = () if best.cause is Cause.HEALTHY else _hypotheses(incident, (best, *others), parts)
     return Verdict(
-        symptom=_symptom(best, incident),
+        symptom=parts.run("the symptom", lambda: _symptom(best, incident), None),
         cause=best.cause,
         confidence=best.confidence,
         action=best.action,
         suspects=best.suspects,
         summary=_sentence(_with_readings(best, hypotheses)),
         divergence=None if best.cause is Cause.HEALTHY else best.divergence or incident.divergence,
-        coverage=summarise_coverage(incident),
+        coverage=parts.run("the coverage", lambda: summarise_coverage(incident), _bare_coverage(incident)),
         findings=(best, *others) if best.evidence or best.cause not in _NO_CAUSE else (),
-        next=_next(best, hypotheses, incident),
+        next=parts.run("what to do next", lambda: _next(best, hypotheses, incident), best.next),
         hypotheses=hypotheses,
-        moments=find_moments(incident),
-        headline=_headline(best, hypotheses),
+        moments=parts.run("the timeline", lambda: find_moments(incident), ()),
+        headline=parts.run("the headline", lambda: _headline(best, hypotheses), ""),
     )
 
 
 def _headline(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:
     told = undecided_headlines(best, hypotheses) if best.cause is Cause.INCONCLUSIVE else best.headlines
     return fit_headline(told, barest(best.cause, best.suspects))
+
+
+def _hypotheses(incident: Incident, findings: tuple[Finding, ...], parts: Parts) -> tuple[Hypothesis, ...]:
+    return parts.run("the hypotheses", lambda: find_hypotheses(incident, findings), ())
+
+
+def _bare_coverage(incident: Incident) -> Coverage:
+    capture = incident.capture
+    return Coverage(len(incident.timeline.world), len(capture.traces), len(capture.logs), len(capture.stacks))
 
 
 def _with_readings(best: Finding, hypotheses: tuple[Hypothesis, ...]) -> str:

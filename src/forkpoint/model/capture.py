@@ -71,6 +71,23 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class InternalProblem:
+    """A part of the diagnosis that broke, for a reason that lies in forkpoint."""
+
+    part: str
+    error: str
+    """The kind of exception."""
+    trace: str
+
+    @property
+    def says(self) -> str:
+        return f"internal problem: {self.part} broke ({self.error}), and the rest stands without it"
+
+
+BROKE_ON_IT = "forkpoint broke on it (see the internal problem); the others are judged without it"
+
+
+@dataclass(frozen=True, slots=True)
 class SetAside:
     """A file that was read and is not judged, and what proves that it does not belong to the rest."""
 
@@ -99,5 +116,7 @@ class Capture:
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
+    internal: tuple[InternalProblem, ...] = ()
+    """What broke while it was read."""
     attempt: int = 0
     """Of a job that was restarted, the attempt that is judged."""

@@ -22,6 +22,7 @@ MAX_THREADS = 254
 """Thread names that a record can hold; trainers have a handful. Further names are dropped."""
 IN_MEMORY = 8 << 20
 """Bytes of records that a store keeps in memory: those of a few thousand ranks."""
+_LARGE = 64 << 10
 
 
 class Head(NamedTuple):
@@ -125,6 +126,8 @@ class RecordStore:
         self._in_file = 0
         self._in_memory = bytearray()
         self._limit = IN_MEMORY
+        self._large: dict[int, Record] = {}
+        """Of ranks with hundreds of groups: each group looks into them, and a copy for each would be quadratic."""
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -136,6 +139,8 @@ class RecordStore:
         self._ends.append(self._in_file + len(self._in_memory))
         self.ranks.append(record.rank)
         self.heads.append(record.data[: HEAD.size])
+        if len(record.data) > _LARGE:
+            self._large[len(self.ranks) - 1] = record
         if len(self._in_memory) > self._limit:
             self._move_to_file()
 
@@ -143,6 +148,8 @@ class RecordStore:
         return len(self.ranks)
 
     def __getitem__(self, at: int) -> Record:
+        if at in self._large:
+            return self._large[at]
         begin, end = self._ends[at - 1] if at else 0, self._ends[at]
         if self._file is None or begin >= self._in_file:
             raw = bytes(self._in_memory[begin - self._in_file : end - self._in_file])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from forkpoint.model.capture import SetAside
+from forkpoint.model.capture import InternalProblem, SetAside
 from forkpoint.model.incident import Divergence
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ class Verdict:
     """One timeline over all evidence, clock by clock, that which most dumps share first."""
     headline: str = ""
     """Who did what where, and why, in one plain sentence of at most 160 characters. Every report begins with it."""
+    internal: tuple[InternalProblem, ...] = ()
+    """Parts that broke; the rest stands without them."""
     picture: "Picture | None" = field(default=None, compare=False, repr=False)
     """What a page draws; only where one was asked for. It adds nothing that was judged."""
 

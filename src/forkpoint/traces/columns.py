@@ -51,6 +51,8 @@ class DumpHeader:
     """Why the entries end early (the file was cut); None for a whole file."""
     unnamed: tuple[int, ...] | None = None
     """Members of the group that was made last, where groups have no names (gloo registers them before they have one)."""
+    behind: int = 0
+    """Bytes after the end of the dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,21 @@ class DumpColumns:
     completed_ns: Ints
     timeout_ms: Ints
 
-    def members(self, group: int) -> tuple[int, ...] | None:
-        """Global ranks of a group in group-rank order; None where the dump does not say."""
-        name, desc = self.groups[group]
-        same = [g for g in self.header.groups if g.name == name]
-        exact = [g for g in same if g.desc == desc] or same
-        return exact[0].ranks if exact else None
+    def members(self) -> list[tuple[int, ...] | None]:
+        """Global ranks of each group in group-rank order; None where the dump does not say."""
+        by_name: dict[str, GroupConfig] = {}
+        exact: dict[tuple[str, str], GroupConfig] = {}
+        for declared in self.header.groups:
+            by_name.setdefault(declared.name, declared)
+            exact.setdefault((declared.name, declared.desc), declared)
+        found = (exact.get(named) or by_name.get(named[0]) for named in self.groups)
+        return [group.ranks if group else None for group in found]
+
+    def rows_by_group(self) -> list[Ints]:
+        """The rows of each group, in their order."""
+        order = np.argsort(self.group, kind="stable")
+        ends = np.cumsum(np.bincount(self.group, minlength=len(self.groups)))
+        return np.split(order, ends[:-1]) if self.groups else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,8 +116,13 @@ _CHUNK: Final = 1024
 
 # Visiting a value may cost at most so much more than its file has bytes: lists can be shared, so that a small
 # file describes a huge dump (or an endless one).
-_VISITS_PER_BYTE: Final = 16
+_VISITS_PER_BYTE: Final = 4
 _SPARE_VISITS: Final = 1_000_000
+_SPARE_TEXT: Final = 32 << 20
+"""Bytes of text that a dump's stacks, signatures and groups may hold beyond one for each of its own: frames and names are
+written once and referred to, so that a small file could hold a long text a million times. An honest dump of 2,000
+different stacks has 18 MB. The compiled reader counts alike.
+"""
 
 T = TypeVar("T")
 
@@ -116,6 +132,8 @@ class Table:
 
     def __init__(self, file_size: int) -> None:
         self.visits_left = _VISITS_PER_BYTE * file_size + _SPARE_VISITS
+        self.text_left = file_size + _SPARE_TEXT
+        self._text_sizes: dict[str, int] = {}
         self._chunks: list[Ints] = []
         self._rows: list[Row] = []
         self._groups: dict[tuple[str, str], int] = {}
@@ -132,8 +150,28 @@ class Table:
         if self.visits_left < 0:
             raise HostileInput("unfolds to far more data than its size allows; no recorder writes that, leave it out")
 
+    def spend_text(self, *texts: str) -> None:
+        """Everything that repeats texts is paid for here when it is first seen."""
+        self.text_left -= sum(map(self._text_size, texts))
+        if self.text_left < 0:
+            raise HostileInput("unfolds to far more text than its size allows; no recorder writes that, leave it out")
+
+    def _text_size(self, text: str) -> int:
+        size = self._text_sizes.get(text)
+        if size is None:
+            size = self._text_sizes[text] = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return size
+
+    @property
+    def groups(self) -> int:
+        return len(self._groups)
+
     def group(self, name: str, desc: str) -> int:
-        return self._groups.setdefault((name, desc), len(self._groups))
+        index = self._groups.get((name, desc))
+        if index is None:
+            self.spend_text(name, desc)
+            index = self._groups[name, desc] = len(self._groups)
+        return index
 
     def thread(self, name: str) -> int:
         return self._threads.setdefault(name, len(self._threads))
@@ -153,7 +191,9 @@ class Table:
         """The stack made of these frames, by their indexes."""
         index = self._stacks.setdefault(array("q", frames).tobytes(), len(self._stack_list))
         if index == len(self._stack_list):
-            self._stack_list.append(tuple(self._frame_list[i] for i in frames))
+            stack = tuple(self._frame_list[i] for i in frames)
+            self.spend_text(*(text for frame in stack for text in (frame.name, frame.filename)))
+            self._stack_list.append(stack)
         return index
 
     def add_row(self, row: Row) -> None:

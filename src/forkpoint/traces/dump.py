@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
+from forkpoint.model.layout import MAX_ITEMS
 from forkpoint.traces.columns import DumpColumns, DumpHeader, GroupConfig, GroupStatus, Table, only_used
 from forkpoint.traces.entries import EntryReader, are_integers, is_list, parse_ranks
 from forkpoint.traces.fast import Layouts
@@ -22,6 +23,8 @@ TopLevel = dict[object, object]
 _RANKS: Final = range(2**31)
 _DECIMAL_DIGITS: Final = 18
 TAKE_ANOTHER: Final = "take the file that the rank wrote"
+MAX_GROUPS: Final = 8192
+"""Declared, and named by entries; the rank of a job with many has a few hundred of each."""
 _TOP_KEYS: Final = frozenset({"version", "entries", "pg_config", "pg_status"})
 
 
@@ -33,6 +36,8 @@ class End:
     """What is wrong with the bytes ("cut at byte 3012"); None when all were read."""
     bare_list: bool
     """The entries were the outermost value."""
+    behind: int = 0
+    """Bytes after it."""
 
 
 def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
@@ -45,14 +50,18 @@ def finish(top: TopLevel, reader: EntryReader, end: End) -> DumpColumns:
         raise UnreadableInput(
             f"none of its {reader.left_out} entries can be understood ({reader.why_left_out}); leave it out"
         )
+    groups = _read_groups(top.get("pg_config"), reader.table)
+    if len(groups) + reader.table.groups > MAX_GROUPS:
+        raise HostileInput(f"names {len(groups) + reader.table.groups} groups; no rank is in so many, leave it out")
     header = DumpHeader(
         schema=_text(top, "version") or "",
         comm_lib_version=_text(top, "comm_lib_version") or _text(top, "nccl_version"),
-        groups=_read_groups(top.get("pg_config"), reader.table),
+        groups=groups,
         status=_read_status(top.get("pg_status")),
         rank=_rank(top.get("rank")),
         cut=_describe_cut(reader, end),
         unnamed=_read_unnamed(top.get("pg_config"), reader.table),
+        behind=end.behind,
     )
     return reader.table.columns(header)
 
@@ -94,6 +103,7 @@ def _read_groups(config: object, table: Table) -> tuple[GroupConfig, ...]:
         name, desc = value.get("name", key), value.get("desc", "")
         if type(name) not in (str, int) or type(desc) is not str:
             raise UnreadableInput("a group in pg_config has no name or desc; leave the file out")
+        table.spend_text(str(name), desc)
         # gloo registers its groups before they have a name: the ranks under '' are those of any of them.
         groups.append(GroupConfig(str(name), desc, _ranks(value.get("ranks"), table) if name != "" else None))
     return tuple(groups)
@@ -117,6 +127,8 @@ def _ranks(value: object, table: Table) -> tuple[int, ...] | None:
     if ranks is None or min(ranks, default=0) not in _RANKS or max(ranks, default=0) not in _RANKS:
         raise UnreadableInput("ranks of a group in pg_config is not a list of ranks; leave the file out")
     table.spend(len(ranks))
+    if len(ranks) > MAX_ITEMS:
+        raise HostileInput(f"has a group of {len(ranks)} ranks; no job has so many, leave it out")
     return ranks or None
 
 
@@ -240,7 +252,8 @@ def read_pickle(data: bytes, *, fast: bool) -> DumpColumns:
     if not isinstance(rest, list):
         raise UnreadableInput("entries is not a list; leave the file out")
     _add_all(rest, reader)
-    return finish(top, reader, End(broken, bare_list=isinstance(root, list)))
+    behind = 0 if broken else len(data) - machine.pos - 1  # STOP is the last
+    return finish(top, reader, End(broken, isinstance(root, list), behind))
 
 
 def _take_entries(machine: Machine, reader: EntryReader) -> object:
@@ -308,7 +321,7 @@ _DEFAULT = "default_pg"
 def last_generation(columns: DumpColumns) -> DumpColumns:
     """Without ops of groups that were made again later. `pg_id` counts the groups that this process made."""
     count = len(columns.groups)
-    newest = np.full(count, -1, dtype=np.int64)
+    newest = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(newest, columns.group, columns.pg_id)
     keep = columns.pg_id == newest[columns.group]
     if keep.all():

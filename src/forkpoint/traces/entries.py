@@ -56,6 +56,8 @@ _INT64: Final = range(-(2**63), 2**63)
 _LINES: Final = range(-(2**31), 2**31)
 _KEPT_STACKS: Final = 4096
 _NS_PER_US: Final = 1000
+_TEXT_PER_VISIT: Final = 64
+"""Characters that are looked at in the time of one value."""
 
 
 class EntryReader:
@@ -164,6 +166,7 @@ class EntryReader:
     def _signature(self, entry: Entry, name: str) -> int:
         inputs, input_dtypes = self._sizes(entry, "input_sizes"), self._dtypes(entry, "input_dtypes")
         outputs, output_dtypes = self._sizes(entry, "output_sizes"), self._dtypes(entry, "output_dtypes")
+        self.table.spend(sum(map(len, (name, *input_dtypes, *output_dtypes))) // _TEXT_PER_VISIT)
         # As text, because looking it up is then cheaper than building the signature.
         key = repr((name, inputs, input_dtypes, outputs, output_dtypes))
         index = self._signatures.get(key)
@@ -178,6 +181,7 @@ class EntryReader:
                 _possible(outputs, "output_sizes"),
                 tuple(output_dtypes),
             )
+            self.table.spend_text(name, *input_dtypes, *output_dtypes)
             index = self._signatures[key] = self.table.add_signature(signature)
         return index
 

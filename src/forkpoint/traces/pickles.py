@@ -34,6 +34,7 @@ _BINGET: Final = 0x68
 _LONG_BINGET: Final = 0x6A
 _BININT1: Final = 0x4B
 _STOP: Final = 0x2E
+_SETITEMS: Final = 0x75
 PROTO: Final = 0x80
 FRAME: Final = 0x95
 BINUNICODE: Final = 0x58
@@ -86,7 +87,7 @@ def reference(place: int) -> bytes:
 class Machine:
     """Executes one pickle. `marks` holds the stacks below the current one, outermost first."""
 
-    __slots__ = ("containers_left", "data", "marks", "memo", "pause_depth", "pos", "root", "stack")
+    __slots__ = ("containers_left", "data", "marks", "marks_left", "memo", "pause_depth", "pos", "root", "stack")
 
     def __init__(self, data: bytes, pause_depth: int = STREAM_DEPTH) -> None:
         self.data = data
@@ -95,12 +96,13 @@ class Machine:
         self.marks: list[list[object]] = []
         self.memo: list[object] = []
         self.containers_left = len(data) // 4 + SPARE_CONTAINERS
+        self.marks_left = len(data) // 5 + SPARE_CONTAINERS
         self.pause_depth = pause_depth
         self.root: object = None
         """What the pickle holds, once `run` has returned False."""
 
     def run(self) -> bool:
-        """Executes until an opcode leaves at most `pause_depth` marks open; False when the pickle is complete."""
+        """Executes until a dict is filled with at most `pause_depth` marks open; False when the pickle is complete."""
         data, memo, stack, pos = self.data, self.memo, self.stack, self.pos
         pause_depth = self.pause_depth
         try:
@@ -122,7 +124,7 @@ class Machine:
                     pos = _DISPATCH[op](self, pos + 1)
                     if stack is not self.stack:
                         stack = self.stack
-                        if len(self.marks) <= pause_depth:
+                        if op == _SETITEMS and len(self.marks) <= pause_depth:
                             return True
         except (IndexError, error):
             raise self._broken(pos) from None
@@ -198,6 +200,9 @@ def _frame(_: Machine, pos: int) -> int:
 def _mark(m: Machine, pos: int) -> int:
     if len(m.marks) == MAX_DEPTH:
         raise HostileInput(f"is nested more than {MAX_DEPTH} deep at byte {pos - 1}; {_FORGED}")
+    m.marks_left -= 1
+    if m.marks_left < 0:
+        raise HostileInput(f"opens more lists and dicts than a file of its size can need; {_FORGED}")
     m.marks.append(m.stack)
     m.stack = []
     return pos
@@ -376,7 +381,7 @@ _HANDLERS: Final[dict[int, Callable[[Machine, int], int]]] = {
     0x42: _sized(_LENGTH4, MAX_TEXT, bytes), 0x8E: _sized(_LENGTH8, MAX_TEXT, bytes),
     0x7D: _empty_dict, 0x5D: _empty_list, 0x29: _empty_tuple,
     0x85: _tuple1, 0x86: _tuple2, 0x87: _tuple3, 0x74: _tuple,
-    0x61: _append, 0x65: _appends, 0x73: _setitem, 0x75: _setitems,
+    0x61: _append, 0x65: _appends, 0x73: _setitem, _SETITEMS: _setitems,
     0x94: _memoize, 0x71: _binput, 0x72: _long_binput,
 }  # fmt: skip
 _DISPATCH: Final = tuple(_HANDLERS.get(op, _refuse) for op in range(256))

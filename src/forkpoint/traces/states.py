@@ -22,7 +22,7 @@ class MessageRows:
     def by_channel(self, columns: DumpColumns, rank: int) -> dict[tuple[int, int, int], Ints]:
         """(group index, source, destination) as global ranks -> rows in the order of issue."""
         channels: dict[tuple[int, int, int], list[int]] = {}
-        members = [columns.members(i) for i in range(len(columns.groups))]
+        members = columns.members()
         for row in np.flatnonzero(self.is_message):
             group = int(columns.group[row])
             signature = columns.signatures[int(columns.signature[row])]
@@ -35,14 +35,14 @@ class MessageRows:
                 channels.setdefault((group, source, destination), []).append(int(row))
         return {key: np.array(rows, dtype=np.int64) for key, rows in channels.items()}
 
-    def from_start(self, columns: DumpColumns, group: int) -> bool:
-        """The ring buffer still holds this group's first message, so that messages can be counted from one."""
-        rows = np.flatnonzero(self.is_message & (columns.group == group))
-        first = int(rows[0])
-        if columns.record_id[0] == 0:
-            return True
+    def from_start(self, columns: DumpColumns) -> dict[int, bool]:
+        """Of each group with messages: the ring buffer still holds its first one, so that they can be counted from one."""
+        rows = np.flatnonzero(self.is_message)
+        groups, first = np.unique(columns.group[rows], return_index=True)
         # The first P2P number alone is not enough: earlier members of the same batch may have been evicted.
-        return bool(columns.p2p_seq[first] == 1 and first > 0)
+        is_first = (columns.p2p_seq[rows[first]] == 1) & (rows[first] > 0)
+        whole = bool((columns.record_id[:1] == 0).any())
+        return dict(zip(groups.tolist(), (is_first | whole).tolist(), strict=True))
 
 
 def message_rows(columns: DumpColumns) -> MessageRows:
@@ -60,21 +60,24 @@ def message_rows(columns: DumpColumns) -> MessageRows:
 def batch_markers(columns: DumpColumns, rows: MessageRows) -> dict[int, int]:
     """Row of a message in a batch -> row of the marker that carries the batch's state."""
     markers: dict[int, int] = {}
-    for index in range(len(columns.groups)):
+    p2p_seq: list[int] = columns.p2p_seq.tolist()
+    for group in columns.rows_by_group():
         batch: list[int] = []
-        for row in np.flatnonzero(rows.of_p2p & (columns.group == index)):
+        for row in group[rows.of_p2p[group]].tolist():
+            same = bool(batch) and p2p_seq[batch[-1]] == p2p_seq[row]
             if rows.is_message[row]:
-                batch = [b for b in batch if columns.p2p_seq[b] == columns.p2p_seq[row]] + [int(row)]
+                batch = batch if same else []
+                batch.append(row)
             else:
-                markers.update({b: int(row) for b in batch if columns.p2p_seq[b] == columns.p2p_seq[row]})
+                if same:
+                    markers.update((message, row) for message in batch)
                 batch = []
     return markers
 
 
 def _add_batch_markers(columns: DumpColumns, of_p2p: NDArray[np.bool_], is_marker: NDArray[np.bool_]) -> None:
     """The marker of a P2P batch says is_p2p False; it is known by the messages of its number right before it."""
-    for index in range(len(columns.groups)):
-        rows = np.flatnonzero(columns.group == index)
+    for rows in columns.rows_by_group():
         before, after = rows[:-1], rows[1:]
         closes = is_marker[after] & of_p2p[before] & (columns.p2p_seq[before] == columns.p2p_seq[after])
         of_p2p[after[closes]] = True
@@ -96,8 +99,8 @@ def infer_states(columns: DumpColumns, messages: MessageRows) -> Ints:
         is_gloo = gloo[columns.signature]
         state[is_gloo] = np.where(columns.retired[is_gloo], COMPLETED, SCHEDULED)
     _mark_aborted(columns, state)
-    for index in range(len(columns.groups)):
-        _mark_entering(columns, state, np.flatnonzero(columns.group == index))
+    for rows in columns.rows_by_group():
+        _mark_entering(columns, state, rows)
     for row, marker in batch_markers(columns, messages).items():
         state[row] = state[marker]  # messages of a batch have no events of their own
     return state

@@ -160,8 +160,7 @@ def _status(columns: DumpColumns, rows: Ints) -> GroupStatus | None:
 def _groups(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
     """Groups that have entries."""
     columns, tables = dump.columns, dump.tables
-    for index, (name, desc) in enumerate(columns.groups):
-        rows = np.flatnonzero(columns.group == index)
+    for (name, desc), rows, members in zip(columns.groups, columns.rows_by_group(), columns.members(), strict=True):
         collective = rows[~messages.of_p2p[rows]]
         shape, own = _collective_track(dump, collective) if collective.size else (NO_KEY, b"")
         volumes = _volumes(columns, collective)
@@ -169,7 +168,7 @@ def _groups(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
         head = GroupHead(
             name=tables.text_key(name),
             desc=tables.text_key(desc),
-            members=_members_key(columns.members(index), tables),
+            members=_members_key(members, tables),
             shape=shape,
             last_enqueued=status.last_enqueued if status else NOTHING,
             last_completed=status.last_completed if status else NOTHING,
@@ -231,6 +230,7 @@ class _Slots:
 def _collective_track(dump: DumpRows, rows: Ints) -> tuple[int, bytes]:
     """Slots of one group: rows of one seq (a coalesced group and its closing marker) are one slot."""
     columns = dump.columns
+    rows = _in_order(columns, rows)
     row_tokens = dump.match_tokens[rows]
     seqs, first, counts = np.unique(columns.collective_seq[rows], return_index=True, return_counts=True)
     last = first + counts - 1
@@ -242,6 +242,11 @@ def _collective_track(dump: DumpRows, rows: Ints) -> tuple[int, bytes]:
     return _track(dump, _Slots(rows, seqs, match, first, last, no_epoch, from_start=bool(seqs[0] <= 1), recent=RECENT))
 
 
+def _in_order(columns: DumpColumns, rows: Ints) -> Ints:
+    """By sequence number, as every recorder writes them; a file may say otherwise."""
+    return rows[np.argsort(columns.collective_seq[rows], kind="stable")]
+
+
 def _coalesced_token(dump: DumpRows, rows: Ints, tokens: Tokens) -> np.uint64:
     signatures = tuple(dump.columns.signatures[i] for i in dump.columns.signature[rows])
     token = mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64)
@@ -251,11 +256,12 @@ def _coalesced_token(dump: DumpRows, rows: Ints, tokens: Tokens) -> np.uint64:
 
 def _channels(dump: DumpRows, messages: MessageRows) -> Iterator[bytes]:
     columns = dump.columns
+    from_start = messages.from_start(columns)
     tokens = np.array([dump.tables.message(s) for s in columns.signatures], dtype=np.uint64)
     for (group, source, destination), rows in messages.by_channel(columns, dump.rank).items():
         each = np.arange(len(rows))
         match, epoch = tokens[columns.signature[rows]], columns.collective_seq[rows]
-        slots = _Slots(rows, each + 1, match, each, each, epoch, messages.from_start(columns, group), RECENT_MESSAGES)
+        slots = _Slots(rows, each + 1, match, each, each, epoch, from_start[group], RECENT_MESSAGES)
         shape, own = _track(dump, slots)
         yield CHANNEL.pack(ChannelHead(group, source, destination, shape, len(own))) + own
 
@@ -365,8 +371,9 @@ def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTr
     dump = DumpRows(columns, rank, infer_states(columns, messages), SharedTables(), no_tokens, no_tokens)
     oldest = len(columns.group) - newest
     tracks: dict[tuple[int, tuple[int, int] | None], list[tuple[int, Ints]]] = {}
-    for index in range(len(columns.groups)):
-        rows = np.flatnonzero((columns.group == index) & ~messages.of_p2p)
+    members, from_start = columns.members(), messages.from_start(columns)
+    for index, group_rows in enumerate(columns.rows_by_group()):
+        rows = _in_order(columns, group_rows[~messages.of_p2p[group_rows]])
         seqs, first = np.unique(columns.collective_seq[rows], return_index=True)
         parts = np.split(rows, first[1:])
         tracks[index, None] = [(int(seq), part) for seq, part in zip(seqs, parts, strict=False)]
@@ -378,5 +385,5 @@ def held_tracks(columns: DumpColumns, rank: int, newest: int) -> Iterator[HeldTr
         kept = [(seq, rows) for seq, rows in slots if rows[0] >= oldest]
         ops = tuple((op_of(dump, rows, seq, None), int(columns.started_ns[rows[0]])) for seq, rows in kept)
         if ops:
-            counted = channel is None or messages.from_start(columns, index)
-            yield HeldTrack(*columns.groups[index], columns.members(index), channel, counted, ops)
+            counted = channel is None or from_start[index]
+            yield HeldTrack(*columns.groups[index], members[index], channel, counted, ops)

@@ -21,7 +21,8 @@ from forkpoint.judge.detectors import (
 )
 from forkpoint.judge.repairs import is_explained
 from forkpoint.model.incident import Incident
-from forkpoint.model.verdict import Finding
+from forkpoint.model.verdict import Action, Cause, Finding
+from forkpoint.parts import Parts
 
 Detector = Callable[[Incident], Iterator[Finding]]
 
@@ -51,7 +52,30 @@ always does.
 """
 
 
-def detect(incident: Incident) -> tuple[Finding, ...]:
+NOTHING = Finding(
+    detector="undecided",
+    cause=Cause.INCONCLUSIVE,
+    suspects=(),
+    confidence=0.0,
+    summary="forkpoint broke on this evidence and cannot say what it shows",
+    action=Action.INVESTIGATE,
+    evidence=(),
+)
+"""Where even what always answers broke."""
+
+
+def detect(incident: Incident, parts: Parts) -> tuple[Finding, ...]:
     """A cause is only named where its replay shows both that the job stops there, and that the repair lets it go on."""
-    causes = tuple(finding for find in DETECTORS for finding in find(incident) if is_explained(finding, incident))
-    return causes or next(found for find in WITHOUT_CAUSE if (found := tuple(find(incident))))
+    before = len(parts.broken)
+    causes = [finding for find in DETECTORS for finding in _found(find, incident, parts, explained=True)]
+    if causes:
+        return tuple(causes)
+    # Whether anything is wrong is not known where a detector broke.
+    all_looked = len(parts.broken) == before
+    asked = [find for find in WITHOUT_CAUSE if all_looked or find is not healthy.find]
+    return next((found for find in asked if (found := _found(find, incident, parts))), (NOTHING,))
+
+
+def _found(find: Detector, incident: Incident, parts: Parts, *, explained: bool = False) -> tuple[Finding, ...]:
+    name = f"the detector {find.__module__.rpartition('.')[2]}"
+    return parts.run(name, lambda: tuple(f for f in find(incident) if not explained or is_explained(f, incident)), ())
