@@ -13,10 +13,12 @@ import random
 import re
 import resource
 import shutil
+import struct
 import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -49,9 +51,8 @@ def seeds() -> list[dict[str, bytes]]:
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
         if files and max(map(len, files.values())) < MAX_BYTES and len(files) <= 20:
             found.append(files)
-    for folder in sorted(CASES.glob("[0-9]*/capture"))[::20]:
-        found.append({"summary.fps": summarise([str(folder)])})
-    return found
+    summarised = sorted(CASES.glob("[0-9]*/capture"))[::20]
+    return [*found, *({"summary.fps": summarise([str(folder)])} for folder in summarised)]
 
 
 def mutate(chance: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
@@ -73,9 +74,6 @@ def mutate(chance: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
 
 def _resealed(chance: random.Random, data: bytes) -> bytes:
     """A summary whose pieces were changed inside, and sealed again as if nothing were wrong."""
-    import struct
-    import zlib
-
     head = struct.Struct("<BII")
     at, pieces = 12, []
     while at < len(data):
@@ -97,7 +95,7 @@ def _resealed(chance: random.Random, data: bytes) -> bytes:
 
 def _other_values(chance: random.Random, data: bytes) -> bytes:
     """A dump that is well formed and says other things. It is one of ours, so Python's own unpickler may read it."""
-    tree: Tree = pickle.loads(data)  # noqa: S301 - a recorded case of this repository
+    tree: Tree = pickle.loads(data)
     if not isinstance(tree, dict) or not isinstance(tree.get("entries"), list):
         return data
     for _ in range(chance.choice([1, 1, 2, 3, 10])):
@@ -239,7 +237,7 @@ def _place(trace: list[str]) -> str:
 
 
 def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - the folder in it has a name of its own
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _peak_mb() -> int:

@@ -31,6 +31,11 @@ def holes() -> bytes:
     return encode(dump([entry(number, collective_seq_id=1 + 3 * number) for number in range(12)]))
 
 
+def far_jump() -> bytes:
+    """In the numbers of one group, between calls that the others hold."""
+    return encode(dump([entry(n, collective_seq_id=n + 1 if n < 15 else n + (1 << 21)) for n in range(CALLS)]))
+
+
 def huge_group() -> bytes:
     ranks = f"[{', '.join(map(str, range((1 << 20) + 1)))}]"
     return encode(dump([entry(0)], pg_config={"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}))
@@ -50,6 +55,7 @@ def second_dump_behind() -> bytes:
 
 ODD: dict[str, Callable[[], bytes]] = {
     "holes in the sequence numbers": holes,
+    "a jump in the sequence numbers": far_jump,
     "a group of a million ranks": huge_group,
     "a send in group -5": negative_group,
     "numbers that descend": descending,

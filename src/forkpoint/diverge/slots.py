@@ -25,6 +25,10 @@ class SlotSequence:
     def __len__(self) -> int:
         return len(self.match)
 
+    def shows(self, seq: int) -> bool:
+        """Whether the position lies in it; what lies before a jump of the numbers does not."""
+        return 0 <= seq - self.first < len(self.match)
+
     @property
     def calls(self) -> Tokens:
         """What was called and from where, as one token."""

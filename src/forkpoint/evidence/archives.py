@@ -19,6 +19,7 @@ _HEAD = 512
 _BUFFER = 1 << 18
 _DEPTH = 3
 _HEADER_AT_MOST = 1 << 20
+_DIGITS = 16
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError)  # fmt: skip
 
 
@@ -209,10 +210,46 @@ def _open_gzip(stream: BinaryIO) -> BinaryIO:
 
 
 def _open_xz(stream: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", lzma.LZMAFile(stream))
+    return cast("BinaryIO", io.BufferedReader(_Xz(stream), _BUFFER))
+
+
+class _Xz(PieceStream):
+    """As lzma.LZMAFile, which has no limit on what the file may ask for: a header of a few bytes can claim gigabytes."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+        self._unpacker = _xz_unpacker()
+        self._packed = b""
+
+    def read_piece(self, size: int) -> bytes:
+        while True:
+            if self._unpacker.eof:
+                rest = (self._unpacker.unused_data or self._inner.read(_BUFFER)).lstrip(b"\x00")  # padding
+                if not rest:
+                    return b""
+                self._unpacker, self._packed = _xz_unpacker(), rest
+            elif self._unpacker.needs_input and not self._packed:
+                self._packed = self._inner.read(_BUFFER)
+                if not self._packed:
+                    raise EOFError("the file ends early")
+            piece = self._unpacker.decompress(self._packed, size)
+            self._packed = b""
+            if piece:
+                return piece
+
+
+def _xz_unpacker() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
+_XZ_MEMORY = 128 << 20
+"""Twice what `xz -9` needs."""
 
 
 def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[ArchiveMember | Problem]:
+    if _directory_size(stream) > _DIRECTORY_AT_MOST:
+        meter.problems.append(f"lists more files than {_DIRECTORY_AT_MOST >> 20} MiB can name; unpack it to read it")
+        return
     stream.seek(0)
     with zipfile.ZipFile(cast("BinaryIO", _OutsideZip(stream, meter))) as archive:
         for info in archive.infolist():
@@ -228,8 +265,49 @@ def _zip_members(stream: BinaryIO, name: str, meter: _Meter) -> Iterator[Archive
                 yield from _members(_metered(cast("BinaryIO", opened), meter), label, meter, depth=1)
 
 
+_DIRECTORY_AT_MOST = 16 << 20
+_END = b"PK\x05\x06"
+_END_SIZE = 22
+_LONGEST_COMMENT = 1 << 16
+_IN_ZIP64 = (1 << 32) - 1
+
+
+def _directory_size(stream: BinaryIO) -> int:
+    """Of the list of members at a zip's end, all of which zipfile reads at once."""
+    end = stream.seek(0, io.SEEK_END)
+    start = stream.seek(max(0, end - _LONGEST_COMMENT - _END_SIZE))
+    tail = stream.read(end - start)
+    at = tail.rfind(_END)
+    size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    # Beyond 4 GiB or 65,535 files the true size stands elsewhere; what lies before the end holds it in any case.
+    is_elsewhere = size == _IN_ZIP64 or tail[at + 10 : at + 12] == b"\xff\xff"
+    return max(size, int.from_bytes(_zip64_size(tail, at), "little")) if is_elsewhere else size
+
+
+def _zip64_size(tail: bytes, end: int) -> bytes:
+    at = tail.rfind(b"PK\x06\x06", 0, end)
+    return tail[at + 40 : at + 48] if at >= 0 else b""
+
+
 class SmallHeader(tarfile.TarInfo):
     """A tar header may ask for its names to be read from the archive: not more than names need."""
+
+    def _proc_pax(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """As tarfile's own, which searches its records in quadratic time and unfolds sparse files. Of a header that counts for
+        all files behind it nothing is needed.
+        """
+        said = _pax_records(archive.fileobj.read(self._block(self.size))[: self.size])  # type: ignore[attr-defined]
+        following = self.fromtarfile(archive)
+        if self.type != tarfile.XGLTYPE:
+            following.name = said.get("path", following.name)
+            size = said.get("size", "")
+            if size.isdecimal() and len(size) < _DIGITS:
+                following.size = int(size)
+                room = self._block(following.size) if following.isreg() else 0  # type: ignore[attr-defined]
+                archive.offset = following.offset_data + room  # type: ignore[attr-defined]
+            if any(key.startswith("GNU.sparse.") for key in said):
+                following.type = tarfile.GNUTYPE_SPARSE
+        return following
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         special = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
@@ -238,9 +316,26 @@ class SmallHeader(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc] - the one place where headers pass
 
 
+def _pax_records(data: bytes) -> dict[str, str]:
+    """`27 path=some/name` and a newline, one after another; the number counts all of it."""
+    said: dict[str, str] = {}
+    at = 0
+    while (space := data.find(b" ", at, at + _DIGITS)) > 0 and data[at:space].isdigit():
+        end = at + int(data[at:space])
+        key, equals, value = data[space + 1 : end - 1].partition(b"=")
+        if end <= space or not equals:
+            break
+        said[key.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+        at = end
+    return said
+
+
 def _tar_members(stream: BinaryIO, name: str, meter: _Meter, depth: int) -> Iterator[ArchiveMember | Problem]:
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER, tarinfo=SmallHeader) as archive:
         for info in archive:
+            if info.issparse() or info.type == tarfile.GNUTYPE_SPARSE:
+                meter.problems.append(f"{_joined(name, info.name)}: is stored with holes; unpack it to read it")
+                continue
             opened = archive.extractfile(info) if info.isreg() else None
             archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - it would keep every header
             if opened is None:

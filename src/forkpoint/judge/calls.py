@@ -79,7 +79,7 @@ def is_reordered(divergence: Divergence, incident: Incident) -> bool:
         return False  # without stacks equal sizes are all there is to go by, and they repeat
     group = group_of(divergence, incident)
     held = [_held(side[0], group, incident) for side in divergence.sides if side]
-    if len(held) < 2 or any(h is None or _changed_arguments(h, seq) for h in held):
+    if len(held) < 2 or any(h is None or not h.shows(seq) or _changed_arguments(h, seq) for h in held):
         return False
     tokens = [h.match[seq - h.first :][:REORDER_WINDOW].tolist() for h in held if h]
     longest = max(tokens, key=len)
@@ -93,7 +93,7 @@ def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
     if divergence.channel is not None or seq is None:
         return False
     group = group_of(divergence, incident)
-    held = [h for side in divergence.sides if side and (h := _held(side[0], group, incident))]
+    held = [h for side in divergence.sides if side and (h := _held(side[0], group, incident)) and h.shows(seq)]
     if any(_changed_arguments(h, seq) for h in held):
         return False
     firsts = [int(h.match[seq - h.first]) for h in held]
@@ -146,6 +146,8 @@ def may_differ_unseen(divergence: Divergence, incident: Incident) -> bool:
         return False
     tables = incident.timeline.tables
     held = sequence(track, tables)
+    if divergence.hang_seq < held.first:
+        return True  # its numbers jump, and what lies before is not known
     calls = held.match[: divergence.hang_seq - held.first + 1].tolist()
     hiding = [
         at for at, call in enumerate(calls) if any(_hides_arguments(s.op) for s in tables.signatures.get(call, ()))

@@ -12,7 +12,7 @@ from forkpoint.model.layout import MAX_ITEMS
 from forkpoint.traces.columns import DumpColumns, DumpHeader, GroupConfig, GroupStatus, Table, only_used
 from forkpoint.traces.entries import EntryReader, are_integers, is_list, parse_ranks
 from forkpoint.traces.fast import Layouts
-from forkpoint.traces.pickles import Machine
+from forkpoint.traces.pickles import SPARE_CONTAINERS, Machine
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a dump says beside its entries, in any schema version.
@@ -166,11 +166,18 @@ def _number(value: object) -> int | None:
 _ENTRIES = re.compile(r'"entries"\s*+:\s*+\[')
 _BETWEEN_ENTRIES = re.compile(r"[\s,]*+")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+MAX_JSON: Final = 32 << 20
+"""Bytes: it is taken to pieces as a whole, and the smallest texts and numbers take twelve times what they do in the file."""
+_BYTES_PER_VALUE: Final = 16
 _TOO_DEEP = "is nested too deep for a dump; no recorder writes that, leave it out"
 
 
 def read_json(data: bytes) -> DumpColumns:
     """Decodes a dump. A file that is cut gives the entries before the cut."""
+    if len(data) > MAX_JSON:
+        raise HostileInput(f"has {len(data)} bytes, and a dump in JSON may have {MAX_JSON}; take the pickled one")
+    if data.count(b"{") + data.count(b"[") > len(data) // _BYTES_PER_VALUE + SPARE_CONTAINERS:
+        raise HostileInput("makes more lists and objects than a dump of its size can need; leave it out")
     # Half a surrogate pair is text that cannot be printed; no recorder escapes what is beyond ASCII.
     text = _SURROGATE.sub(r"\\ufffd", data.decode("utf-8-sig", "replace"))
     reader = EntryReader(Table(len(data)))
