@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from datetime import timedelta
 
+import msgspec
 import torch
 import torch.distributed as dist
 
@@ -30,7 +32,31 @@ world = dist.group.WORLD
 values = torch.zeros(100)
 
 
-def go_wrong() -> bool:  # noqa: C901 a table
+def write_nonsense() -> None:
+    """As anybody can who reaches the store."""
+    told = forkpoint.guard.session.running_thread().session
+    beat = msgspec.to_builtins(told.side.beat())
+    nested = b"\x91" * 100_000
+    for key in (
+        *(f"beat/{rank}" for rank in range(JOB["world"])),
+        "ask",
+        "calls/0",
+        "who/2",
+        "answer/1/0",
+        "summary/1/0",
+    ):
+        for words in (
+            nested,
+            b'{"still_s": Infinity}',
+            msgspec.msgpack.encode(beat | {"still_s": float("inf"), "rank": 0}),
+            msgspec.msgpack.encode(beat | {"still_s": float("nan"), "groups": {"0": [4, 1, 2, float("inf")]}}),
+            msgspec.msgpack.encode(beat | {"rank": -7, "neighbour": 10**9}),
+        ):
+            told._meeting.tell(key, words)
+            time.sleep(0.05)
+
+
+def go_wrong() -> bool:  # noqa: C901, PLR0911 a table
     """True: this rank does not make the usual call in this step."""
     match JOB["how"]:
         case "broadcast":
@@ -44,6 +70,13 @@ def go_wrong() -> bool:  # noqa: C901 a table
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "pause":
+            subprocess.Popen(["sh", "-c", f"sleep {JOB['seconds']}; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return False
+        case "hostile":
+            write_nonsense()
+            dist.broadcast(torch.ones(3), 0)
         case "exit":
             sys.exit(0)
         case "order":

@@ -70,6 +70,9 @@ JOBS = (
     Job("raises", "raise", who=1, world=3, ends_itself=True),
     Job("killed", "kill", world=3, ends_itself=True),
     Job("the guard's thread dies", "thread dies", who=1, steps=120, until=""),
+    Job("stopped for a while", "pause", seconds=12.0, steps=60, until="", settings={"mode": "raise", "stall_s": None}),
+    Job("nonsense in the store", "hostile", who=1, world=3),
+    Job("rank 0 is killed", "kill", who=0, world=3, ends_itself=True, until="", settings={"mode": "dump"}),
 )
 
 
@@ -130,9 +133,10 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
         ("another call", "divergent-path", "rank 2"),
         ("another type", "metadata-mismatch", "rank 1"),
         ("late for longer than the threshold", "host-stall", "Rank 3"),
-        ("stopped", "rank-lost", "Rank 2"),
+        ("stopped", "host-stall", "The process of rank 2 is stopped, by a signal or a debugger"),
         ("raises", "divergent-path", 'Rank 1 raised ValueError ("a bad batch")'),
         ("killed", "rank-lost", "Rank 2"),
+        ("nonsense in the store", "divergent-path", "rank 1"),
     ],
 )
 def test_what_went_wrong_is_said_with_cause_and_rank(ended, name, cause, suspect) -> None:
@@ -149,6 +153,20 @@ def one_alarm(ended, name, cause, suspect) -> None:
     assert len(ended[name].alarms) == 1, ended[name].log(0)
     assert ended[name].alarms[0].startswith(cause)
     assert suspect.lower() in ended[name].alarms[0].lower()
+
+
+def test_a_process_that_is_stopped_and_let_go_is_said_and_does_not_end_the_job(ended) -> None:
+    job = ended["stopped for a while"]
+    assert job.codes == [0, 0, 0, 0]
+    assert job.alarms == []
+    assert "the process of rank 2 is stopped, by a signal or a debugger" in job.log(0)
+
+
+def test_without_rank_0_every_rank_leaves_what_it_held(ended) -> None:
+    job = ended["rank 0 is killed"]
+    left = {path.name for folder in (job.folder / "forkpoint-guard").iterdir() for path in folder.iterdir()}
+    assert {"trace_rank_1", "trace_rank_2", "stacks_rank_1.txt", "stacks_rank_2.txt"} <= left
+    assert all("forkpoint diagnose" in job.log(rank) for rank in (1, 2))
 
 
 def test_wrong_data_without_a_hang_is_said_while_the_job_goes_on(ended) -> None:

@@ -1,8 +1,11 @@
 """When is there a reason to look closer? Each reason has a case that must give it and a near miss that must not."""
 
+import math
+
+import msgspec
 import pytest
 
-from forkpoint.guard.messages import RankHealth
+from forkpoint.guard.messages import Beat, RankHealth, decode
 from forkpoint.guard.summary import Suspicion, SuspicionReason, suspect
 from guard.told import summary_of, told
 
@@ -57,10 +60,28 @@ def test_a_rank_that_ended_while_nobody_waits_is_none() -> None:
     assert reason(*(told(r, 6, still_s=2.0) for r in range(3)), told(3, 5, state=RankHealth.FINISHED)) is None
 
 
-@pytest.mark.parametrize("state", [RankHealth.GONE, RankHealth.STOPPED])
-def test_a_process_that_a_neighbour_saw_end_or_stop_is_a_reason(state) -> None:
-    waiting = [told(r, 6, done=5, still_s=2.0) for r in range(2)]
-    assert reason(*waiting, told(2, 6, done=5, still_s=2.0, neighbour=(3, state))) is SuspicionReason.DEPARTED
+def test_a_process_that_a_neighbour_saw_end_is_a_reason_and_one_that_it_saw_stop_only_after_the_threshold() -> None:
+    def seen(state: RankHealth, still_s: float) -> SuspicionReason | None:
+        waiting = [told(r, 6, done=5, still_s=still_s) for r in range(2)]
+        return reason(*waiting, told(2, 6, done=5, still_s=still_s, neighbour=(3, state)))
+
+    assert seen(RankHealth.GONE, 2.0) is SuspicionReason.DEPARTED
+    assert seen(RankHealth.STOPPED, 2.0) is None
+    assert seen(RankHealth.STOPPED, 61.0) is SuspicionReason.STALL
+
+
+def test_words_that_no_guard_says_are_not_heard() -> None:
+    beat, _ = told(0)
+    said = msgspec.to_builtins(beat)
+    for words in (
+        said | {"still_s": math.inf},
+        said | {"still_s": math.nan},
+        said | {"still_s": -1.0},
+        said | {"groups": {"0": {"size": 1, "completed": 1, "last_seq": 1, "timeout_s": math.inf}}},
+    ):
+        assert decode(msgspec.msgpack.encode(words), Beat) is None
+    assert decode(b"\x91" * 1_000_000, Beat) is None
+    assert decode(msgspec.msgpack.encode(said), Beat) == beat
 
 
 def test_everybody_waiting_at_different_places_may_be_a_cycle() -> None:

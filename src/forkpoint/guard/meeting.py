@@ -62,9 +62,11 @@ class Meeting:
             raise Blind(_why(error)) from error
 
 
-def meet(rank: int, session: int, give_up: float, environ: Mapping[str, str] = os.environ) -> Meeting:
-    """`session` counts the process groups of this process. Raises Blind where no store is found before `give_up`
-    (time.monotonic).
+def meet(
+    rank: int, session: int, give_up: float, environ: Mapping[str, str] = os.environ, *, again: bool = False
+) -> Meeting:
+    """`session` counts the process groups of this process. `again`: an earlier connection was lost. Raises Blind where no store
+    is found before `give_up` (time.monotonic).
     """
     # A restart, of the job or of the process group in it, must not hear what was told before.
     run, restart = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -74,7 +76,9 @@ def meet(rank: int, session: int, give_up: float, environ: Mapping[str, str] = o
             return Meeting(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
         job = distributed_c10d._get_default_store()  # noqa: SLF001 the only way to the job's store
         if rank == 0:
-            return Meeting(_serve(job, environ), prefix)
+            served = _serve(job, environ)
+            # The connection that was lost is the served store's own; the store itself goes on for the others.
+            return Meeting(_connect("127.0.0.1", served.port) if again else served, prefix)
         host, _, port = _address(job, give_up).rpartition(":")
         return Meeting(_connect(host, int(port)), prefix)
     except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:

@@ -38,6 +38,20 @@ def decode(data: bytes | None, kind: type[T]) -> T | None:
         return None
 
 
+def require(holds: bool, what: str) -> None:
+    """In the making of a message: one for which it does not hold is dropped when it is heard."""
+    if not holds:
+        raise ValueError(what)
+
+
+def is_duration(seconds: float) -> bool:
+    """Not infinite, and not NaN, which no comparison with a threshold would ever be true for."""
+    return 0.0 <= seconds <= _LONGEST_S
+
+
+_LONGEST_S: Final = 1e9
+
+
 def printable(text: str) -> str:
     r"""Lone surrogates, as in names of files that are not UTF-8, cannot travel: `\udcff` is spelled out."""
     return text.encode("utf-8", "backslashreplace").decode()
@@ -68,6 +82,9 @@ class GroupBeat:
     last_seq: int
     """The newest call, recorded or counted: recorded ones are ahead while their rank is still inside the enqueue."""
     timeout_s: float
+
+    def __post_init__(self) -> None:
+        require(is_duration(self.timeout_s), "no length of time")
 
     @property
     def waits_at(self) -> int | None:
@@ -108,6 +125,9 @@ class Beat:
     neighbour: int | None = None
     """The next rank of the same host, whose process this one looks at."""
     neighbour_state: RankHealth = RankHealth.RUNNING
+
+    def __post_init__(self) -> None:
+        require(is_duration(self.still_s), "no length of time")
 
     @property
     def is_waiting(self) -> bool:

@@ -1,6 +1,7 @@
 """Rank 0's part: from a suspicion to evidence, to a verdict, to an alarm; in mode `raise`, to the end of the training."""
 
 import ctypes
+import json
 import os
 import shutil
 import sys
@@ -9,20 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from torch.distributed import distributed_c10d
 
 from forkpoint.guard.meeting import Blind, Meeting
-from forkpoint.guard.messages import Ask, RankAnswer, decode, encode
+from forkpoint.guard.messages import Ask, RankAnswer, RankHealth, decode, encode
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect
 from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
 from forkpoint.live.stall import stall_limit
-from forkpoint.model.world import KnownRank, render_ranks
+from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none.
@@ -51,6 +52,9 @@ class Alarm:
     """Where the evidence lies; "" = it was not kept."""
     when: float
     """Seconds since 1970, by rank 0's clock."""
+    ends_after_s: float = 0.0
+    """In mode `raise`: how long nothing must have moved before the training is ended. What time may undo waits for half of the
+    group's own timeout; the rest need not wait."""
 
 
 @dataclass(slots=True)
@@ -151,10 +155,11 @@ class Overseer:
 
     def _collect(self, inquiry: _Inquiry) -> None:
         wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
-        for data in self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted]):
+        heard = self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted])
+        for rank, data in zip(wanted, heard, strict=True):
             answer = decode(data, RankAnswer)
-            if answer is not None:
-                inquiry.answers[answer.rank] = answer
+            if answer is not None and answer.rank == rank:
+                inquiry.answers[rank] = answer
 
     def _asked_ranks(self, suspicion: Suspicion) -> range | list[int]:
         """All of a small job; of a large one those who differ, and enough others to tell who is odd."""
@@ -195,7 +200,9 @@ class Overseer:
             self._close(inquiry)
             return None
         self._told.add(key)
-        alarm = Alarm(told, reason, self._keep(inquiry, told), time.time())
+        told = _with_content(_as_stopped(told, summary), summary, self._world_size)
+        share_s = 0.0 if certain else stall_limit(None, summary.timeout_s)
+        alarm = Alarm(told, reason, self._keep(inquiry, told), time.time(), share_s)
         self._close(inquiry)
         return alarm
 
@@ -221,6 +228,42 @@ class Overseer:
         shutil.rmtree(inquiry.folder, ignore_errors=True)
         with suppress(Blind):
             self._meeting.forget([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
+
+
+def _as_stopped(told: Diagnosed, summary: Summary) -> Diagnosed:
+    """A process that is stopped is not lost: whoever stopped it can let it go on."""
+    stopped = {odd.rank for odd in summary.odd if odd.state is RankHealth.STOPPED}
+    if told.cause != "rank-lost" or not told.suspects or not set(told.suspects) <= stopped:
+        return told
+    who = name_ranks(told.suspects)
+    headline = f"The process of {who} is stopped, by a signal or a debugger, and the others wait for it."
+    summary_text = (
+        f"{headline} It is not lost: `kill -CONT PID` on its host, or the debugger's continue, lets it go on."
+    )
+    changed = {"cause": "host-stall", "headline": headline, "summary": summary_text, "action": "investigate"}
+    document = json.dumps(json.loads(told.document) | changed, indent=2)
+    return replace(told, **changed, document=document)
+
+
+def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnosed:
+    """Where the engine does not decide: its likeliest reading, and what the guards saw themselves."""
+    if told.cause != "inconclusive":
+        return told
+    places = ", ".join(f"{group.partition('#')[0]} call {seq}" if seq else group for group, seq in summary.waits[:3])
+    seen = f"{summary.waiting} of {world_size} ranks wait at {places or 'a call'}, nothing moved for {summary.still_s:.0f} s"
+    away = {odd.rank for odd in summary.odd} | set(summary.silent)
+    seen += (
+        f"; {name_ranks(tuple(sorted(away)))} told nothing lately" if away else "; the others run and have not come yet"
+    )
+    readings = json.loads(told.document).get("hypotheses", ())
+    guess = (
+        f" Possibly {readings[0]['cause']}"
+        if readings
+        else " Possibly host-stall: a rank that is busy outside torch.distributed"
+    )
+    of = name_ranks(tuple(readings[0]["suspects"])) if readings and readings[0]["suspects"] else ""
+    headline = f"{seen}.{guess}{f' of {of}' if of else ''}."
+    return replace(told, headline=headline)
 
 
 def _scratch() -> Path:

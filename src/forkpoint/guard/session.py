@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ from forkpoint.guard.overseer import Alarm, Overseer, end_training, render, say
 from forkpoint.guard.rank_side import RankSide, leave_files
 from forkpoint.guard.recorder import is_running
 from forkpoint.guard.settings import Mode, Settings, read_settings
-from forkpoint.guard.summary import Leader
+from forkpoint.guard.summary import QUIET_S, Leader, Summary
 from forkpoint.live.rank_socket import AnswerThread
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -33,6 +34,8 @@ _AGAIN_S: Final = 10.0
 _MOVING_S: Final = 1.5
 """Between two exchanges while this rank moves on and has nothing new to tell; one that stands still tells it at every
 look, and who gathers what others tell listens at every look."""
+_ALONE_S: Final = 20.0
+"""Without a store and without movement: long enough for a store to come back, and short of any group's timeout."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
 
@@ -62,11 +65,21 @@ class Session:
         self._own = own_identity()
         self._neighbour: Identity | None = None
         self._ended = False
+        self._pending: Alarm | None = None
+        """An alarm that ends the training if nothing moves for long enough, in mode `raise`."""
+        self._said_stopped: set[int] = set()
+        self._folder = Path(settings.folder) / time.strftime("%Y%m%d-%H%M%S")
+        self._left_files = False
+        self._lost_at: float | None = None
+        """When the store stopped answering."""
 
     def look(self) -> None:
         """Never raises for what others do or fail to do."""
-        moves = self.side.poll() < self.every_s
+        still_s = self.side.poll()
+        moves = still_s < self.every_s
         now = time.monotonic()
+        if self._lost_at is not None and min(still_s, now - self._lost_at) >= _ALONE_S and self.side.beat().is_waiting:
+            self._leave_alone("the guards' store is gone, and this rank waits in a call that is not done")
         may_wait = moves and self.side.reads == self._told_reads and not (self._leader and self._leader.levels)
         if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * may_wait):
             return
@@ -78,18 +91,24 @@ class Session:
 
     def end(self) -> None:
         """Tells the others that this rank leaves in order, or with which exception."""
+        words = self.side.last_words()
+        heard = False
         try:
-            if self._meeting is not None:
-                self._say_last_words(self._meeting)
-        except Blind:
-            return
+            with suppress(Blind):
+                if self._meeting is not None:
+                    self._say_last_words(self._meeting, words)
+                    heard = True
+            if not heard and words.state is RankHealth.RAISED:
+                self._leave_alone("this rank ends with an exception, and the guards' store is gone")
         finally:
             if self._overseer is not None:
                 self._overseer.end()
 
-    def _say_last_words(self, meeting: Meeting) -> None:
-        words = self._with_neighbour(meeting, self.side.last_words())
-        self._tell(meeting, words)
+    def _say_last_words(self, meeting: Meeting, words: Beat) -> None:
+        if words.state is RankHealth.RAISED and self._settings.mode is not Mode.OBSERVE:
+            # Where gloo aborts, all ranks end at once: what each held is gone with it unless it is written now.
+            self._leave_alone("this rank ends with an exception")
+        self._tell(meeting, self._with_neighbour(meeting, words))
         meeting.hear([f"beat/{self.rank}"])  # until it has arrived: a store takes words without an answer
         if self._overseer is None or self._leader is None or self.alarms:
             return
@@ -99,7 +118,8 @@ class Session:
             self._give(self._overseer.finish(self._leader.gather), meeting)
 
     def _connect(self) -> Meeting:
-        meeting = meet(self.rank, self._number, time.monotonic() + _PATIENCE_S)
+        patience_s = _PATIENCE_S if self._lost_at is None else self.every_s
+        meeting = meet(self.rank, self._number, time.monotonic() + patience_s, again=self._lost_at is not None)
         meeting.tell(f"who/{self.rank}", encode(self._own))
         self._meeting = meeting
         self._told_reads = -1
@@ -108,9 +128,12 @@ class Session:
         if self.blind != "not connected yet":
             say(f"forkpoint guard: rank {self.rank} sees the others again")
         self.blind = ""
+        self._lost_at = None
         return meeting
 
     def _go_blind(self, why: str) -> None:
+        if self._meeting is not None and self._lost_at is None:
+            self._lost_at = time.monotonic()
         self._meeting = None
         self._next_try = time.monotonic() + _AGAIN_S
         if self.blind != why:
@@ -128,7 +151,9 @@ class Session:
         if self._leader is not None and self._leader.levels:
             summary = self._leader.gather()
             if self._overseer is not None:
+                self._say_stopped(summary)
                 self._give(self._overseer.attend(summary), meeting)
+                self._end_if_still(summary, meeting)
         if verdict and self._settings.mode is Mode.RAISE and not self._ended:
             self._ended = True
             end_training(verdict.decode("utf-8", "replace"))
@@ -170,7 +195,45 @@ class Session:
             say(text)
             if self._settings.mode is Mode.OBSERVE and len(self.alarms) == 1:
                 say(_HOW_TO_KEEP)
-            meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
+            if alarm.ends_after_s:
+                self._pending = alarm
+            else:
+                meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
+
+    def _end_if_still(self, summary: Summary, meeting: Meeting) -> None:
+        """What may pass by itself ends the training only after the group's own share of time, and not if anything moved."""
+        alarm = self._pending
+        if alarm is None:
+            return
+        if summary.still_s < QUIET_S:
+            self._pending = None
+            say("forkpoint guard: the job moves again; it is not ended")
+        elif summary.still_s >= alarm.ends_after_s:
+            self._pending = None
+            meeting.tell("verdict", render(alarm).encode("utf-8", "backslashreplace"))
+
+    def _say_stopped(self, summary: Summary) -> None:
+        """Once for each time: it may well be meant."""
+        stopped = {odd.rank for odd in summary.odd if odd.state is RankHealth.STOPPED}
+        for rank in sorted(stopped - self._said_stopped):
+            say(
+                f"forkpoint guard: the process of rank {rank} is stopped, by a signal or a debugger; the others will wait for it"
+            )
+        self._said_stopped = stopped
+
+    def _leave_alone(self, why: str) -> None:
+        """Writes what this rank holds to a folder of its own host: nobody else can be told."""
+        if self._left_files:
+            return
+        self._left_files = True
+        try:
+            leave_files(self.side.answer(), self._folder)
+        except OSError as error:
+            say(f"forkpoint guard: rank {self.rank} cannot write to {self._folder} ({error.strerror})")
+        else:
+            say(
+                f"forkpoint guard: {why}; what rank {self.rank} held is in {self._folder}: forkpoint diagnose {self._folder}"
+            )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

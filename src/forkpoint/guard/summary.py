@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from forkpoint.guard.meeting import Meeting
-from forkpoint.guard.messages import Beat, Calls, RankHealth, decode, encode
+from forkpoint.guard.messages import Beat, Calls, RankHealth, decode, encode, is_duration, require
 from forkpoint.live.stall import Stillness, has_stalled, stall_limit
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -75,6 +75,9 @@ class Summary:
     groups: dict[str, GroupSummary] = field(default_factory=dict[str, GroupSummary])
     steps: dict[str, TokensSeen] = field(default_factory=dict[str, TokensSeen])
     """By group, how many calls it had at the end of a step."""
+
+    def __post_init__(self) -> None:
+        require(self.still_s >= 0.0 and is_duration(self.timeout_s), "no length of time")
 
 
 def summarise(beats: Sequence[Beat], calls: Sequence[Calls], silent: Iterable[int]) -> Summary:
@@ -222,7 +225,8 @@ class Leader:
         """Of all ranks below this one. Tells it to the leader above, except where there is none."""
         members = range(self._rank, min(self._rank + FAN_IN, self._world_size))
         told = [decode(data, Beat) for data in self._meeting.hear([f"beat/{rank}" for rank in members])]
-        heard = [beat for beat in told if beat is not None]
+        # Whoever reaches the store may write there: a rank speaks for itself alone.
+        heard = [beat for rank, beat in zip(members, told, strict=True) if beat is not None and beat.rank == rank]
         self._hear_calls(heard)
         summary = summarise(heard, list(self._calls.values()), [b.rank for b in heard if self._is_silent(b)])
         span = FAN_IN
@@ -240,10 +244,10 @@ class Leader:
     def _hear_calls(self, heard: list[Beat]) -> None:
         """Only what is new is read again."""
         new = [b.rank for b in heard if b.rank not in self._calls or self._calls[b.rank].reads != b.reads]
-        for data in self._meeting.hear([f"calls/{rank}" for rank in new]) if new else ():
+        for rank, data in zip(new, self._meeting.hear([f"calls/{rank}" for rank in new]) if new else (), strict=True):
             calls = decode(data, Calls)
-            if calls is not None:
-                self._calls[calls.rank] = calls
+            if calls is not None and calls.rank == rank:
+                self._calls[rank] = calls
 
     def _is_silent(self, beat: Beat) -> bool:
         now = time.monotonic()
@@ -297,9 +301,10 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
         )
     if not summary.waiting or summary.still_s < QUIET_S:
         return None
-    if summary.odd:
+    if any(odd.state is not RankHealth.STOPPED for odd in summary.odd):
         return Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
-    if summary.waiting == world_size and len(summary.waits) > 1:
+    # A process that is stopped, by a signal or a debugger, goes on when it is let go: only time tells.
+    if not summary.odd and summary.waiting == world_size and len(summary.waits) > 1:
         return Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
     if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):
         return Suspicion(SuspicionReason.STALL, still_s=summary.still_s)
