@@ -86,6 +86,9 @@ class Overseer:
         if summary.still_s < QUIET_S:  # moved since: what was nothing may be something now
             self._settled = {key for key in self._settled if key[1] is not None}
         suspicion = suspect(summary, self._world_size, self._settings.stall_s)
+        if suspicion is not None and suspicion.conflict and suspicion.key in self._settled:
+            # What was looked into and led to nothing must not hide that nothing moves.
+            suspicion = suspect(replace(summary, conflicts=()), self._world_size, self._settings.stall_s)
         if suspicion is not None and suspicion.key not in self._settled:
             self._inquiry = self._ask(suspicion)
         return None

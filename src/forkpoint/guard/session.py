@@ -144,7 +144,7 @@ class Session:
         self._tell(meeting, self._with_neighbour(meeting, beat))
         ask, verdict = meeting.hear(["ask", "verdict"])
         wanted = decode_ask(ask)
-        if wanted.number > self._answered:
+        if wanted.number != self._answered:  # not only a higher one: a forged number would silence this rank
             self._answered = wanted.number
             if not wanted.ranks or self.rank in wanted.ranks:
                 self._answer(meeting, wanted)
