@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 from datetime import timedelta
 
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
+from forkpoint.guard import meeting
 from forkpoint.guard.meeting import Blind, Meeting, _connect
 
 pytestmark = pytest.mark.torch
@@ -52,3 +54,17 @@ def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
                 meeting.hear(["a"])
         finally:
             host.kill()
+
+
+def test_a_lost_connection_is_made_again_without_the_jobs_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on rank 0, whose first connection is the served store's own."""
+    host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
+    monkeypatch.setattr(meeting, "_told", [("127.0.0.1", host.port)])
+    monkeypatch.setattr(
+        meeting.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
+    )
+
+    for rank in (0, 3):
+        made = meeting.meet(rank, 1, time.monotonic() + 1.0, {}, again=True)
+        made.tell(f"beat/{rank}", b"1")
+        assert made.hear([f"beat/{rank}"]) == [b"1"]

@@ -74,17 +74,23 @@ def meet(
     try:
         if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
             return Meeting(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
+        if again and _told:
+            # Not through the job's own client: a training thread that waits in it keeps everybody else out.
+            return Meeting(_connect(*_told[0]), prefix)
         job = distributed_c10d._get_default_store()  # noqa: SLF001 the only way to the job's store
         if rank == 0:
             served = _serve(job, environ)
-            # The connection that was lost is the served store's own; the store itself goes on for the others.
-            return Meeting(_connect("127.0.0.1", served.port) if again else served, prefix)
+            _told[:] = [("127.0.0.1", served.port)]
+            return Meeting(served, prefix)
         host, _, port = _address(job, give_up).rpartition(":")
+        _told[:] = [(host, int(port))]
         return Meeting(_connect(host, int(port)), prefix)
     except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
         raise Blind(_why(error)) from error
 
 
+_told: list[tuple[str, int]] = []
+"""Where the guards' store is, once it was told: it stays there as long as rank 0's process."""
 _served: list[TCPStore] = []
 """One for all sessions of a process: its address must not change while others may still hold the old one."""
 

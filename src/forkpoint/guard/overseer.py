@@ -73,7 +73,8 @@ class Overseer:
         self._world_size = world_size
         self._meeting = meeting
         self._settings = settings
-        self._asked = 0
+        self._asked = time.time_ns() // 1_000_000
+        """The number of the last ask. One that begins anew, after the store was lost, must not repeat what ranks have answered."""
         self._inquiry: _Inquiry | None = None
         self._settled: set[tuple[object, ...]] = set()
         """Suspicions that were investigated, whether they led to an alarm or not."""

@@ -73,7 +73,11 @@ class _Vote(EachCollective):
         until = time.monotonic() + timeout_s
         while True:
             heard = self._meeting.hear([f"{place}/{rank}" for rank in members])
-            said = {rank: data.decode() for rank, data in zip(members, heard, strict=True) if data is not None}
+            said = {
+                rank: data.decode("utf-8", "replace")
+                for rank, data in zip(members, heard, strict=True)
+                if data is not None
+            }
             if len(said) == len(members) or time.monotonic() > until:
                 return said
             time.sleep(_EVERY_S)
