@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.agent import case as agent_case
-from forkpoint.evidence import read
+from forkpoint.evidence import ADMIT_BY_PROOF, Choice, read
 from forkpoint.model.capture import Capture
 from forkpoint.pipeline import Examination, examine
 
@@ -17,7 +17,10 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 @pytest.fixture(autouse=True)
 def _examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_case, "read", lambda paths, _=None: _read(tuple(paths), stamp(paths)))
+    def read_once(paths: Sequence[str], _: object = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
+        return _read(tuple(paths), stamp(paths), choice)
+
+    monkeypatch.setattr(agent_case, "read", read_once)
     monkeypatch.setattr(agent_case, "examine", lambda read, source: _examine(read, tuple(source), stamp(source)))
 
 
@@ -27,8 +30,8 @@ def stamp(paths: Sequence[str]) -> Stamp:
 
 
 @cache
-def _read(paths: tuple[str, ...], _: Stamp) -> Capture:
-    return read(paths)
+def _read(paths: tuple[str, ...], _: Stamp, choice: Choice) -> Capture:
+    return read(paths, choice=choice)
 
 
 _EXAMINED: dict[tuple[int, tuple[str, ...], Stamp], Examination] = {}

@@ -20,6 +20,7 @@ from forkpoint.agent.transcript import Replayed, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.cli import main
 from forkpoint.errors import UnreadableInput, UsageError
+from forkpoint.model.verdict import Cause
 from looping import for_each
 
 TWO = ("0001", "0003")
@@ -139,6 +140,7 @@ def results(capsys: pytest.CaptureFixture[str], script: Iterable[Step], *more: s
 def truth(**told: object) -> KnownTruth:
     plain = {
         "healthy": False,
+        "causes": (Cause.DIVERGENT_PATH,),
         "group": None,
         "seqs": (9,),
         "suspects": ((2,),),

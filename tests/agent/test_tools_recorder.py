@@ -10,7 +10,8 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent.case import Case, Refused, open_case
+from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.mcp.pages import LIMIT, Pages
 from forkpoint.errors import UsageError
 from forkpoint.model.timeline import Gap
 from forkpoint.model.verdict import Cause
@@ -168,6 +169,21 @@ def test_a_table_of_a_healthy_job_shows_its_last_rows() -> None:
     )
 
     assert "none differs among dumps" in says(healthy, "table")[0]
+
+
+def test_answers_about_many_ranks_are_by_cohort_and_fit_a_page() -> None:
+    job = SmallJob(512)
+    for _ in range(4):
+        job.op()
+    job.op([rank for rank in range(512) if rank != 17], done=False)
+    case = written(job)
+
+    for name in ("table", "waits", "progress"):
+        page = Pages(Ledger()).first(ask(case, name))
+        assert len(page) <= LIMIT
+        assert "rank 17" in page
+        assert "ranks 0-16,18-511" in page
+    assert "more lines" not in page
 
 
 def test_channels_pair_sends_with_receives_and_show_first_what_does_not() -> None:

@@ -1,7 +1,7 @@
-"""`forkpoint eval`: how good a model is, on cases whose truth is known."""
+"""`forkpoint eval`: how good a model or an outside agent is, on cases whose truth is known."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,20 @@ from forkpoint.cli.output import say, write_file
 from forkpoint.errors import ForkpointError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from forkpoint.agent.evaluation import Plan, Run
+    from forkpoint.agent.evaluation.arms import ArmRun, ArmsPlan
 
 _DESCRIPTION = """\
-Let a model explain recorded cases whose truth is known, and count: fork point,
+With --agent, let an outside agent find the cause of recorded incidents that the
+engine alone does not solve, in three arms: the engine alone, the agent alone,
+the agent with forkpoint's MCP server. Each case is a fresh run of the command in
+a folder with the evidence, the source and the task, which is also its standard
+input; it writes answer.json. In the command, {prompt}, {dir} and {mcp} (a file
+of MCP servers) are filled in. --out keeps what it printed, asked and answered.
+
+With --model, let a model explain recorded cases whose truth is known, and count: fork point,
 suspects and line of source right, claims that the evidence supports or
 contradicts, abstentions, requests, tokens, cost and time. Beside it stands
 what the engine says alone, so that what the model adds can be seen.
@@ -32,13 +42,16 @@ exit codes:
   3  the endpoint does not reply, or a case cannot be read
 """
 _RESULTS = "results.json"
+_MAX_MINUTES = 1440
 _COLUMNS = 150
 """Width of the table when standard output is not a terminal."""
 
 
 def run(args: Namespace) -> int:
+    if args.agent is not None:
+        return _run_arms(args)
     if args.model is None:
-        raise UsageError("give --model PROVIDER:NAME; there is no default")
+        raise UsageError("give --model PROVIDER:NAME, or --agent COMMAND; there is no default")
     need_extra()
     from forkpoint.agent.evaluation import evaluate, read_known
 
@@ -58,15 +71,61 @@ def run(args: Namespace) -> int:
     return 0 if all(done.verdict_intact for done in runs) else 1
 
 
+def _run_arms(args: Namespace) -> int:
+    from rich.console import Console
+
+    from forkpoint.agent.evaluation import read_known
+    from forkpoint.agent.evaluation.arms import Arm, ArmRun, ArmsPlan, is_solved, run_arms
+
+    if args.model is not None:
+        raise UsageError("--agent and --model exclude each other")
+    if args.out is None:
+        raise UsageError("--agent needs --out DIR: transcripts are to be read")
+    _make_folder(args.out)
+    known = read_known(args.cases, args.only)
+    cases = [case for case in known if args.only or args.every or not is_solved(case)]
+    if not cases:
+        raise UsageError("the engine alone solves all of these; name some with --only, or take --every")
+    plan = ArmsPlan(args.agent, tuple(map(Arm, args.arms)), args.minutes, args.repeat, args.out)
+    runs: list[ArmRun] = []
+    try:
+        for done in run_arms(cases, plan):
+            runs.append(done)
+            if not args.quiet:
+                told = "right" if done.is_right else done.ended or "wrong"
+                say(f"{len(runs)}/{len(cases) * len(plan.arms) * plan.repeat} {done.case} {done.arm}: {told}")
+    finally:
+        _print_arms(plan, runs, Console(highlight=False, markup=False), as_json=args.json)
+    return 0
+
+
+def _print_arms(plan: "ArmsPlan", runs: "list[ArmRun]", console: "Console", *, as_json: bool) -> None:
+    """Also of a run that was interrupted: agents cost money."""
+    from forkpoint.agent.evaluation.arms import arms_table, find_misled, render_arms_json
+
+    written = render_arms_json(plan, runs)
+    write_file(str(plan.out / _RESULTS), [written, "\n"])
+    if as_json:
+        print(written)
+        return
+    console.print(arms_table(runs))
+    misled = find_misled(runs)
+    print(f"right alone and not with forkpoint: {', '.join(misled) or 'none'}")
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be made: {error.strerror}; choose another place") from error
+
+
 def _plan(args: Namespace) -> "Plan":
     from forkpoint.agent.evaluation import Plan
     from forkpoint.agent.providers import Style, connect
 
     if args.out is not None:
-        try:
-            args.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--out {args.out}: cannot be made: {error.strerror}; choose another place") from error
+        _make_folder(args.out)
     model = connect(args.model, args.endpoint, args.key_variable, Style(args.style))
     return Plan(model, budget_of(args), args.repeat, args.out)
 
@@ -98,21 +157,41 @@ def _print(plan: "Plan", runs: "list[Run]", args: Namespace) -> None:
     print(f"\n{tell_totals(totals)}")
 
 
+def _minutes(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        given = 0.0
+    if not 0 < given < _MAX_MINUTES:
+        raise ArgumentTypeError("must be a number of minutes above 0")
+    return given
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "cases", nargs="?", type=Path, default=Path("cases"), metavar="CASES", help="the folder (default: cases)"
     )
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
     parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run each case N times (default: 1)")
+    arms = parser.add_argument_group("an outside agent", "docs/agent_evaluation.md")
+    arms.add_argument("--agent", metavar="COMMAND", help="how it is started, in quotes")
+    arms.add_argument(
+        "--arms", nargs="+", choices=("engine", "alone", "with"), default=("engine", "alone", "with"), metavar="ARM",
+        help="engine, alone, with (default: all)",
+    )  # fmt: skip
+    arms.add_argument("--every", action="store_true", help="also cases that the engine alone solves")
+    arms.add_argument("--minutes", type=_minutes, default=15.0, metavar="M", help="for each run (default: 15)")
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
-    parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.eval/1)")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON (schema forkpoint.eval/1, of agents forkpoint.agent-eval/1)"
+    )
     add_quiet_argument(parser, "no progress on standard error")
 
 
 COMMAND = Command(
     name="eval",
-    help="measure how good a model is, on cases whose truth is known",
+    help="measure how good a model or an agent is, on cases whose truth is known",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.cli.options import Command, add_source_argument, directory, existing_path, port
-from forkpoint.cli.output import needing_extra, say
+from forkpoint.cli.output import check_writable, needing_extra, say
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ the agent opens cases, inside --root only.
 
 It speaks over standard input and output, as clients start it. With --http it
 listens on 127.0.0.1 at /mcp, and wants a token: random and printed, or yours in
-FORKPOINT_MCP_TOKEN. Texts are redacted before they leave; nothing is run,
-written or sent elsewhere.
+FORKPOINT_MCP_TOKEN. Texts are redacted before they leave; nothing of the job is
+run, and nothing is written (but --record) or sent elsewhere.
 
 Needs more packages: pip install 'forkpoint[mcp]'
 """
@@ -40,7 +40,10 @@ def run(args: Namespace) -> int:
     desk = Desk()
     if args.paths:
         desk.open(args.paths, args.source)
-    server = make_server(desk, None if args.paths else Path(args.root or ".").resolve())
+    if args.record is not None:
+        check_writable("--record", args.record)
+    record = None if args.record is None else Path(args.record)
+    server = make_server(desk, None if args.paths else Path(args.root or ".").resolve(), record)
     try:
         if args.http is None:
             serve_stdio(server)
@@ -66,6 +69,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--root", type=directory, metavar="DIR", help="where the agent may open cases (default: the current folder)"
     )
+    parser.add_argument("--record", metavar="FILE", help="add every question and answer to this file, as JSON lines")
     parser.add_argument(
         "--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
     )

@@ -36,6 +36,7 @@ class KnownTruth:
     """Every answer that a careful person could give from the evidence."""
 
     healthy: bool
+    causes: tuple[Cause, ...]
     group: str | None
     """Of the fork point. None: not written down, and the seq alone counts."""
     seqs: tuple[int, ...]
@@ -90,6 +91,7 @@ def _truth(told: dict[str, Any]) -> KnownTruth:
     causes: Sequence[str] = [told["cause"]] if isinstance(told["cause"], str) else told["cause"]
     return KnownTruth(
         healthy=Cause(causes[0]) is Cause.HEALTHY,
+        causes=tuple(map(Cause, causes)),
         group=told.get("group"),
         seqs=tuple(told.get("seq", ())),
         suspects=tuple(tuple(sorted(answer)) for answer in told["suspects"]) or ((),),
@@ -202,7 +204,7 @@ def open_neutral(known: KnownCase) -> Generator[Case]:
         evidence = shutil.copytree(known.capture, Path(folder) / "evidence")
         source = shutil.copytree(known.source, Path(folder) / "source") if known.source else None
         case = open_case([str(evidence)], [str(source)] if source else [])
-        names = {known.name, known.fault, *(_folders_of_job(evidence, source) if source else ())} - {""}
+        names = {known.name, known.fault, *(folders_of_job(evidence, source) if source else ())} - {""}
         yield replace(case, name_inside=_without(names, case.name_inside))
 
 
@@ -212,7 +214,7 @@ def similar_without(known: KnownCase) -> Tool:
     return similar_tool(without={known.name, *runs})
 
 
-def _folders_of_job(evidence: Path, source: Path) -> set[str]:
+def folders_of_job(evidence: Path, source: Path) -> set[str]:
     """Names of the folders in which the job's own files lay when it ran."""
     files = [re.escape(path.relative_to(source).as_posix()).encode() for path in source.rglob("*.py")]
     if not files:

@@ -67,9 +67,11 @@ _BUG = "this is a bug in forkpoint; standard error of the server says more"
 Context = ServerRequestContext[Any]
 
 
-def make_server(desk: Desk, root: Path | None) -> "Server[Any]":
-    """`root`: the folder in which peers may open cases; None: the case is given, and they may open none."""
-    handlers = _Handlers(desk, root)
+def make_server(desk: Desk, root: Path | None, record: Path | None = None) -> "Server[Any]":
+    """`root`: the folder in which peers may open cases; None: the case is given, and they may open none. `record`: a file to
+    which every question and its answer is added, a JSON object on a line.
+    """
+    handlers = _Handlers(desk, root, record)
     return Server(
         "forkpoint",
         version=__version__,
@@ -87,9 +89,10 @@ def make_server(desk: Desk, root: Path | None) -> "Server[Any]":
 
 
 class _Handlers:
-    def __init__(self, desk: Desk, root: Path | None) -> None:
+    def __init__(self, desk: Desk, root: Path | None, record: Path | None) -> None:
         self._desk = desk
         self._root = root
+        self._record = record
         self._questions = {question.name: question for question in questions(may_open=root is not None)}
 
     async def list_tools(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
@@ -105,7 +108,15 @@ class _Handlers:
         except Exception:
             LOG.exception("tool %s failed", params.name)
             return _turned_away(_BUG)
+        self._note(params, answer)
         return wire.CallToolResult(content=[wire.TextContent(text=answer)])
+
+    def _note(self, params: wire.CallToolRequestParams, answer: str) -> None:
+        """What was asked and answered, for those who read afterwards whether the checks were right."""
+        if self._record is not None:
+            told = {"tool": params.name, "arguments": params.arguments or {}, "answer": answer}
+            with self._record.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(told)}\n")
 
     async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> str:
         question = self._questions.get(params.name)
