@@ -105,7 +105,7 @@ class Looker:
             looks.append(self._look(number, native))
             step = tracker.step(looks[-1].traces, looks[-1].dumps)
         moved = frozenset(rank for before, after in pairwise(looks) for rank in _moved(before, after))
-        waiting = frozenset.intersection(*map(_waiting, looks))
+        waiting = frozenset.intersection(*map(_in_calls, looks)) | _pending(looks)
         seen = frozenset(looks[0].stacks()) | frozenset(looks[0].standings())
         return Seen(looks[-1], moved, waiting, seen, max(step.still_s, time.monotonic() - began))
 
@@ -196,9 +196,17 @@ def _python(stack: Stack) -> Stack:
     return tuple(frame for frame in stack if is_python(frame))
 
 
-def _waiting(look: Look) -> frozenset[int]:
-    """By its stack, or by a call that its recorder holds as pending: with NCCL the host goes on and waits elsewhere."""
-    return _in_calls(look) | {rank for rank, standing in look.standings().items() if standing.is_pending}
+def _pending(looks: Sequence[Look]) -> frozenset[int]:
+    """Ranks whose recorder holds a call as pending whenever it was read: with NCCL the host goes on and waits elsewhere. A
+    recorder that was read once, as through the pipe, counts where the rank stood at one line all the time.
+    """
+    told: dict[int, list[bool]] = {}
+    for look in looks:
+        for rank, standing in look.standings().items():
+            told.setdefault(rank, []).append(standing.is_pending)
+    stacks = [{rank: _python(stack) for rank, stack in look.stacks().items()} for look in looks]
+    stood = {rank for rank, stack in stacks[0].items() if all(one.get(rank) == stack for one in stacks)}
+    return frozenset(rank for rank, each in told.items() if all(each) and (len(each) > 1 or rank in stood))
 
 
 def _in_calls(look: Look) -> frozenset[int]:
