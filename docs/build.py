@@ -41,7 +41,7 @@ def render_cli() -> str:
 
 def render_example(page: str) -> str:
     """The same text with the report as `forkpoint demo` prints it today."""
-    example = _block("demo", "--width", "80", "--quiet")
+    example = _block("demo", "--width", "80")
     return _EXAMPLE.sub(lambda _: example, page)
 
 
@@ -76,7 +76,7 @@ def write_pages(folder: Path, pages: dict[str, str]) -> None:
 
 
 def _block(*args: str) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
         main(args)
     return f"```text\n{printed.getvalue().rstrip()}\n```\n"
 

@@ -21,7 +21,6 @@ from forkpoint.parts import Parts, work_without_some
 if TYPE_CHECKING:
     from forkpoint.source.analysis import Analysis
     from forkpoint.source.bridge.fork import Fork
-    from forkpoint.source.program import Program
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sites from stacks alone, where no source was given: the line at which each cohort stands, and nothing more.
@@ -102,10 +101,11 @@ def diagnose(
     found = examine(capture, source)
     if not picture:
         return found.verdict
-    quoted = found.analysis.program if found.analysis is not None and embed_source else None
     parts = Parts()
     drawn = parts.run(
-        "the picture", lambda: _with_picture(found.incident, found.verdict, quoted, source), found.verdict
+        "the picture",
+        lambda: _with_picture(found.incident, found.verdict, embed_source=embed_source),
+        found.verdict,
     )
     return _with_broken(drawn, parts)
 
@@ -156,20 +156,20 @@ def _without(capture: Capture, dumps: Sequence[int]) -> Capture:
 def _with_source(incident: Incident, verdict: Verdict, source: Sequence[str]) -> Examination:
     """Sites, probes and fixes."""
     from forkpoint.remedies import attach_remedies  # noqa: PLC0415 as said
+    from forkpoint.report.pictures.quotes import quote_source  # noqa: PLC0415 as said
     from forkpoint.source.analysis import analyse  # noqa: PLC0415 as said
     from forkpoint.source.bridge import attach_sites  # noqa: PLC0415 as said
     from forkpoint.source.program import read_program  # noqa: PLC0415 as said
 
     analysis = analyse(read_program(source))
     verdict, forks = attach_sites(incident, verdict, analysis, source)
+    verdict = replace(verdict, quotes=quote_source(verdict, analysis.program, source))
     return Examination(incident, attach_remedies(verdict, forks, analysis, source), analysis, forks)
 
 
-def _with_picture(incident: Incident, verdict: Verdict, quoted: "Program | None", source: Sequence[str]) -> Verdict:
+def _with_picture(incident: Incident, verdict: Verdict, *, embed_source: bool) -> Verdict:
     from forkpoint.report.pictures import draw  # noqa: PLC0415 as said
-    from forkpoint.report.pictures.quotes import quote_source  # noqa: PLC0415 as said
 
-    drawn = draw(incident, verdict)
-    if quoted is not None:
-        drawn = replace(drawn, embeds_source=True, quotes=quote_source(verdict, quoted, source))
+    quotes = verdict.quotes if embed_source else ()
+    drawn = replace(draw(incident, verdict), embeds_source=embed_source, quotes=quotes)
     return replace(verdict, picture=drawn)

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 import forkpoint
 import verdicts
+from cases import ROOT
 from forkpoint.cli import main
 from forkpoint.cli.output import exit_code, print_verdict
 from forkpoint.model.verdict import Cause
@@ -36,7 +37,7 @@ def test_a_piped_report_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
 
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "\ndivergent-path  (confidence 0.93" in out
+    assert out.startswith("Rank 0 ran `compute()` at train.py:15")
 
 
 def test_a_terminal_gets_colour_unless_no_color_is_set(
@@ -64,7 +65,7 @@ def test_the_demo_is_diagnosed_and_says_where_it_lies(capsys: pytest.CaptureFixt
     assert main(["demo"]) == 0
 
     out, err = capsys.readouterr()
-    assert out.startswith("Rank 0 called all_reduce at metrics.py:15 ")
+    assert out.startswith("Rank 0 ran `compute()` at train.py:16")
     assert "suspect: rank 0 of 4" in out
     assert f"forkpoint diagnose {DEMO}" in err
 
@@ -112,3 +113,37 @@ def test_one_bad_file_does_not_stop_the_rest(tmp_path: Path, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert "suspect: rank 0" in out
     assert "nccl_trace_rank_9" in err
+
+
+def test_source_beside_the_evidence_shows_the_fork_without_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", str(ROOT / "cases/0013/capture")])
+
+    out, err = capsys.readouterr()
+    assert "--> prepared.py:19 in Prepared.get" in out
+    assert "cases/0013/source (its lines match the stacks; --no-source does without)" in err
+
+
+def test_no_source_does_without(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", str(ROOT / "cases/0013/capture"), "--no-source"])
+
+    out, err = capsys.readouterr()
+    assert "-->" not in out
+    assert "its lines match" not in err
+
+
+def test_quiet_is_the_sentence_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "-q", "--no-source", "--no-verdict-line", str(ROOT / "cases/0008/capture")])
+
+    told = "Rank 2 called barrier at train.py:56 while the other 3 called all_reduce at train.py:39.\n"
+    assert capsys.readouterr() == (told, "")
+
+
+def test_what_may_not_leave_the_house_is_left_out_of_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", str(ROOT / "cases/0013/capture"), "--md", "--no-embed-source"])
+    bare = capsys.readouterr().out
+    main(["diagnose", str(ROOT / "cases/0013/capture"), "--md"])
+    whole = capsys.readouterr().out
+
+    assert "```" not in bare
+    assert "self.rank != 0:" not in bare
+    assert "if self.rank != 0:" in whole

@@ -9,9 +9,13 @@ from rich.console import Console
 import verdicts
 from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.op import Frame
-from forkpoint.model.verdict import Source, Verdict
+from forkpoint.model.picture import Quote
+from forkpoint.model.verdict import Fix, Source, Verdict
+from forkpoint.report.snippet import MAX_DIFF_LINES
 from forkpoint.report.text import SCREEN_LINES, render_text
 from looping import for_each
+
+PATCH = "--- a/train.py\n+++ b/train.py\n@@ -15 +15 @@\n-if is_main_process():\n+if True:\n"
 
 
 def lines(verdict: Verdict, width: int = 80) -> list[str]:
@@ -30,17 +34,16 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
         "",
         "who       suspect: rank 0 of 4",
         "what      default_pg (group 0, 4 ranks), collective seq 16",
-        "          0    elsewhere  all_reduce [2] Float (entering)",
+        "          0  elsewhere  all_reduce [2] Float (entering)",
         "            /home/mlops/trainer/metrics.py:15 compute",
         "            /home/mlops/trainer/train.py:16 log_progress",
         "            /home/mlops/trainer/train.py:37 main",
-        "            /home/mlops/trainer/train.py:42 <module>",
-        "          1-3  waiting    all_reduce [71178] Float (scheduled)",
+        "          1-3  waiting  all_reduce [71178] Float (scheduled)",
         "where     train.py:15 log_progress: is_main_process()",
-        "            true on rank 0 only",
+        "          true on rank 0 only",
         "do        fix-code: Call metric.compute() on every rank; only the logging",
         "          belongs under the condition.",
-        "          probe: print the rank before the call, at train.py:15",
+        "probe     print the rank before the call, at train.py:15",
         "replay    had rank 0 left out its call at default_pg seq 16, all 4 ranks would",
         "          have gone on",
         "possibly  host-stall or rank-lost of rank 0 or rank 2",
@@ -48,9 +51,10 @@ def test_the_report_says_who_what_where_and_what_to_do() -> None:
         "          01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
         "evidence  E1 rank 0, nccl_trace_rank_0 entry 15: all_reduce [2] Float was issued",
         "          from metrics.py:15",
-        "          E2 rank 1, log_rank_1.txt line 15: watchdog: ALLREDUCE seq 16 of 71178",
+        "          E2 rank 1, log_rank_1.txt:15: watchdog: ALLREDUCE seq 16 of 71178",
         "          elements ran 20091 ms",
-        "coverage  4 ranks: 4 dumps, 4 logs, 4 stacks; rank 2: cut after 12 entries",
+        "coverage  4 ranks: 4 dumps, 4 logs, 4 stacks",
+        "          rank 2: cut after 12 entries",
         "next      forkpoint diagnose DIR --source SRC",
     ]
 
@@ -84,7 +88,7 @@ def test_the_timeline_takes_five_lines_and_tells_of_suspects_and_machines_first(
         "01:18:09Z node-1: Xid 79",
         "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
         "01:18:27Z ranks 1-3 timed out in ALLREDUCE seq 16 after 20.1 s",
-        "10 more: --json",
+        "10 more moments: -v",
     ]
 
 
@@ -114,7 +118,76 @@ def test_what_does_not_fit_is_counted() -> None:
     text = "\n".join(lines(verdicts.crowded(1000)))
 
     assert "and 4 more cohorts" in text
-    assert "999 more: --json" in text
+    assert "1000 more pieces: -v" in text
+    assert not any(line.endswith("...") for line in text.split("\n"))
+
+
+def test_verbose_leaves_nothing_out() -> None:
+    text = render_text(verdicts.crowded(1000), 80, verbose=True).plain
+
+    assert text.count("says says") > 1000
+    assert "-v" not in text
+
+
+QUOTED = replace(
+    verdicts.FOUND,
+    quotes=(
+        Quote(
+            "train.py",
+            13,
+            (
+                "",
+                "def log_progress(step, metric):",
+                "    if is_main_process():",
+                "        log(metric.compute())",
+                "",
+                "",
+            ),
+            marked=15,
+            condition=15,
+            frame=None,
+            site=0,
+        ),
+    ),
+    findings=(replace(verdicts.FINDING, fixes=(Fix("Let every rank call it.", PATCH),)),),
+)
+
+
+def test_the_fork_is_shown_as_compilers_show_an_error() -> None:
+    text = lines(QUOTED)
+
+    assert text[4:11] == [
+        "  --> train.py:15 in log_progress",
+        "   |",
+        "14 | def log_progress(step, metric):",
+        "15 |     if is_main_process():",
+        "   |        ^^^^^^^^^^^^^^^^^ rank 0 parted here",
+        "16 |         log(metric.compute())  <- rank 0",
+        "   |",
+    ]
+    assert "          rank 0: elsewhere, all_reduce [2] Float (entering), from metrics.py:15" in text
+
+
+def test_the_patch_stands_under_its_fix_in_colours() -> None:
+    report = render_text(QUOTED, 80)
+
+    place = report.plain.split("\n").index("do        fix-code: Let every rank call it.")
+    assert report.plain.split("\n")[place + 1 : place + 6] == [f"          {row}" for row in PATCH.splitlines()]
+    styles = {str(span.style) for span in report.spans}
+    assert {"red", "green", "cyan"} <= styles
+
+
+def test_of_a_long_patch_the_hunk_at_the_fork_is_shown_whole() -> None:
+    helper = "@@ -1,2 +1,22 @@\n" + "\n".join(f"+line {n}" for n in range(20))
+    patch = f"--- a/train.py\n+++ b/train.py\n{helper}\n@@ -14,2 +34,2 @@\n-if a:\n+if b:\n"
+    long = replace(QUOTED, findings=(replace(verdicts.FINDING, fixes=(Fix("Do so.", patch),)),))
+
+    text = lines(long)
+
+    assert "          +if b:" in text
+    assert "          +line 3" not in text
+    assert "          21 more lines of the patch: -v" in text
+    assert "          +line 3" in render_text(long, 80, verbose=True).plain.split("\n")
 
 
 def test_suspects_stand_first_among_the_cohorts() -> None:
@@ -173,7 +246,7 @@ def test_no_input_can_act_on_the_terminal_or_break_the_layout(verdict: Verdict) 
     text = lines(verdict)
 
     assert all(line.isprintable() for line in text)
-    assert len(text) <= SCREEN_LINES
+    assert len(text) <= SCREEN_LINES + MAX_DIFF_LINES + 1
     assert max(map(cell_len, text)) <= 80
 
 

@@ -1,5 +1,6 @@
 """The page in a real browser: what a reader sees, chooses and follows."""
 
+import base64
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,7 @@ def test_an_incident_opens_from_disk_and_begins_with_its_sentence(open_page, inc
 
     assert order == SECTIONS
     assert sentence["y"] < first_picture["y"]
-    assert page.inner_text("h1").split()[:4] == verdict.summary.replace("`", "").split()[:4]
+    assert page.inner_text("h1").split() == verdict.headline.replace("`", "").split()
     assert page.locator("#answer meter").count() == 1
 
 
@@ -161,7 +162,53 @@ def test_without_embedded_source_the_condition_stands_alone(open_page, incident)
 
     assert page.inner_text("#stacks pre.condition") == "is_main_process()"
     assert page.locator("pre.source").count() == 0
-    assert "--embed-source" in page.inner_text("#findings")
+    assert "--no-embed-source" in page.inner_text("#findings")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_first_panel_fits_one_screen_and_nothing_covers_it(open_page, incident, width, height) -> None:
+    page = open_page(incident("0001"), viewport={"width": width, "height": height})
+
+    parts = [".hero h1", ".hero svg", ".hero pre.source", ".hero pre.patch"]
+    boxes = [page.locator(part).bounding_box() for part in parts]
+
+    assert all(box["y"] + box["height"] <= height and box["x"] + box["width"] <= width for box in boxes)
+    covered = "(part) => { const b = document.querySelector(part).getBoundingClientRect(); const e = document.elementFromPoint(b.x + 8, b.bottom - 4); return !document.querySelector('.hero').contains(e); }"
+    assert not any(page.evaluate(covered, part) for part in parts)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_suspect_is_the_one_thing_that_is_coloured_in_the_drawing(open_page, incident) -> None:
+    page = open_page(incident("0001"))
+
+    colours = page.eval_on_selector_all(
+        ".fork-drawing text, .fork-drawing path",
+        "all => all.map((e) => [e.textContent, getComputedStyle(e)[e.tagName === 'text' ? 'fill' : 'stroke']])",
+    )
+    alarm = [text for text, colour in colours if colour == "rgb(176, 74, 0)"]
+    assert alarm == ["", "rank 0"]
+
+
+def test_the_line_opens_in_an_editor_and_the_image_is_there_to_share(open_page, incident) -> None:
+    page = open_page(incident("0001"))
+
+    editor = page.get_attribute(".hero-place a", "href")
+    assert editor.startswith("vscode://file/")
+    assert editor.endswith("/cases/0001/source/train.py:15")
+    image = page.get_attribute("#share", "href").removeprefix("data:image/svg+xml;base64,")
+    assert base64.b64decode(image).startswith(b"<svg ")
+
+
+def test_panels_with_nothing_in_them_are_left_out(open_page, incident) -> None:
+    page = open_page(incident("0139"))
+
+    assert page.eval_on_selector_all("main > section:not([hidden])", "all => all.map((s) => s.id)") == [
+        "answer",
+        "mesh",
+        "timeline",
+        "findings",
+        "evidence",
+    ]
 
 
 def test_a_report_without_a_picture_says_so_and_tells_the_rest(open_page, incident) -> None:
@@ -173,11 +220,11 @@ def test_a_report_without_a_picture_says_so_and_tells_the_rest(open_page, incide
     assert page.locator(".moment").count() > 5
 
 
-def test_a_healthy_job_has_one_line_where_nothing_is_to_show(open_page, incident) -> None:
+def test_a_healthy_job_has_no_panels_of_a_fork(open_page, incident) -> None:
     page = open_page(incident("0006"))
 
     for section in ("lanes", "stacks", "findings"):
-        assert len(page.inner_text(f"#{section}-body").splitlines()) == 1
+        assert not page.locator(f"#{section}").is_visible()
 
 
 def test_a_patch_is_copied_as_it_is(open_page, incident) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
-from forkpoint.cli.options import Command, add_source_argument, seconds, split_names
+from forkpoint.cli.options import Command, add_found_source_argument, seconds, split_names
 from forkpoint.cli.output import exit_code, import_numpy, say
 from forkpoint.errors import UsageError
 
@@ -64,7 +64,11 @@ def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -
         for line in _summary(attached):
             say(line)
     verdict = diagnose_paths(
-        [str(folder.root)], args, args.source, finish=lambda _capture, found: with_attached(found, attached)
+        [str(folder.root)],
+        args,
+        args.source,
+        look=not args.no_source,
+        finish=lambda _capture, found: with_attached(found, attached),
     )
     if not args.quiet:
         say(f"kept: {folder.root}" if args.keep else "the evidence is not kept: --keep DIR keeps it for later")
@@ -230,7 +234,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--no-stacks", dest="stacks", action="store_false", help="stop no process, not even for milliseconds"
     )
     parser.add_argument("--keep", metavar="DIR", help="keep the evidence in this new folder")
-    add_source_argument(parser)
+    add_found_source_argument(parser)
     add_output_arguments(parser)
     parser.add_argument(
         "--node-python", default="python3", metavar="PYTHON", help="with --hosts: there, with forkpoint"

@@ -16,12 +16,13 @@ GPU, stopped by the watchdog. Dumps, logs and stacks are as PyTorch wrote them.
 
 
 def run(args: Namespace) -> int:
-    folder = str(Path(forkpoint.__file__).parent / "demo")
-    diagnose_paths([folder], args)
+    package = Path(forkpoint.__file__).parent
+    folder, source = str(package / "demo"), str(package / "demo_source")
+    diagnose_paths([folder], args, [source])
     if not args.quiet:
         sys.stdout.flush()
         print(f"\nThe evidence lies in {escape(folder)}. The same again:", file=sys.stderr)
-        print(f"    forkpoint diagnose {escape(folder)}", file=sys.stderr)
+        print(f"    forkpoint diagnose {escape(folder)} --source {escape(source)}", file=sys.stderr)
         if args.html:
             print(f"\nThe same report for a browser: {escape(args.html)}", file=sys.stderr)
     return 0

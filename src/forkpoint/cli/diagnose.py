@@ -1,17 +1,16 @@
 """`forkpoint diagnose`: dumps, logs and stacks in, one verdict out; with `--cluster` the nodes summarise their own dumps first."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.cluster import add_cluster_arguments, check_cluster_arguments, cluster_run
 from forkpoint.cli.options import (
     Command,
+    add_found_source_argument,
     add_links_argument,
-    add_quiet_argument,
-    add_source_argument,
     add_width_argument,
     existing_path,
     whole_number,
@@ -22,6 +21,7 @@ from forkpoint.cli.output import (
     check_writable,
     exit_code,
     import_numpy,
+    print_sentence,
     print_verdict,
     say,
     say_broken,
@@ -58,8 +58,8 @@ _MARKDOWN = (".md", ".markdown")
 
 
 def run(args: Namespace) -> int:
-    if args.embed_source and not (args.html and args.source):
-        raise UsageError("--embed-source puts lines of --source DIR into --html FILE: give both")
+    if args.source and args.no_source:
+        raise UsageError("--source names the source and --no-source does without: give one of them")
     check_cluster_arguments(args)
     if not args.cluster:
         return _diagnose([*args.paths, *args.use], args)
@@ -79,7 +79,7 @@ def _diagnose(
         args,
         args.source,
         choice=choice,
-        embed_source=args.embed_source,
+        look=not args.no_source,
         follow_links=args.follow_links,
         finish=finish,
     )
@@ -92,11 +92,14 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     source: Sequence[str] = (),
     *,
     choice: "Choice | None" = None,
-    embed_source: bool = False,
+    look: bool = False,
     follow_links: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
-    """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict."""
+    """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict.
+
+    `look`: where no `source` is given, use what is found on this machine and matches the stacks.
+    """
     import_numpy()
     from forkpoint.evidence import ADMIT_BY_PROOF, read
     from forkpoint.pipeline import diagnose
@@ -104,25 +107,40 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     _check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet) as progress:
         capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links)
-        verdict = diagnose(capture, source, picture=bool(args.html), embed_source=embed_source)
+        parts = Parts()
+        looks = look and not source
+        found = parts.run("finding the source", lambda: _look_for_source(capture, paths), ()) if looks else ()
+        verdict = diagnose(capture, source or found, picture=bool(args.html), embed_source=args.embed_source)
         verdict = finish(capture, verdict) if finish else verdict
     if not args.quiet:
         say_problems(capture.problems)
-    parts = Parts()
+    if found and not args.quiet:
+        say(f"source: {', '.join(found)} (its lines match the stacks; --no-source does without)")
     try:
         _write_outputs(paths, capture, verdict, args, parts)
     finally:  # a file that cannot be written does not take the answer away
         if not parts.run("the report", lambda: _print(verdict, args), otherwise=False):
-            print(f"{verdict.cause}: {escape(verdict.summary)}")
+            print(f"{verdict.cause}: {escape(verdict.headline)}")
         _print_verdict_line(verdict, args)
         if broken := (*verdict.internal, *parts.broken):
             say_broken(broken)
     return verdict
 
 
+def _look_for_source(capture: "Capture", paths: Sequence[str]) -> tuple[str, ...]:
+    from forkpoint.source.bridge.nearby import find_source
+
+    stacks = [*capture.tables.stacks.values(), *(s.stack for s in capture.stacks), *(e.stack for e in capture.events)]
+    return find_source([stack for stack in stacks if stack], [path for path in paths if Path(path).exists()])
+
+
 def _print(verdict: "Verdict", args: Namespace) -> bool:
-    if not _print_instead(verdict, args):
-        print_verdict(verdict, as_json=args.json, width=args.width)
+    if _print_instead(verdict, args):
+        return True
+    if args.quiet and not args.json:
+        print_sentence(verdict)
+    else:
+        print_verdict(verdict, as_json=args.json, width=args.width, verbose=args.verbose)
     return True
 
 
@@ -131,10 +149,10 @@ def _check_outputs(args: Namespace) -> None:
     printed = [option for option in ("json", "md", "sarif") if getattr(args, option) in (True, STDOUT)]
     if len(printed) > 1:
         raise UsageError(f"only one of --{', --'.join(printed)} can be printed; give the others a file")
-    for option in ("html", "perfetto"):
+    for option in ("html", "share", "perfetto"):
         if getattr(args, option) == STDOUT:
             raise UsageError(f"--{option} writes a file; name one")
-    for option in ("html", "md", "sarif", "perfetto"):
+    for option in ("html", "share", "md", "sarif", "perfetto"):
         path = getattr(args, option)
         if path not in (None, STDOUT):
             check_writable(f"--{option}", path)
@@ -143,7 +161,7 @@ def _check_outputs(args: Namespace) -> None:
 def _print_instead(verdict: "Verdict", args: Namespace) -> bool:
     """Whether an output went to standard output in place of the report."""
     if args.md == STDOUT:
-        print(_markdown(verdict), end="")
+        print(_markdown(verdict, args), end="")
     elif args.sarif == STDOUT:
         print(_sarif(verdict))
     return STDOUT in (args.md, args.sarif)
@@ -158,8 +176,10 @@ def _write_outputs(paths: Sequence[str], capture: "Capture", verdict: "Verdict",
 
     if args.html is not None:
         write(args.html, lambda: [_html(verdict)])
+    if args.share is not None:
+        write(args.share, lambda: [_share(verdict)])
     if args.md not in (None, STDOUT):
-        write(args.md, lambda: [_markdown(verdict)])
+        write(args.md, lambda: [_markdown(verdict, args)])
     if args.sarif not in (None, STDOUT):
         write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
@@ -197,10 +217,16 @@ def _html(verdict: "Verdict") -> str:
     return render_html(verdict)
 
 
-def _markdown(verdict: "Verdict") -> str:
+def _share(verdict: "Verdict") -> str:
+    from forkpoint.report.fork_svg import render_share
+
+    return render_share(verdict)
+
+
+def _markdown(verdict: "Verdict", args: Namespace) -> str:
     from forkpoint.report.markdown import render_markdown
 
-    return render_markdown(verdict)
+    return render_markdown(verdict, embed_source=args.embed_source)
 
 
 def _sarif(verdict: "Verdict") -> str:
@@ -236,8 +262,18 @@ def add_output_arguments(parser: ArgumentParser) -> None:
     """Options of every command that prints a verdict."""
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema forkpoint.verdict/1)")
     add_width_argument(parser)
-    add_quiet_argument(parser, "no progress and no remarks on standard error; the VERDICT line stays")
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("-v", "--verbose", action="store_true", help="all there is: every frame, patch, moment and note")
+    told.add_argument(
+        "-q", "--quiet", action="store_true", help="one sentence, no progress and no remarks; the VERDICT line stays"
+    )
     _add_output_files(parser)
+    parser.add_argument(
+        "--embed-source",
+        action=BooleanOptionalAction,
+        default=True,
+        help="lines of the source and patches in --html and --md; --no-embed-source for files that leave the house",
+    )
 
 
 def _add_output_files(parser: ArgumentParser) -> None:
@@ -245,6 +281,9 @@ def _add_output_files(parser: ArgumentParser) -> None:
         "--html",
         metavar="FILE",
         help="also write the report as one file for a browser, which asks the network for nothing",
+    )
+    parser.add_argument(
+        "--share", metavar="FILE.svg", help="also write an image of 1200 by 630 to share: the sentence and the lanes"
     )
     parser.add_argument(
         "--md",
@@ -288,13 +327,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="file, folder, address (s3://...), or - for standard input"
     )
-    add_source_argument(parser)
+    add_found_source_argument(parser)
     add_links_argument(parser)
-    parser.add_argument(
-        "--embed-source",
-        action="store_true",
-        help="put lines of --source into the --html file, around sites and stacks and as patches; else it holds none",
-    )
     _add_choice_arguments(parser)
     add_output_arguments(parser)
     add_cluster_arguments(parser)

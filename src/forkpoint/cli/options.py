@@ -107,6 +107,16 @@ def add_links_argument(parser: ArgumentParser) -> None:
     )
 
 
+def add_found_source_argument(parser: ArgumentParser) -> None:
+    """For commands that look for the source themselves."""
+    add_source_argument(parser)
+    parser.add_argument(
+        "--no-source",
+        action="store_true",
+        help="do not look for the source; else it is used where it lies on this machine and its lines match the stacks",
+    )
+
+
 def add_width_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--width",

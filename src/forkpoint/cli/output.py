@@ -60,7 +60,7 @@ def terminal_width(most: int = _COMFORTABLE_WIDTH) -> int:
     return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, most))
 
 
-def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> None:
+def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None, verbose: bool = False) -> None:
     if as_json:
         from forkpoint.report.json_report import render_json
 
@@ -73,7 +73,13 @@ def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None) -> No
     width = width or terminal_width()
     # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
     console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    console.print(render_text(verdict, width), soft_wrap=True, highlight=False)
+    console.print(render_text(verdict, width, verbose=verbose), soft_wrap=True, highlight=False)
+
+
+def print_sentence(verdict: "Verdict") -> None:
+    from forkpoint.report.text import render_sentence
+
+    print(render_sentence(verdict))
 
 
 def exit_code(verdict: "Verdict") -> int:

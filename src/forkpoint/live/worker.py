@@ -138,8 +138,8 @@ def read_verdict(value: Mapping[str, Any]) -> Verdict:
 
 
 def _value_types() -> dict[str, Any]:
-    """All fields but the picture, which only a page needs."""
-    return {field.name: field.type for field in dataclasses.fields(Verdict) if field.name != "picture"}
+    """All fields but the picture, which only a page needs, and lines of the source, which stay where they were read."""
+    return {field.name: field.type for field in dataclasses.fields(Verdict) if field.name not in ("picture", "quotes")}
 
 
 # ---------------------------------------------------------------------------------------------------------- the decision

@@ -131,6 +131,10 @@ class Quote:
     """`/srv/train.py:40`, as stacks name it."""
     site: int | None
     """Index into the verdict's sites."""
+    editor: str | None = None
+    """Opens the marked line in an editor on this machine."""
+    forge: str | None = None
+    """Opens it on the forge, at the commit that is checked out."""
 
 
 @dataclass(frozen=True, slots=True)

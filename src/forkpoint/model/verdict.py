@@ -8,7 +8,7 @@ from forkpoint.model.capture import InternalProblem, SetAside
 from forkpoint.model.incident import Divergence
 
 if TYPE_CHECKING:
-    from forkpoint.model.picture import Picture
+    from forkpoint.model.picture import Picture, Quote
 
 
 class Cause(StrEnum):
@@ -220,6 +220,8 @@ class Verdict:
     """Who did what where, and why, in one plain sentence of at most 160 characters. Every report begins with it."""
     internal: tuple[InternalProblem, ...] = ()
     """Parts that broke; the rest stands without them."""
+    quotes: "tuple[Quote, ...]" = field(default=(), compare=False, repr=False)
+    """Lines of the source around sites and stacks, where source was read. A report may leave them out."""
     picture: "Picture | None" = field(default=None, compare=False, repr=False)
     """What a page draws; only where one was asked for. It adds nothing that was judged."""
 

@@ -6,6 +6,7 @@ from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
 from forkpoint.report.escape import escape
+from forkpoint.report.snippet import render_snippet
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Strings from input as Markdown that can do nothing: no markup, no mention, no link, no way out of a block.
@@ -59,11 +60,11 @@ def cell(text: str, limit: int = 120) -> str:
     return code(text.replace("|", "¦"), limit)
 
 
-def fenced(patch: str) -> list[str]:
+def fenced(patch: str, kind: str = "diff") -> list[str]:
     """The lines of a fenced block. Tabs stay: a patch is to be applied."""
     lines = ["\t".join(map(escape, line.split("\t"))) for line in patch.rstrip("\n").split("\n")]
     fence = "`" * max(3, 1 + max((len(run) for line in lines for run in _FENCE.findall(line)), default=0))
-    return [f"{fence}diff", *lines, fence]
+    return [f"{fence}{kind}", *lines, fence]
 
 
 def _cut(shown: str, text: str, limit: int) -> str:
@@ -86,20 +87,30 @@ _MAX_NOTES = 4
 _MAX_NEXT = 3
 _SUMMARY = 1200
 _SENTENCE = 400
+_CODE_WIDTH = 100
 _PATCH = 8000
 """Characters."""
 
 
-def render_markdown(verdict: Verdict) -> str:
-    """At most MAX_LINES lines, ending in a newline. Patches take what the rest leaves."""
+def render_markdown(verdict: Verdict, *, embed_source: bool = True) -> str:
+    """At most MAX_LINES lines, ending in a newline. Patches and lines of the source take what the rest leaves, where they may
+    be shown.
+    """
     told = sentence(verdict.headline, _SUMMARY) or "-"
     head = [f"# forkpoint: {verdict.cause}", "", f"**{told}**", "", _facts(verdict)]
     if verdict.divergence is None and verdict.summary != verdict.headline:
         head += ["", sentence(verdict.summary, _SUMMARY)]  # a divergence is told below
     head += [*_cohorts(verdict), *_hypotheses(verdict), *_sites(verdict)]
     tail = [*_evidence(verdict), "", _coverage(verdict), *_next(verdict)]
-    remedies = _remedies(verdict, MAX_LINES - len(head) - len(tail))
+    head += _snippet(verdict) if embed_source else []
+    remedies = _remedies(verdict, MAX_LINES - len(head) - len(tail), embed_source=embed_source)
     return "\n".join([*head, *remedies, *tail]) + "\n"
+
+
+def _snippet(verdict: Verdict) -> list[str]:
+    """The fork in the source."""
+    lines = [line.plain for line in render_snippet(verdict, _CODE_WIDTH)]
+    return ["", *fenced("\n".join(lines), "text")] if lines else []
 
 
 def _facts(verdict: Verdict) -> str:
@@ -152,7 +163,7 @@ def _site(site: Site, told: str) -> str:
     return f"- {code(f'{site.file[-200:]}:{site.line}')} in {code(site.function)}{decided}{why}"
 
 
-def _remedies(verdict: Verdict, room: int) -> list[str]:
+def _remedies(verdict: Verdict, room: int, *, embed_source: bool) -> list[str]:
     """What to do, each with its patch where that fits."""
     if verdict.cause == Cause.HEALTHY:
         return []
@@ -162,9 +173,9 @@ def _remedies(verdict: Verdict, room: int) -> list[str]:
     lines: list[str] = []
     for label, remedy in offered:
         patch = ["", *fenced(remedy.patch)] if remedy.patch else []
-        fits = len(patch) <= room and sum(map(len, patch)) <= _PATCH
-        left_out = "" if fits else f" (its patch has {len(patch) - 3} lines: --json)"
-        shown = [] if left_out else patch
+        fits = embed_source and len(patch) <= room and sum(map(len, patch)) <= _PATCH
+        left_out = "" if fits or not patch else f" (its patch has {len(patch) - 3} lines: --json)"
+        shown = patch if fits else []
         room -= len(shown)
         lines += ["", f"{_title(label, remedy)}{left_out}", *shown]
     return lines

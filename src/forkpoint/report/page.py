@@ -8,6 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from forkpoint.model.verdict import Verdict
+from forkpoint.report.fork_svg import draw_fork, render_share
 from forkpoint.report.page_data import encode, render_document
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ def write_live(live: Live) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The page without data: document, style and script of the front end, put together with a policy that allows no more.
 
-_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE)@@")
+_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE|FORK|SHARE)@@")
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
 )
@@ -56,15 +57,30 @@ def read_page() -> Page:
     return Page((web / "page.html").read_text("utf-8"), (web / "page.css").read_text("utf-8"), script)
 
 
-def assemble(page: Page, title: str, verdict: str, picture: str, live: Live | None = None) -> str:
-    """`title`, `verdict` and `picture` are put in as they are: already escaped. `live`: only where it is served."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is put in as it is: already escaped."""
+
+    title: str
+    verdict: str
+    picture: str
+    fork: str
+    """The elements of a drawing."""
+    share: str
+    """An image, in base64."""
+
+
+def assemble(page: Page, told: Parts, live: Live | None = None) -> str:
+    """`live`: only where it is served."""
     parts = {
         "CSP": write_policy(page.style, page.script, live=live is not None),
-        "TITLE": title,
+        "TITLE": told.title,
         "STYLE": page.style,
         "SCRIPT": page.script,
-        "VERDICT": verdict,
-        "PICTURE": picture,
+        "VERDICT": told.verdict,
+        "PICTURE": told.picture,
+        "FORK": told.fork,
+        "SHARE": told.share,
     }
     # In one pass: a mark inside what is put in stays text.
     return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
@@ -100,4 +116,6 @@ def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = 
     `live`: for a page that is served, which then loads itself again when there is news.
     """
     picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
-    return assemble(page or read_page(), f"forkpoint: {verdict.cause}", render_document(verdict), picture, live)
+    share = base64.b64encode(render_share(verdict).encode("ascii")).decode("ascii")
+    told = Parts(f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share)
+    return assemble(page or read_page(), told, live)

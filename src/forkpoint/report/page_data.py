@@ -84,7 +84,13 @@ def _steps(ordered: list[int]) -> Iterator[tuple[int, int, int]]:
 _RANKS = frozenset({"ranks", "suspects"})
 _ITEMS = {"sides": "ranks"}
 """What the items of a list are, where they are not named like the list."""
-_LIMITS = {"patch": MAX_PATCH, "summary": MAX_LONG_TEXT, "condition": MAX_LONG_TEXT, "why": MAX_LONG_TEXT}
+_LIMITS = {
+    "patch": MAX_PATCH,
+    "summary": MAX_LONG_TEXT,
+    "headline": MAX_LONG_TEXT,
+    "condition": MAX_LONG_TEXT,
+    "why": MAX_LONG_TEXT,
+}
 _MAX_ITEMS = {
     "evidence": 1000,
     "cohorts": 64,
@@ -259,6 +265,8 @@ def _quote(quote: Quote) -> Json:
         "condition": quote.condition,
         "frame": None if quote.frame is None else bounded(quote.frame),
         "site": quote.site,
+        "editor": None if quote.editor is None else bounded(quote.editor),
+        "forge": None if quote.forge is None else bounded(quote.forge),
     }
 
 

@@ -1,6 +1,10 @@
-"""Verdict -> terminal report: who, what, where, what to do, on what evidence. One screen, whatever the size of the job."""
+"""Verdict -> terminal report: who, what, where, what to do, on what evidence.
 
-from collections.abc import Sequence
+One screen, whatever the size of the job; the fork in the source and its patch come on top of that. What does not fit is
+left out whole and counted, never cut: `-v` shows it.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -8,22 +12,25 @@ from rich.text import Text
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
-from forkpoint.model.verdict import NOT_DATED, Cause, Hypothesis, Moment, Site, Source, Verdict
+from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
 from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
 from forkpoint.report.escape import escape
+from forkpoint.report.snippet import render_diff, render_sides, render_snippet
 
 SCREEN_LINES = 40
+"""Without the lines of the source and the patch."""
 
-MIN_LINES = 5
-"""Of a headline in the narrowest terminal: it is never cut."""
 _LABEL_WIDTH = 10
 _MAX_COHORTS = 3
-_MAX_EVIDENCE_LINES = 6
+_MAX_FRAMES = 3
+_MAX_EVIDENCE_LINES = 8
 _MAX_MOMENTS = 5
 _MAX_SET_ASIDE = 2
 _MAX_HYPOTHESES = 3
-_LEFT_TO_EVIDENCE = 3
+_MAX_ITEM_LINES = 6
+"""A text that takes more is left to -v."""
+_LEFT_TO_EVIDENCE = 4
 """Lines: one piece of evidence, and how many more there are."""
 _FEW_MOMENTS = 3
 _FEW_SOURCES = 2
@@ -31,6 +38,7 @@ _FEW_SOURCES = 2
 _MIN_PATH_WIDTH = 20
 _MAX_CHARS = 2000
 """Of one string: combining characters take no columns, so columns alone do not bound a string."""
+_EVERYTHING = 1_000_000
 _ONLY_FOR_WRAPPING = Console()
 _SOURCES = (Source.KERNEL, Source.RECORDER, Source.LOG, Source.RAS, Source.STACK)
 """The most telling first."""
@@ -41,70 +49,279 @@ _ECHOES = frozenset(
 _CAUSE_STYLE = {Cause.HEALTHY: "bold green", Cause.INCONCLUSIVE: "bold yellow"}
 
 
-def render_text(verdict: Verdict, width: int) -> Text:
-    """At most `SCREEN_LINES` lines of at most `width` columns; evidence gives way to the rest."""
-    head = [
-        *_wrap(verdict.headline, width, max_lines=MIN_LINES, style="bold"),
-        _cause(verdict, width),
-        Text(),
-        *_details(verdict, width),
-        *_who(verdict, width),
-        *_what(verdict, width),
-        *_where(verdict, width),
-        *_do(verdict, width),
-    ]
-    tail = [*_coverage(verdict, width), *_next(verdict, width)]
-    head += _also(verdict, width)[: max(0, SCREEN_LINES - len(head) - len(tail) - _LEFT_TO_EVIDENCE)]
-    free = SCREEN_LINES - len(head) - len(tail)
-    timeline = _timeline(verdict, width, min(_MAX_MOMENTS, free - _LEFT_TO_EVIDENCE))
-    room = min(_MAX_EVIDENCE_LINES, free - len(timeline))
-    return Text("\n").join([*head, *timeline, *_evidence(verdict, width, room), *tail])
+def render_text(verdict: Verdict, width: int, *, verbose: bool = False) -> Text:
+    """At most `SCREEN_LINES` lines of at most `width` columns, besides source and patch; all there is with `verbose`."""
+    report = _Report(verdict, width, verbose=verbose)
+    return Text("\n").join(report.lines())
 
 
-def _cause(verdict: Verdict, width: int) -> Text:
-    details = [f"confidence {verdict.confidence:.2f}"]
-    if verdict.symptom is not None and verdict.symptom != "none":
-        details.append(f"symptom {verdict.symptom}")
-    line = Text.assemble((verdict.cause, _CAUSE_STYLE.get(verdict.cause, "bold red")), f"  ({', '.join(details)})")
-    return _cropped(line, width)
+def render_sentence(verdict: Verdict) -> str:
+    """The headline alone."""
+    return _clean(verdict.headline)
 
 
-def _details(verdict: Verdict, width: int) -> list[Text]:
-    """What the headline leaves out, where no divergence shows it below."""
-    if verdict.divergence is not None or verdict.summary == verdict.headline:
-        return []
-    return [*_wrap(verdict.summary, width, max_lines=6 if verdict.cause == Cause.INCONCLUSIVE else 4), Text()]
+class _Report:
+    """One verdict on one width: what every section needs to know."""
+
+    def __init__(self, verdict: Verdict, width: int, *, verbose: bool) -> None:
+        self._verdict = verdict
+        self._width = width
+        self._verbose = verbose
+        self._snippet = render_snippet(verdict, width)
+
+    def lines(self) -> list[Text]:
+        beside = [*self._snippet, *([Text()] if self._snippet else [])]
+        head = [
+            *self._wrap(self._verdict.headline, self._width, style="bold"),
+            self._cause(),
+            Text(),
+            *self._details(),
+            *self._who(),
+            *self._what(),
+            *self._where(),
+        ]
+        do, patch, probe = self._do(), self._patch(), self._probe()
+        tail = [*self._coverage(), *self._next()]
+        head = self._bounded(head, SCREEN_LINES - len(do) - len(probe) - len(tail) - 1)
+        free = SCREEN_LINES - len(head) - len(do) - len(probe) - len(tail)
+        also = self._within(self._also(), free - _LEFT_TO_EVIDENCE)
+        free -= len(also)
+        timeline = self._timeline(min(_MAX_MOMENTS, free - _LEFT_TO_EVIDENCE))
+        evidence = self._evidence(min(_MAX_EVIDENCE_LINES, free - len(timeline)))
+        first = len(self._wrap(self._verdict.headline, self._width)) + 2
+        return [*head[:first], *beside, *head[first:], *do, *patch, *probe, *also, *timeline, *evidence, *tail]
+
+    def _bounded(self, head: list[Text], room: int) -> list[Text]:
+        """Only texts that no job has are longer: a thousand characters for the name of a group."""
+        return head if self._verbose or len(head) <= room else [*head[: room - 1], Text("the rest: -v", "dim")]
+
+    def _within(self, items: list[list[Text]], room: int) -> list[Text]:
+        """Whole items, as many as fit."""
+        shown: list[Text] = []
+        for item in items:
+            if self._verbose or len(shown) + len(item) <= room:
+                shown += item
+        return shown
+
+    # what happened
+
+    def _cause(self) -> Text:
+        verdict = self._verdict
+        details = [] if verdict.cause == Cause.INCONCLUSIVE else [f"confidence {verdict.confidence:.2f}"]
+        if verdict.symptom is not None and verdict.symptom != "none":
+            details.append(f"symptom {verdict.symptom}")
+        line = Text.assemble((verdict.cause, _CAUSE_STYLE.get(verdict.cause, "bold red")))
+        return _cropped(line.append(f"  ({', '.join(details)})" if details else ""), self._width)
+
+    def _details(self) -> list[Text]:
+        """What the headline leaves out, where no divergence shows it below."""
+        verdict = self._verdict
+        if verdict.summary == verdict.headline or (verdict.divergence is not None and not self._verbose):
+            return []
+        lines = self._wrap(verdict.summary, self._width)
+        return [*lines, Text()] if len(lines) <= self._limit(_MAX_ITEM_LINES + 2) else self._left_out("details")
+
+    def _who(self) -> list[Text]:
+        verdict = self._verdict
+        if verdict.cause == Cause.HEALTHY:
+            return []
+        if not verdict.suspects:
+            return self._labelled("who", ["no rank can be singled out"])
+        named = name_ranks(verdict.suspects, max_ranges=_EVERYTHING if self._verbose else 8)
+        of = f" of {verdict.coverage.ranks}" if verdict.coverage.ranks else ""
+        return self._labelled("who", [f"suspect: {named}{of}"], style="bold red")
+
+    def _what(self) -> list[Text]:
+        divergence = self._verdict.divergence
+        if divergence is None:
+            return []
+        lines = self._labelled("what", [describe_slot(divergence)])
+        lines += self._sides() if self._snippet and not self._verbose else self._cohorts()
+        return lines
+
+    def _sides(self) -> list[Text]:
+        """Each side in one item: the frames are in the snippet."""
+        told = render_sides(self._verdict)
+        lines = [line for text, odd in told for line in self._labelled("", [text], style="bold red" if odd else "")]
+        return [*lines, *self._hidden(len(suspects_first(self._verdict)) - len(told), "cohort")]
+
+    def _cohorts(self) -> list[Text]:
+        suspects, cohorts = frozenset(self._verdict.suspects), suspects_first(self._verdict)
+        shown, rest = cohorts[: self._limit(_MAX_COHORTS)], cohorts[self._limit(_MAX_COHORTS) :]
+        lines: list[Text] = []
+        for cohort in shown:
+            style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
+            name = _short_ranks(cohort.ranks, self._width // 3)
+            lines += self._labelled("", [f"{name}  {cohort.role}  {describe_cohort(cohort)}"], style=style)
+            frames = _shown_frames(cohort.stack or ())[: self._limit(_MAX_FRAMES)]
+            width = self._width - _LABEL_WIDTH - 2
+            lines += [_indented(_describe_frame(frame, width), self._width, "dim", 2) for frame in frames]
+        if rest:
+            ranks = [rank for cohort in rest for rank in cohort.ranks]
+            told = f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)} (-v shows them)"
+            lines += self._labelled("", [told])
+        return lines
+
+    def _where(self) -> list[Text]:
+        """The first place with its reason; the next ones with -v."""
+        sites = self._verdict.sites
+        if not sites:
+            return []
+        first = [] if self._snippet and not self._verbose else [_describe_site(sites[0], self._width)]
+        why = [sites[0].why] if sites[0].why else []
+        others = [_describe_site(site, self._width) for site in sites[1:]] if self._verbose else []
+        return self._items(
+            "where", [*first, *why, *others], self._limit(6), "place", beyond=len(sites) - 1 - len(others)
+        )
+
+    # what to do
+
+    def _do(self) -> list[Text]:
+        verdict = self._verdict
+        if verdict.cause == Cause.HEALTHY:
+            return []
+        fixes: Sequence[Fix] = verdict.fixes[: self._limit(1)]
+        texts = (
+            [f"{verdict.action}: {fixes[0].title}", *(fix.title for fix in fixes[1:])] if fixes else [verdict.action]
+        )
+        return self._items("do", texts, self._limit(4))
+
+    def _probe(self) -> list[Text]:
+        verdict = self._verdict
+        if verdict.cause == Cause.HEALTHY:
+            return []
+        probes: Sequence[Probe] = verdict.probes[: self._limit(1)]
+        texts = [p.title.rstrip(".") + (f", at {p.where}" if p.where else "") for p in probes]
+        hidden = len(verdict.probes) - len(probes) + len(verdict.fixes[self._limit(1) :])
+        return self._items("probe", texts, self._limit(4), "remedy", "remedies", beyond=hidden)
+
+    def _patch(self) -> list[Text]:
+        """Of the first fix, as far as it fits; with -v of every fix and probe."""
+        remedies = [*self._verdict.fixes, *(self._verdict.probes if self._verbose else ())]
+        patches = [remedy.patch for remedy in remedies if remedy.patch][: self._limit(1)]
+        line = self._verdict.sites[0].line if self._verdict.sites else None
+        lines: list[Text] = []
+        for patch in patches:
+            shown, hidden = render_diff(patch, self._width - _LABEL_WIDTH, line, whole=self._verbose)
+            lines += [Text(" " * _LABEL_WIDTH).append_text(row) for row in shown]
+            lines += self._hidden(hidden, "line of the patch", "lines of the patch")
+        return lines
+
+    def _also(self) -> list[list[Text]]:
+        """What replay shows of a decided verdict, and which other readings survive; of one that is not decided, these by one."""
+        verdict = self._verdict
+        if verdict.cause == Cause.INCONCLUSIVE:
+            shown = verdict.hypotheses[: self._limit(_MAX_HYPOTHESES)]
+            texts = [f"{_tell_hypothesis(h)}: {h.says}" for h in shown]
+            items = [self._labelled("maybe" if not place else "", [text]) for place, text in enumerate(texts)]
+            return [*items, self._hidden(len(verdict.hypotheses) - len(shown), "reading")]
+        repairs = [h.repair for h in verdict.hypotheses[:1] if h.repair]
+        others = [_tell_hypothesis(h) for h in verdict.hypotheses[1:] if h.cause not in (verdict.cause, Cause.HEALTHY)]
+        return [
+            self._labelled("replay", repairs),
+            self._labelled("possibly", ["; ".join(others[: self._limit(_MAX_HYPOTHESES)])] if others else []),
+        ]
+
+    # on what evidence
+
+    def _timeline(self, room: int) -> list[Text]:
+        """The most telling moments, in order. What happened on a clock of its own comes last and says so."""
+        verdict, room = self._verdict, self._limit(room)
+        dated = [m for m in verdict.moments if m.clock != NOT_DATED and (m.utc or m.kind not in _ECHOES)]
+        sources = {moment.source for moment in dated}
+        if room < 1 or verdict.cause == Cause.HEALTHY or (len(dated) < _FEW_MOMENTS and len(sources) < _FEW_SOURCES):
+            return []
+        suspects = frozenset(verdict.suspects)
+        telling = sorted(range(len(dated)), key=lambda n: (*_how_telling(dated[n], suspects), n))
+        kept: set[int] = set()
+        lines = 0
+        for n in telling:
+            needs = len(self._wrap(_describe_moment(dated[n]), self._width - _LABEL_WIDTH))
+            if lines + needs + (len(verdict.moments) > len(kept) + 1) <= room:
+                kept.add(n)
+                lines += needs
+        told = self._labelled("timeline", [_describe_moment(dated[n]) for n in sorted(kept)])
+        return [*told, *self._hidden(len(verdict.moments) - len(kept), "moment")] if kept else []
+
+    def _evidence(self, room: int) -> list[Text]:
+        """As much as fits, numbered as in the JSON, what concerns a suspect first. Lines of logs stand as they were written."""
+        numbered, names = cited(self._verdict), short_names(self._verdict)
+        lines: list[Text] = []
+        shown = 0
+        for number, item in numbered:
+            text = f"{number} {_describe_evidence(item, names[item.file])}"
+            rows = self._labelled("" if lines else "evidence", [text])
+            if len(lines) + len(rows) + 1 > self._limit(room):
+                continue
+            lines += rows
+            shown += 1
+        label = "evidence" if not lines else ""
+        return [*lines, *self._hidden(len(numbered) - shown, "piece", label=label)]
+
+    def _coverage(self) -> list[Text]:
+        coverage, names = self._verdict.coverage, short_names(self._verdict)
+        counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
+        aside = [f"{names[one.file]}: {one.why}" for one in coverage.set_aside]
+        shown = aside[: self._limit(_MAX_SET_ASIDE)]
+        return [
+            *self._items("coverage", [counts, *coverage.notes], self._limit(4), what="note"),
+            *self._items("set aside", shown, self._limit(4), "file", beyond=len(aside) - len(shown)),
+        ]
+
+    def _next(self) -> list[Text]:
+        # Without a divergence there is room, and getting better evidence is the point.
+        return self._items("next", self._verdict.next, self._limit(2 if self._verdict.divergence else 5), what="step")
+
+    # texts as lines
+
+    def _limit(self, number: int) -> int:
+        return _EVERYTHING if self._verbose else number
+
+    def _items(
+        self,
+        label: str,
+        texts: Sequence[str],
+        room: int,
+        what: str = "item",
+        many: str | None = None,
+        *,
+        beyond: int = 0,
+    ) -> list[Text]:
+        """Whole texts, as many as fit; the first is shown unless it is longer than any sentence. `beyond`: others there are."""
+        lines: list[Text] = []
+        shown = 0
+        for text in texts:
+            rows = self._labelled(label if not lines else "", [text])
+            if (lines and len(lines) + len(rows) > room) or len(rows) > self._limit(_MAX_ITEM_LINES):
+                continue
+            lines += rows
+            shown += 1
+        return [*lines, *self._hidden(len(texts) - shown + beyond, what, many, label="" if lines else label)]
+
+    def _hidden(self, count: int, what: str, many: str | None = None, label: str = "") -> list[Text]:
+        if count <= 0:
+            return []
+        named = what if count == 1 else many or f"{what}s"
+        return self._labelled(label, [f"{count} more {named}: -v"], style="dim")
+
+    def _left_out(self, what: str) -> list[Text]:
+        return [Text(f"{what}: -v", "dim"), Text()]
+
+    def _labelled(self, label: str, texts: Iterable[str], style: str = "") -> list[Text]:
+        """Each text wrapped and indented, the first one behind the label."""
+        lines = [line for text in texts for line in self._wrap(text, self._width - _LABEL_WIDTH, style)]
+        marks = [f"{label:<{_LABEL_WIDTH}}", *[" " * _LABEL_WIDTH] * len(lines)]
+        return [Text.assemble((mark, "cyan"), line) for mark, line in zip(marks, lines, strict=False)]
+
+    def _wrap(self, text: str, width: int, style: str = "") -> list[Text]:
+        lines = list(Text(_clean(text), style).wrap(_ONLY_FOR_WRAPPING, width, overflow="fold"))
+        for line in lines:
+            line.rstrip()
+        return lines
 
 
-def _who(verdict: Verdict, width: int) -> list[Text]:
-    if verdict.cause == Cause.HEALTHY:
-        return []
-    if not verdict.suspects:
-        return _labelled("who", ["no rank can be singled out"], width)
-    named = name_ranks(verdict.suspects, max_ranges=8)
-    of = f" of {verdict.coverage.ranks}" if verdict.coverage.ranks else ""
-    return _labelled("who", [f"suspect: {named}{of}"], width, max_lines=2, style="bold red")
-
-
-def _what(verdict: Verdict, width: int) -> list[Text]:
-    divergence = verdict.divergence
-    if divergence is None:
-        return []
-    suspects = frozenset(verdict.suspects)
-    cohorts = suspects_first(verdict)
-    shown, rest = cohorts[:_MAX_COHORTS], cohorts[_MAX_COHORTS:]
-    lines = _labelled("what", [describe_slot(divergence)], width, max_lines=2)
-    names = [_short_ranks(cohort.ranks, width // 3) for cohort in shown]
-    column = max(map(len, names), default=0)
-    for cohort, name in zip(shown, names, strict=True):
-        style = "" if suspects.isdisjoint(cohort.ranks) else "bold red"
-        lines.append(_indented(f"{name:<{column}}  {cohort.role:<9}  {describe_cohort(cohort)}", width, style))
-        frames = _shown_frames(cohort.stack or ())[: 4 if len(shown) < _MAX_COHORTS else 3]
-        lines += [_indented(_describe_frame(frame, width - _LABEL_WIDTH - 2), width, "dim", 2) for frame in frames]
-    if rest:
-        ranks = [rank for cohort in rest for rank in cohort.ranks]
-        lines.append(_indented(f"and {len(rest)} more cohorts: {name_ranks(ranks, max_ranges=6)}", width))
-    return lines
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts of a verdict in words.
 
 
 def _shown_frames(stack: Stack) -> tuple[Frame, ...]:
@@ -117,40 +334,9 @@ def _describe_frame(frame: Frame, width: int) -> str:
     return _short_path(frame.filename, width - cell_len(suffix)) + suffix
 
 
-def _where(verdict: Verdict, width: int) -> list[Text]:
-    """The first place, and on the second line why, or the next place where the summary has said why."""
-    texts = [_describe_site(site, width) for site in verdict.sites]
-    first = verdict.sites[0].why if verdict.sites else None
-    if first is not None and first not in verdict.summary:
-        texts.insert(1, f"  {first}")
-    return _labelled("where", texts[:2], width)
-
-
 def _describe_site(site: Site, width: int) -> str:
     place = f"{_short_path(site.file, width // 2)}:{site.line} {site.function}"
     return f"{place}: {site.condition}" if site.condition is not None else place
-
-
-def _do(verdict: Verdict, width: int) -> list[Text]:
-    if verdict.cause == Cause.HEALTHY:
-        return []
-    titles = [fix.title + (" (patch: --json)" if fix.patch else "") for fix in verdict.fixes[:2]]
-    texts = [f"{verdict.action}: {titles[0]}", *titles[1:]] if titles else [verdict.action]
-    texts += [f"probe: {p.title.rstrip('.')}" + (f", at {p.where}" if p.where else "") for p in verdict.probes[:1]]
-    return _labelled("do", texts, width, max_lines=2)
-
-
-def _also(verdict: Verdict, width: int) -> list[Text]:
-    """What replay shows of a decided verdict, and which other readings survive; of one that is not decided, these by one."""
-    if verdict.cause == Cause.INCONCLUSIVE:
-        texts = [f"{_tell_hypothesis(h)}: {h.says}" for h in verdict.hypotheses[:_MAX_HYPOTHESES]]
-        return _labelled("maybe", texts, width, max_lines=2)
-    repairs = [h.repair for h in verdict.hypotheses[:1] if h.repair]
-    others = [_tell_hypothesis(h) for h in verdict.hypotheses[1:] if h.cause != verdict.cause]
-    return [
-        *_labelled("replay", repairs, width, max_lines=2),
-        *_labelled("possibly", ["; ".join(others[:_MAX_HYPOTHESES])] if others else [], width),
-    ]
 
 
 def _tell_hypothesis(hypothesis: Hypothesis) -> str:
@@ -160,20 +346,6 @@ def _tell_hypothesis(hypothesis: Hypothesis) -> str:
         name_ranks(side, max_ranges=2) for side in (hypothesis.sides or (hypothesis.suspects,))[:3] if side
     )
     return f"{causes} of {ranks}" if ranks else causes
-
-
-def _timeline(verdict: Verdict, width: int, room: int) -> list[Text]:
-    """The most telling moments, in order. What happened on a clock of its own comes last and says so."""
-    dated = [m for m in verdict.moments if m.clock != NOT_DATED and (m.utc or m.kind not in _ECHOES)]
-    sources = {moment.source for moment in dated}
-    if room < 1 or verdict.cause == Cause.HEALTHY or (len(dated) < _FEW_MOMENTS and len(sources) < _FEW_SOURCES):
-        return []
-    suspects = frozenset(verdict.suspects)
-    telling = sorted(range(len(dated)), key=lambda n: (*_how_telling(dated[n], suspects), n))
-    shown = sorted(telling[: room if len(verdict.moments) <= room else room - 1])
-    texts = [_describe_moment(dated[n]) for n in shown]
-    hidden = len(verdict.moments) - len(shown)
-    return _labelled("timeline", [*texts, *([f"{hidden} more: --json"] if hidden else [])], width)
 
 
 def _how_telling(moment: Moment, suspects: frozenset[int]) -> tuple[bool, bool, int]:
@@ -190,60 +362,24 @@ def _describe_moment(moment: Moment) -> str:
     return f"{by}{when} {who}{moment.says}"
 
 
-def _evidence(verdict: Verdict, width: int, room: int) -> list[Text]:
-    """As much as fits, numbered as in the JSON, what concerns a suspect first."""
-    numbered, names = cited(verdict), short_names(verdict)
-    lines: list[Text] = []
-    for shown, (number, item) in enumerate(numbered):
-        rank = "" if item.rank is None else f"rank {item.rank}, "
-        text = f"{number} {rank}{names[item.file]} {item.where}: {item.says}"
-        rows = _labelled("" if lines else "evidence", [text], width, max_lines=2)
-        left = len(numbered) - shown
-        if len(lines) + len(rows) + (1 if left > 1 else 0) > room:
-            return [*lines, _indented(f"{left} more: --json", width)]
-        lines += rows
-    return lines
+def _describe_evidence(item: Evidence, name: str) -> str:
+    """`rank 4, log_rank_4.txt:8: KeyError: 'fr'`, which terminals and editors open at the line."""
+    rank = "" if item.rank is None else f"rank {item.rank}, "
+    kind, _, number = item.where.partition(" ")
+    place = f"{name}:{number}" if kind == "line" else f"{name} {item.where}"
+    return f"{rank}{place}: {item.says}"
 
 
-def _coverage(verdict: Verdict, width: int) -> list[Text]:
-    coverage, names = verdict.coverage, short_names(verdict)
-    counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
-    aside = [f"{names[one.file]}: {one.why}" for one in coverage.set_aside[:_MAX_SET_ASIDE]]
-    more = len(coverage.set_aside) - len(aside)
-    return [
-        *_labelled("coverage", ["; ".join([counts, *coverage.notes])], width, max_lines=3),
-        *_labelled("set aside", [*aside, *([f"{more} more: --json"] if more else [])], width, max_lines=2),
-    ]
-
-
-def _next(verdict: Verdict, width: int) -> list[Text]:
-    # Without a divergence there is room, and getting better evidence is the point.
-    limit = 1 if verdict.divergence else 3
-    return _labelled("next", verdict.next[:limit], width, max_lines=2)
-
-
-def _labelled(label: str, texts: Sequence[str], width: int, max_lines: int = 1, style: str = "") -> list[Text]:
-    """Each text in at most `max_lines` lines, indented, the first one behind the label."""
-    lines = [line for text in texts for line in _wrap(text, width - _LABEL_WIDTH, max_lines, style)]
-    marks = [f"{label:<{_LABEL_WIDTH}}", *[" " * _LABEL_WIDTH] * len(lines)]
-    return [Text.assemble((mark, "cyan"), line) for mark, line in zip(marks, lines, strict=False)]
+# ---------------------------------------------------------------------------------------------------------------------
+# Texts of the evidence, short enough for a line.
 
 
 def _indented(text: str, width: int, style: str = "", extra: int = 0) -> Text:
     return _cropped(Text(" " * (_LABEL_WIDTH + extra)).append(_clean(text), style), width)
 
 
-def _wrap(text: str, width: int, max_lines: int, style: str = "") -> list[Text]:
-    lines = list(Text(_clean(text), style).wrap(_ONLY_FOR_WRAPPING, width, overflow="fold"))
-    for line in lines:
-        line.rstrip()
-    if len(lines) > max_lines:
-        lines = lines[:max_lines]
-        lines[-1] = _cropped(lines[-1].append(" " * width), width)
-    return lines
-
-
 def _cropped(line: Text, width: int) -> Text:
+    """For what is no sentence: a path, a list of settings."""
     if line.cell_len > width:
         line.truncate(width - 4, overflow="crop")
         line.rstrip()

@@ -237,13 +237,13 @@ def _headlines(behind: tuple[int, ...], stacks: list[LiveStack], incident: Incid
     wait = wait_for(incident.divergence, behind, incident)
     if not stacks:
         came = f"{plain_ranks(behind)} did not come to the call in which the others wait"
-        return with_endings(came, *([wait[0].replace("; ", ": ", 1), *wait[1:]] if wait else []))
+        return with_endings(came, *wait)
     place = plain_place(stacks[0].stack)
     at = f" ({place})" if place else ""
     doing = f"rank {stacks[0].rank} is still in {_what_is_called(stacks[0].stack)}{at}"
     if len(behind) > 1:
         return with_endings(f"{plain_ranks(behind)} did not come to the call of the others", f"; {doing}")
-    return (*with_endings(doing, *wait), *with_endings(f"rank {behind[0]} is held on its host", *wait))
+    return (*with_endings(doing, *wait), *with_endings(f"{plain_ranks(behind)} is held on its host", *wait))
 
 
 def _what_is_called(stack: Stack) -> str:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote as quote_url
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame
@@ -11,6 +12,7 @@ from forkpoint.model.picture import Quote
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.pictures.lanes import MAX_LANES
 from forkpoint.source.code import Module
+from forkpoint.source.forge import forge_page
 from forkpoint.source.program import Program
 
 MAX_QUOTES = 64
@@ -57,7 +59,18 @@ def _module(file: str, program: Program, roots: Sequence[Path]) -> Module | None
 def _quote(module: Module, file: str, line: int, *, site: int | None = None, condition: int | None = None) -> Quote:
     first = max(1, line - _AROUND)
     lines = tuple(raw.decode("utf-8", "replace") for raw in module.lines[first - 1 : line + _AROUND])
-    return Quote(file, first, lines, marked=line, condition=condition, frame=None, site=site)
+    page = forge_page(module.path) if site is not None else None
+    return Quote(
+        file,
+        first,
+        lines,
+        marked=line,
+        condition=condition,
+        frame=None,
+        site=site,
+        editor=f"vscode://file{quote_url(str(Path(module.path).resolve()))}:{line}" if site is not None else None,
+        forge=f"{page}#L{line}" if page else None,
+    )
 
 
 def _with_condition(quote: Quote, quotes: Sequence[Quote]) -> Quote:

@@ -94,6 +94,11 @@ function nothing(text) {
   return make("p", "nothing", text);
 }
 
+/** A panel with nothing in it is not shown. */
+function leaveOut(id) {
+  document.getElementById(id).hidden = true;
+}
+
 function say(text) {
   document.getElementById("status").textContent = text;
 }

@@ -2,28 +2,8 @@
 
 function showAnswer(view) {
   const verdict = view.verdict;
-  const { head, tail } = splitSummary(verdict);
   document.getElementById("symptom").textContent = verdict.symptom && verdict.symptom !== "none" ? short(verdict.symptom.replaceAll("-", " ")) : "";
-  const title = make("h1", head.length > 160 ? "sentence lengthy" : "sentence", prose(head));
-  document.getElementById("answer").replaceChildren(
-    make("p", verdict.cause === "healthy" ? "cause fine" : "cause", capital(verdict.cause.replaceAll("-", " ")).replace("Gpu", "GPU")),
-    title,
-    tail ? make("p", "site-says", prose(tail)) : "",
-    facts(view),
-    confidence(verdict),
-    coverage(verdict),
-  );
-}
-
-/** The summary ends with what the first site says, where there is one: that is set apart, because it is long. */
-function splitSummary(verdict) {
-  const site = verdict.sites[0];
-  if (site && site.why) {
-    const tail = `${site.file}:${site.line}: ${site.why}`;
-    const at = verdict.summary.indexOf(tail);
-    if (at > 0) return { head: verdict.summary.slice(0, at).trim(), tail: verdict.summary.slice(at) };
-  }
-  return { head: verdict.summary, tail: "" };
+  document.getElementById("answer").replaceChildren(hero(view), proof(view), facts(view), confidence(verdict), coverage(verdict));
 }
 
 function facts(view) {
@@ -102,6 +82,7 @@ function whatNow(verdict) {
 }
 
 function confidence(verdict) {
+  if (verdict.cause === "inconclusive") return "";
   const percent = Math.round(verdict.confidence * 100);
   const meter = make("meter", "");
   meter.min = 0;

@@ -4,7 +4,7 @@ function showLanes(view) {
   const body = document.getElementById("lanes-body");
   const divergence = view.verdict.divergence;
   if (!divergence) {
-    body.replaceChildren(nothing("No operation was found at which ranks part."));
+    leaveOut("lanes");
     return;
   }
   const lanes = view.job.lanes.length ? view.job.lanes : lanesOfCohorts(view.verdict);

@@ -9,7 +9,8 @@ function showStacks(view) {
   const parts = first ? [first] : [];
   if (others.length) parts.push(make("details", "others", make("summary", "", plural(others.length, "more place")), ...others));
   if (divergence) parts.push(stackPair(view));
-  body.replaceChildren(...(parts.length ? parts : [nothing("No call stack and no place in source is part of this verdict.")]));
+  if (!parts.length) leaveOut("stacks");
+  body.replaceChildren(...parts);
 }
 
 function siteBox(site, s, view) {

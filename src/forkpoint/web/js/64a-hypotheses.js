@@ -83,10 +83,11 @@ class Player {
     this.timer = null;
     this.items = steps.map((step) => make("li", "", prose(step)));
     this.count = make("span", "detail");
+    this.slider = this.scrubber();
     this.back = this.button("Back", () => this.byHand(this.at - 1));
     this.play = this.button("Play", () => (this.timer === null ? this.start() : this.byHand(this.at)));
     this.next = this.button("Next", () => this.byHand(this.at + 1));
-    this.box = make("div", "player", make("div", "hands", this.back, this.play, this.next, this.count), make("ol", "", ...this.items));
+    this.box = make("div", "player", make("div", "hands", this.back, this.play, this.next, this.slider, this.count), make("ol", "", ...this.items));
     this.box.setAttribute("role", "group");
     this.box.setAttribute("aria-label", "Replay, step by step");
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -100,7 +101,19 @@ class Player {
     return button;
   }
 
+  /** Drag to any step. */
+  scrubber() {
+    const slider = make("input", "scrubber");
+    slider.type = "range";
+    slider.min = "0";
+    slider.max = String(this.last);
+    slider.setAttribute("aria-label", "Step of the replay");
+    slider.addEventListener("input", () => this.byHand(Number(slider.value)));
+    return slider;
+  }
+
   show() {
+    this.slider.value = String(this.at);
     this.items.forEach((item, i) => {
       item.className = i === this.at ? "now" : i > this.at ? "later" : "";
       item.toggleAttribute("aria-current", false);

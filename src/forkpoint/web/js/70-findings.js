@@ -12,14 +12,15 @@ function showFindings(view) {
   const left = leftOut(view.verdict);
   if (left) parts.push(make("p", "caption", left));
   const body = document.getElementById("findings-body");
-  body.replaceChildren(...(parts.length ? parts : [nothing("No detector found anything, and nothing is left to do.")]));
+  if (!parts.length) leaveOut("findings");
+  body.replaceChildren(...parts);
 }
 
 /** What the report does not carry, and how to get it. */
 function leftOut(verdict) {
   const { patch, ...lists } = verdict.left_out;
   const parts = Object.entries(lists).map(([name, count]) => `${number(count)} of ${LISTS[name] ?? short(name, 20)}`);
-  if (patch) parts.unshift(`${plural(patch, "patch").replace("patchs", "patches")} (made with --source DIR --embed-source, the report holds them)`);
+  if (patch) parts.unshift(`${plural(patch, "patch").replace("patchs", "patches")} (made without --no-embed-source, the report holds them)`);
   return parts.length ? `Left out of this report: ${parts.join(", ")}.` : "";
 }
 

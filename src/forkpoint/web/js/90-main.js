@@ -64,8 +64,8 @@ function listenToPrinter(view) {
 
 function withoutProgress() {
   document.getElementById("skyline-canvas").remove();
-  document.getElementById("skyline-says").textContent = "No dump shows how far any rank came.";
-  document.getElementById("heat-body").replaceChildren(nothing("No dump shows single operations."));
+  leaveOut("skyline");
+  leaveOut("heat");
 }
 
 function withoutPictures(reason) {

@@ -1,0 +1,143 @@
+"""The fork as a drawing: two lanes that run together and part. In the page's first panel, and as an image to share."""
+
+import textwrap
+from dataclasses import dataclass
+from html import escape as escape_html
+
+from forkpoint.model.headline import plain_call, plain_place
+from forkpoint.model.incident import Cohort, Role
+from forkpoint.model.verdict import Cause, Verdict
+from forkpoint.model.world import format_ranks
+from forkpoint.report.describe import suspects_first
+from forkpoint.report.escape import escape
+
+WIDTH, HEIGHT = 640, 210
+_FORK, _END, _STOP = 250, 620, 400
+_UPPER, _LOWER = 66, 150
+_CURVE = f"C{_FORK + 50} {_UPPER + 10} {_FORK + 40} {_LOWER} {_FORK + 90} {_LOWER}"
+_TICKS = (60, 115, 170, 225)
+_MAX_TEXT = 36
+_AWAY = (Role.BEHIND, Role.SILENT)
+_DOES = {Role.WAITING: ("waits in", "wait in"), Role.AHEAD: ("is past", "are past")}
+_IS = ("is in", "are in")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    ranks: tuple[int, ...]
+    did: str
+    stops: bool
+    """It did not come to the call."""
+    odd: bool
+
+    @property
+    def end(self) -> int:
+        return _STOP if self.stops else _END
+
+
+def draw_fork(verdict: Verdict) -> str:
+    """Elements inside a `viewBox` of WIDTH by HEIGHT, in ASCII; empty where no two sides are known."""
+    sides = _sides(verdict)
+    if sides is None:
+        return ""
+    usual, other = sides
+    fork = _place(verdict)
+    parts = [
+        f'<path class="lane" d="M20 {_UPPER}H{usual.end}"/>',
+        f'<path class="{"odd" if other.odd else "lane"}" d="M20 {_UPPER + 10}H{_FORK}{_CURVE}H{other.end}"/>',
+        *(f'<path class="tick" d="M{x} {_UPPER - 7}v24"/>' for x in _TICKS),
+        f'<circle class="fork" cx="{_FORK}" cy="{_UPPER + 5}" r="9"/>',
+        _text(_FORK + 6, _UPPER + 38, fork, "place", anchor="end") if fork else "",
+        *_label(usual, _UPPER - 34),
+        *_label(other, _LOWER + 26),
+        *(_stop(y) for side, y in ((usual, _UPPER), (other, _LOWER)) if side.stops),
+    ]
+    return "".join(parts)
+
+
+def _sides(verdict: Verdict) -> tuple[_Side, _Side] | None:
+    """The usual side, and the one that left; where nobody is a suspect, the two largest."""
+    cohorts = suspects_first(verdict)
+    suspects = frozenset(verdict.suspects)
+    if suspects and len(cohorts) == 1 and set(cohorts[0].ranks) - suspects:
+        rest = tuple(rank for rank in cohorts[0].ranks if rank not in suspects)
+        return _side(cohorts[0], rest, odd=False), _side(cohorts[0], verdict.suspects, odd=True)
+    odd = [cohort for cohort in cohorts if not suspects.isdisjoint(cohort.ranks)]
+    others = sorted((c for c in cohorts if suspects.isdisjoint(c.ranks)), key=lambda c: -len(c.ranks))
+    if odd and others:
+        return _side(others[0], others[0].ranks, odd=False), _side(odd[0], odd[0].ranks, odd=True)
+    if len(others) > 1:
+        return _side(others[0], others[0].ranks, odd=False), _side(others[1], others[1].ranks, odd=False)
+    return None
+
+
+def _side(cohort: Cohort, ranks: tuple[int, ...], *, odd: bool) -> _Side:
+    if cohort.op is None or cohort.role in _AWAY:
+        return _Side(ranks, cohort.where or "did not come", stops=True, odd=odd)
+    call, place = plain_call(cohort.op), plain_place(cohort.stack)
+    told = f"{_DOES.get(cohort.role, _IS)[len(ranks) > 1]} {call}"
+    whole = f"{told} at {place}" if place else told
+    return _Side(ranks, whole if len(whole) <= _MAX_TEXT else told, stops=False, odd=odd)
+
+
+def _place(verdict: Verdict) -> str:
+    site = verdict.sites[0] if verdict.sites else None
+    return f"{site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
+
+
+def _label(side: _Side, y: int) -> list[str]:
+    named = f"{'rank' if len(side.ranks) == 1 else 'ranks'} {format_ranks(side.ranks, 4)}"
+    x = _FORK + 76
+    return [_text(x, y, named, "odd-name" if side.odd else "name"), _text(x, y + 19, side.did, "did")]
+
+
+def _stop(y: int) -> str:
+    return f'<path class="stop" d="M{_STOP} {y - 12}v24"/>'
+
+
+def _text(x: int, y: int, text: str, kind: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}">{_safe(text, _MAX_TEXT)}</text>'
+
+
+def _safe(text: str, limit: int) -> str:
+    shown = escape(text[: limit + 1])
+    whole = shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
+    return escape_html(whole).encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The image to share: 1200 by 630, as chats and trackers show links.
+
+_STYLE = """\
+text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif;fill:#16191d}
+.headline{font-size:38px;font-weight:650}.small{font-size:24px;fill:#5a636e}.brand{font-size:26px;font-weight:700}
+.lane,.odd,.tick,.stop{fill:none;stroke-width:5;stroke:#8a939d;stroke-linecap:round}.odd{stroke:#b04a00;stroke-width:6}
+.tick{stroke-width:2}.stop{stroke:#16191d}.fork{fill:#fff;stroke:#16191d;stroke-width:4}
+.name,.odd-name{font-size:17px;font-weight:650}.odd-name{fill:#b04a00}.did,.place{font-size:14px;fill:#5a636e}"""
+_LINE_CHARS, _MAX_HEADLINE_LINES = 48, 4
+_LINE_HEIGHT = 50
+
+
+def render_share(verdict: Verdict) -> str:
+    """One SVG file in ASCII: the sentence, the lanes, how sure it is. It asks for nothing and runs nothing."""
+    lines = textwrap.wrap(escape(verdict.headline).replace("`", ""), _LINE_CHARS)[:_MAX_HEADLINE_LINES]
+    told = "".join(
+        f'<text class="headline" x="60" y="{140 + place * _LINE_HEIGHT}">{_safe(line, 80)}</text>'
+        for place, line in enumerate(lines)
+    )
+    sure = verdict.cause not in (Cause.HEALTHY, Cause.INCONCLUSIVE)
+    facts = f"{verdict.cause.replace('-', ' ')}{f', confidence {verdict.confidence:.2f}' if sure else ''}"
+    drawn = draw_fork(verdict)
+    lanes = f'<g transform="translate(30 {320 if len(lines) > 3 else 290}) scale(1.45)">{drawn}</g>' if drawn else ""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630">'
+        f'<style>{_STYLE}</style><rect width="1200" height="630" fill="#ffffff"/>'
+        f'<text class="brand" x="60" y="74">forkpoint</text><text class="small" x="206" y="74">{_safe(facts, 80)}</text>'
+        f'<text class="small" x="1140" y="74" text-anchor="end">{_safe(_coverage(verdict), 60)}</text>'
+        f"{told}{lanes}</svg>\n"
+    )
+
+
+def _coverage(verdict: Verdict) -> str:
+    coverage = verdict.coverage
+    return f"{coverage.ranks} ranks, {coverage.dumps} dumps, {coverage.logs} logs"

@@ -1,0 +1,156 @@
+"""The fork in the source, as compilers show an error: the lines, a caret under the condition, and what each side did."""
+
+import re
+from itertools import takewhile
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from forkpoint.model.frames import short_name, user_frames
+from forkpoint.model.incident import Role
+from forkpoint.model.picture import Quote
+from forkpoint.model.verdict import Site, Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.report.describe import describe_cohort, suspects_first
+from forkpoint.report.escape import escape
+
+MAX_DIFF_LINES = 15
+_BEFORE, _AFTER = 3, 4
+_MAX_SIDES = 3
+_MIN_CODE = 12
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
+
+
+def find_quote(verdict: Verdict) -> tuple[Site, Quote] | None:
+    """The lines around the first site, where source was read."""
+    quote = next((quote for quote in verdict.quotes if quote.site == 0), None)
+    return (verdict.sites[0], quote) if quote and verdict.sites else None
+
+
+def render_snippet(verdict: Verdict, width: int) -> list[Text]:
+    """Empty where no source was read. No line is wider than `width`."""
+    found = find_quote(verdict)
+    if found is None:
+        return []
+    site, quote = found
+    shown = _shown_lines(quote)
+    gutter = len(str(shown[-1][0]))
+    indent = min((len(text) - len(text.lstrip()) for _, text in shown if text.strip()), default=0)
+    place = f"{site.file}:{site.line}" + (f" in {site.function}" if site.function else "")
+    lines = [_row(" " * gutter + "--> ", escape(place), width, "bold"), Text(f"{' ' * gutter} |", "cyan")]
+    for number, text in shown:
+        code = text[indent:].rstrip()
+        here = _who_is_here(number, quote, verdict)
+        lines.append(_code(f"{number:>{gutter}} | ", code, here, width))
+        if number == quote.marked:
+            lines += _caret(f"{' ' * gutter} | ", code, site, verdict, width)
+    return [*lines, Text(f"{' ' * gutter} |", "cyan")]
+
+
+def render_sides(verdict: Verdict) -> list[tuple[str, bool]]:
+    """`rank 1: waiting, all_reduce [128, 128] ..., from train.py:19`, and whether it is a suspect."""
+    suspects = frozenset(verdict.suspects)
+    told: list[tuple[str, bool]] = []
+    for cohort in suspects_first(verdict)[:_MAX_SIDES]:
+        frames = user_frames(cohort.stack)[:1] if cohort.role is not Role.BEHIND else ()
+        place = "".join(f", from {short_name(frame.filename)}:{frame.line}" for frame in frames)
+        text = f"{name_ranks(cohort.ranks, 4)}: {cohort.role}, {describe_cohort(cohort)}{place}"
+        told.append((text, not suspects.isdisjoint(cohort.ranks)))
+    return told
+
+
+def render_diff(patch: str, width: int, line: int | None, *, whole: bool) -> tuple[list[Text], int]:
+    """Coloured, and how many lines are left out. Hunks are shown whole, first the one that changes `line`."""
+    rows = patch.rstrip("\n").split("\n")
+    shown = rows if whole or len(rows) <= MAX_DIFF_LINES else _telling_hunk(rows, line)
+    return [_row("", escape(row), width, _diff_style(row)) for row in shown], len(rows) - len(shown)
+
+
+def _telling_hunk(rows: list[str], line: int | None) -> list[str]:
+    """The file's name and one hunk: that of `line`, else the shortest; nothing where none fits."""
+    starts = [place for place, row in enumerate(rows) if _HUNK.match(row)]
+    hunks = [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+    hunks = [hunk for hunk in hunks if len(hunk) + 2 <= MAX_DIFF_LINES]
+    best = min(hunks, key=lambda hunk: (not _covers(hunk[0], line), len(hunk)), default=[])
+    return [*rows[:2], *best] if best else []
+
+
+def _covers(head: str, line: int | None) -> bool:
+    found = _HUNK.match(head)
+    first, count = (int(found[1]), int(found[2] or 1)) if found else (0, 0)
+    return line is not None and first <= line < first + count
+
+
+def _diff_style(row: str) -> str:
+    if row.startswith(("---", "+++")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(row[:1], "")
+
+
+def _shown_lines(quote: Quote) -> list[tuple[int, str]]:
+    """Around the marked line, without empty ones at the ends."""
+    numbered = [(quote.first + place, text.expandtabs(4)) for place, text in enumerate(quote.lines)]
+    near = [row for row in numbered if -_BEFORE <= row[0] - quote.marked <= _AFTER]
+    near = list(takewhile(lambda row: row[0] <= quote.marked or row[1].strip() or _goes_on(row[0], numbered), near))
+    while len(near) > 1 and not near[0][1].strip():
+        del near[0]
+    while len(near) > 1 and not near[-1][1].strip():
+        del near[-1]
+    return near
+
+
+def _goes_on(number: int, numbered: list[tuple[int, str]]) -> bool:
+    """Whether an empty line is one alone: two of them end a function."""
+    return any(row == number + 1 and text.strip() for row, text in numbered)
+
+
+def _who_is_here(number: int, quote: Quote, verdict: Verdict) -> str:
+    """Ranks whose stack goes through this line."""
+    cohorts = verdict.divergence.cohorts if verdict.divergence else ()
+    ranks = [
+        rank
+        for cohort in cohorts
+        if cohort.role is not Role.BEHIND  # its stack is that of its last finished call
+        and any(
+            f.line == number and short_name(f.filename) == short_name(quote.file) for f in user_frames(cohort.stack)
+        )
+        for rank in cohort.ranks
+    ]
+    return f"  <- {name_ranks(ranks, 2)}" if ranks else ""
+
+
+def _caret(margin: str, code: str, site: Site, verdict: Verdict, width: int) -> list[Text]:
+    """Under the condition where it stands in this line, else under the line."""
+    condition = (site.condition or "").removeprefix("except ")
+    start = code.find(condition) if condition else -1
+    if start < 0:
+        start, length = len(code) - len(code.lstrip()), len(code.strip())
+    else:
+        length = len(condition)
+    room = width - len(margin) - start
+    if room < 1:
+        return []
+    line = Text.assemble((margin, "cyan"), " " * start, ("^" * min(length, room), "bold red"))
+    label = _parted(verdict)
+    if label and line.cell_len + 1 + len(label) <= width:
+        line.append(f" {label}", "red")
+    return [line]
+
+
+def _parted(verdict: Verdict) -> str:
+    return f"{name_ranks(verdict.suspects, 2)} parted here" if verdict.suspects and verdict.divergence else ""
+
+
+def _code(margin: str, code: str, here: str, width: int) -> Text:
+    line = _row(margin, escape(code), width)
+    if here and line.cell_len + cell_len(here) <= width:
+        line.append(here, "dim")
+    return line
+
+
+def _row(margin: str, text: str, width: int, style: str = "") -> Text:
+    """Code is cut at the edge, as an editor does."""
+    line = Text.assemble((margin, "cyan"), (text, style))
+    if line.cell_len > max(width, len(margin) + _MIN_CODE):
+        line.truncate(width, overflow="ellipsis")
+    return line
