@@ -1,10 +1,11 @@
 """Modules, classes and functions of user code, and the parser that makes them from text."""
 
 import ast
+import math
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from forkpoint.source.lenient import parse_leniently
+from forkpoint.source.lenient import MAX_DEPTH, Parsed, parse_leniently, without_deep_parts
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Modules, classes and functions of user code, as parsed.
@@ -30,6 +31,8 @@ class Module:
     left_out: tuple[int, ...] = ()
     """First lines of statements that could not be parsed."""
     why_left_out: str = ""
+    deepest: float = math.inf
+    """How deep code may nest before the file is read again without its deep parts."""
     lines: list[bytes] = field(default_factory=list)
     """In bytes, because columns of the syntax tree count bytes."""
 
@@ -129,6 +132,17 @@ def parse_module(path: str, name: str, text: str) -> Module:
     of the file can be read.
     """
     parsed = parse_leniently(text, path)
+    try:
+        return _module(path, name, text, parsed, MAX_DEPTH)
+    except _TooDeepError:
+        return _module(path, name, text, without_deep_parts(parsed), math.inf)
+
+
+class _TooDeepError(Exception):
+    pass
+
+
+def _module(path: str, name: str, text: str, parsed: Parsed, deepest: float) -> Module:
     tree = parsed.tree
     module = Module(
         path,
@@ -137,6 +151,7 @@ def parse_module(path: str, name: str, text: str) -> Module:
         tree,
         left_out=parsed.left_out,
         why_left_out=parsed.why,
+        deepest=deepest,
         lines=text.encode("utf-8", "replace").splitlines(),
     )
     module.functions["<module>"] = _function(module, "<module>", tree, None, None)
@@ -208,20 +223,22 @@ def _function(module: Module, name: str, node: FunctionNode, owner: Class | None
     if not isinstance(node, ast.Module):
         a = node.args
         params = tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
-    return Function(module, name, node, owner, outer, params, _own_nodes(node))
+    return Function(module, name, node, owner, outer, params, _own_nodes(node, module.deepest))
 
 
-def _own_nodes(node: ast.AST) -> OwnNodes:
+def _own_nodes(node: ast.AST, deepest: float) -> OwnNodes:
     """Iterative: this runs over every node of the program."""
     calls: list[ast.Call] = []
     assignments: list[Assignment] = []
     returns: list[ast.Return] = []
     imports: list[ast.Import | ast.ImportFrom] = []
-    pending = [*ast.iter_child_nodes(node)][::-1]
+    pending = [(child, 1) for child in ast.iter_child_nodes(node)][::-1]
     while pending:
-        child = pending.pop()
+        child, depth = pending.pop()
         if isinstance(child, _NESTED):
             continue
+        if depth > deepest:
+            raise _TooDeepError
         if isinstance(child, ast.Call):
             calls.append(child)
         elif isinstance(child, Assignment):
@@ -230,5 +247,5 @@ def _own_nodes(node: ast.AST) -> OwnNodes:
             returns.append(child)
         elif isinstance(child, ast.Import | ast.ImportFrom):
             imports.append(child)
-        pending.extend([*ast.iter_child_nodes(child)][::-1])
+        pending.extend([(inner, depth + 1) for inner in ast.iter_child_nodes(child)][::-1])
     return OwnNodes(tuple(calls), tuple(assignments), tuple(returns), tuple(imports))

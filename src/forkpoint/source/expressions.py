@@ -385,11 +385,9 @@ class Expressions:
             isinstance(a, ast.Constant) and a.value is False for a in all_arguments(node)
         ):
             return next(s for s in self._apis.sources if s.origin is Origin.TIMING)
-        if names_and_attributes_in(node.func.value) & _MESHES:
-            return None
         for source in self._apis.sources:
             if node.func.attr in source.methods and receiver_fits(node.func.value, source.receiver):
-                return source
+                return None if names_and_attributes_in(node.func.value) & _MESHES else source
         return None
 
     def _from_source(self, source: ValueSource, node: ast.Call, values: dict[ast.expr, Value]) -> Value:

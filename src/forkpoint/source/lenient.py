@@ -30,15 +30,14 @@ class Parsed:
     """What Python said of the first of them."""
 
 
+def without_deep_parts(parsed: Parsed) -> Parsed:
+    """For the few files that have some: looking for them takes as long as parsing."""
+    cut = _cut_deep(parsed.tree)
+    return Parsed(parsed.tree, (*parsed.left_out, *cut), parsed.why or f"nested more than {MAX_DEPTH} deep")
+
+
 def parse_leniently(text: str, path: str) -> Parsed:
     """Raises what `ast.parse` raises if too little of the file can be read."""
-    parsed = _parse_with_gaps(text, path)
-    cut = _cut_deep(parsed.tree)
-    why = parsed.why or (f"nested more than {MAX_DEPTH} deep" if cut else "")
-    return Parsed(parsed.tree, (*parsed.left_out, *cut), why)
-
-
-def _parse_with_gaps(text: str, path: str) -> Parsed:
     try:
         return Parsed(ast.parse(text, path), (), "")
     except SyntaxError as error:

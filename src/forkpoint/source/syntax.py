@@ -195,8 +195,14 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
             pending.extend([*ast.iter_child_nodes(child)][::-1])
 
 
+@lru_cache(maxsize=10_000)
+def _compound(function: Function) -> tuple[ast.AST, ...]:
+    """Branches, loops and `try` of a function. Cached: each rule asks for some of them."""
+    return tuple(node for node in own_nodes(function.node) if isinstance(node, BranchOrLoop | ast.Try))
+
+
 def loops(function: Function) -> Iterator[Loop]:
-    return (node for node in own_nodes(function.node) if isinstance(node, Loop))
+    return (node for node in _compound(function) if isinstance(node, Loop))
 
 
 _NAMES = frozenset({"name", "key", "k", "path", "file", "filename", "fname", "field", "metric", "entry", "folder", "dir", "tag",
@@ -211,12 +217,12 @@ def is_over_names(loop: Loop) -> bool:
 
 
 def tries(function: Function) -> Iterator[ast.Try]:
-    return (node for node in own_nodes(function.node) if isinstance(node, ast.Try))
+    return (node for node in _compound(function) if isinstance(node, ast.Try))
 
 
 def branches_and_loops(function: Function) -> Iterator[BranchOrLoop]:
     """Outer ones first."""
-    return (node for node in own_nodes(function.node) if isinstance(node, BranchOrLoop))
+    return (node for node in _compound(function) if isinstance(node, BranchOrLoop))
 
 
 def enclosing(line: int, function: Function) -> Sequence[BranchOrLoop]:

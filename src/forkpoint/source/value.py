@@ -76,8 +76,11 @@ MADE_EQUAL = Value(equal=True, made=True)
 def join(*values: Value) -> Value:
     if not values:
         return EQUAL
-    if len(values) == 1:
-        return values[0]
+    # Most values are constants: they add nothing.
+    others = [v for v in values if v is not EQUAL]
+    if len(others) < 2 or all(v is others[0] for v in others):
+        found = others[0] if others else EQUAL
+        return replace(found, parts=()) if found.parts and len(others) < len(values) else found
     return Value(
         strongest(frozenset().union(*(v.content for v in values))),
         strongest(frozenset().union(*(v.extent for v in values))),
