@@ -197,6 +197,7 @@ _PASSWORDS: tuple[tuple[str, str, bool], ...] = (
     ("toml", 'password = "{}"', PROMISED),
     ("MYSQL_ROOT_PASSWORD", "export MYSQL_ROOT_PASSWORD='{}'", PROMISED),
     ("name and value", '{{"name": "DB_PASSWORD", "value": "{}"}}', PROMISED),
+    ("block of yaml", "password: |-\n    {}", PROMISED),
     ("name and value of yaml", "- name: DB_PASSWORD\n  value: {}", PROMISED),
     ("PWD", "Driver=x;UID=sa;PWD={};", OTHER),
     ("pwd=", "pwd={} host", OTHER),

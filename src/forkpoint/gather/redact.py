@@ -90,7 +90,7 @@ class Redactor:
     def _shown(self, line: str) -> str:
         """The line as a reader sees it, if that shows something to replace which the line itself hides."""
         plain = without_colours(line)
-        if plain != line and self._in_families(plain, Names()) == plain:
+        if plain != line and self._in_families(decode_percent(plain, self._redact_word), Names()) == plain:
             plain = line
         whole = put_together(plain)
         return whole if whole != plain and made_words(whole) and _secret(whole) > _secret(plain) else plain

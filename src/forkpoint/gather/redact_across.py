@@ -74,7 +74,8 @@ def _mask_body(lines: list[str], start: int, front: str, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `name: DB_PASSWORD` and `value: ...` as Kubernetes lists them; `"--api-key",` and its value in a list of one item a line.
+# `name: DB_PASSWORD` and `value: ...` as Kubernetes lists them; `"--api-key",` and its value in a list of one item a line; a block of
+# YAML (`password: |-`).
 
 _NAMED = r"(?i:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
 _PAIR_HINT = re.compile(r"""alue(?=\\?["']?\s{0,4}[:=])""")
@@ -86,6 +87,10 @@ _OPTION_HINT = re.compile(r"""--[\w-]{0,40}(?i:word|phrase|wd|ret|ken|key)["']?,
 _OPTION = re.compile(
     rf"""(?P<front>--[\w-]{{0,30}}(?:{_NAMED})["']?,?[^\S\n]{{0,3}}\n\s{{0,40}}(?:- )?["']?)(?!\[masked-|-)(?P<value>[^\s"',][^"'\n]{{0,500}})"""
 )
+_BLOCK_HINTS = (re.compile(r"\|(?=[-+]?[ \t]{0,3}\n)"), re.compile(r">(?=[-+]?[ \t]{0,3}\n)"))
+_BLOCK = re.compile(
+    rf"""(?P<front>{_NAMED}["']?:[ \t]{{1,4}}[|>][-+]?[ \t]{{0,3}}\n[ \t]{{1,40}})(?!\[masked-)(?P<value>[^\s][^\n]{{0,500}})"""
+)
 _SHOWN = frozenset({"true", "false", "null", "None", "True", "False"})
 
 
@@ -96,6 +101,8 @@ def _redact_pairs(text: str, names: Names) -> str:
 
     if _PAIR_HINT.search(text):
         text = _PAIR.sub(masked, text)
+    if any(hint.search(text) for hint in _BLOCK_HINTS):
+        text = _BLOCK.sub(masked, text)
     return _OPTION.sub(masked, text) if _OPTION_HINT.search(text) else text
 
 
@@ -134,7 +141,7 @@ def redact_across_lines(text: str, names: Names) -> str:
     return _redact_wrapped(_redact_pairs(_redact_private_keys(text, names), names), names)
 
 
-_GOES_ON = (_PAIR_HINT, _OPTION_HINT, *_WRAPPED_HINTS)
+_GOES_ON = (_PAIR_HINT, _OPTION_HINT, *_BLOCK_HINTS, *_WRAPPED_HINTS)
 _NAMES_ONE = re.compile(rf"ame(?<=\b[nN]ame)\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?[\"']?[\w.-]{{0,60}}{_NAMED}")
 
 

@@ -263,7 +263,7 @@ def _in_line(line: str, words: list[str]) -> list[tuple[int, int, str]]:
         spans += [(begin + start, stop + start, what) for rule in tried for begin, stop, what in _found(rule, around)]
         if _NAMED.search(line, start, at):
             spans.append((at, end, "value"))
-        elif any(_wraps_secret(run) for run in BASE64_RUN.findall(word)):
+        elif any(_wraps_secret(run) for part in (word, *word.split("/")) for run in BASE64_RUN.findall(part)):
             spans.append((at, end, "encoded"))
         else:
             spans += [(place := line.index(part, at), place + len(part), "random-text") for part in _random_parts(word)]

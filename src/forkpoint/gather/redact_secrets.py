@@ -194,7 +194,7 @@ _PASSWORDS = re.compile(
 )
 _VALUE = rf"""{_QUOTED}|[^\s"'\\,;&(){{}}\[\]][^\s"'\\&,;]{{0,499}}"""
 _OTHERS = re.compile(
-    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?:token|secret|api[-_]key|access[-_]key){_OPTION_GAP}|pass(?:word|phrase) (?:is:? )?)"
+    rf"(?P<front>(?:{_KEY}|{_CAMEL}|{_OTHER}){_SEPARATOR}|{_OPTION}(?i:token|secret|api[-_]?key|access[-_]?key){_OPTION_GAP}|pass(?:word|phrase) (?:is:? )?)"
     rf"{_UNLESS}(?P<value>{_VALUE})"
 )
 # `PWD` is a folder more often than a password.
