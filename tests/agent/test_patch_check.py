@@ -8,7 +8,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.claim_cases import with_text
@@ -253,7 +253,6 @@ def test_files_keep_their_line_ends_and_marks(dress: Callable[[str], str], tmp_p
 LINES = TRAIN.splitlines(keepends=True)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, len(LINES) - 1), st.sampled_from(["", "        pass\n", "    x = 1\n", "y = 2\n"])),

@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
 
 
 @settings(  # each example is a whole walk and its replay
-    max_examples=10, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+    max_examples=10, phases=[Phase.explicit, Phase.generate]
 )
 @given(st.data())
 def test_no_model_changes_a_verdict_or_makes_the_engine_fail(folder, data):

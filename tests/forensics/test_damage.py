@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint
@@ -46,7 +46,6 @@ def damaged(case: Case, damage: Damage, folder: Path) -> list[str]:
 
 
 @given(case=st.sampled_from(WATCHED), damage=DAMAGES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_damaged_values_never_turn_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
     paths = damaged(case, damage, tmp_path_factory.mktemp("capture"))
     try:

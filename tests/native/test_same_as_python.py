@@ -1,7 +1,7 @@
 """The compiled reader declines a file, or says byte for byte what the Python reader says."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.generate import encode_dump
@@ -14,8 +14,6 @@ from native.compare import Pair
 from native.fuzz import fuzz_in_child
 from native.samples import whole_dump
 
-WITH_PAIR = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
 
 def test_every_recorded_dump_of_todays_schema_is_taken_and_read_the_same(pair: Pair):
     files = [data for path in sorted(CASES.glob("*/capture/*")) if (data := path.read_bytes()).startswith(b"\x80\x02")]
@@ -25,7 +23,6 @@ def test_every_recorded_dump_of_todays_schema_is_taken_and_read_the_same(pair: P
     pair.assert_same_tables()
 
 
-@WITH_PAIR
 @given(seed=st.integers(0, 1 << 32), count=st.integers(0, 120), lib=st.sampled_from(["nccl", "gloo"]))
 def test_generated_dumps_are_taken_and_read_the_same(pair: Pair, seed: int, count: int, lib: str):
     assert pair.assert_same(encode(whole_dump(seed, count, lib=lib)))
@@ -149,7 +146,6 @@ VALUES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@WITH_PAIR
 @given(st.lists(VALUES, max_size=10))
 def test_entries_with_any_values_are_declined_or_read_the_same(pair: Pair, changes: list[dict[str, object]]):
     made = [entry(i, **change) for i, change in enumerate(changes * 2)]

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint
@@ -47,7 +47,7 @@ def test_a_merged_summary_gives_the_verdict_of_the_files(case: Case, tmp_path: P
     assert json.loads(render_expected(verdict)) == golden
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.sampled_from(MIXED), st.randoms(use_true_random=False))
 def test_joining_is_associative_commutative_and_counts_nothing_twice(case: Case, chance: random.Random) -> None:
     parts = parts_of(case, 4)

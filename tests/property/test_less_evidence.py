@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint
@@ -50,18 +50,15 @@ def damages(draw: st.DrawFn) -> Damage:
     )
 
 
-LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-
-
 @given(case=st.sampled_from(ALL), damage=damages())
-@settings(max_examples=100, suppress_health_check=LENIENT)
+@settings(max_examples=100)
 def test_damaged_evidence_never_turns_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
     check_damaged(case, damage, tmp_path_factory.mktemp("capture"))
 
 
 @pytest.mark.sweep
 @given(case=st.sampled_from(ALL), damage=damages())
-@settings(max_examples=2000, suppress_health_check=LENIENT)
+@settings(max_examples=2000)
 def test_damage_of_many_kinds_never_turns_the_verdict_wrong(tmp_path_factory, case: Case, damage: Damage) -> None:
     check_damaged(case, damage, tmp_path_factory.mktemp("capture"))
 
