@@ -32,7 +32,6 @@ class Row:
     name: str
     trials: int
     seconds: float
-    cpu_s: float
     places: tuple[str, ...]
     """At which ranks part, with the kinds that showed it."""
     found: bool | None
@@ -45,19 +44,18 @@ class Row:
 def measure(script: Path, settings: Settings) -> Row:
     lines = script.read_text().splitlines()
     marked = {number for number, line in enumerate(lines, 1) if _MARK in line}
-    before = _cpu_s()
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         shutil.copy(script, "train.py")
         program = plan_program([sys.executable, "train.py"], 4, os.environ)
         told = rehearse(program, settings, _say_nothing, lambda _: None)
-    return _row(script.stem, told, marked, _cpu_s() - before)
+    return _row(script.stem, told, marked)
 
 
 def _say_nothing(done: int, total: int, what: str) -> None:
     """Rows tell enough."""
 
 
-def _row(name: str, told: Rehearsal, marked: set[int], cpu_s: float) -> Row:
+def _row(name: str, told: Rehearsal, marked: set[int]) -> Row:
     hazards = find_hazards(told.results)
     here = [h for h in hazards if h.place.startswith("train.py:") and int(h.place.partition(":")[2]) in marked]
     first = [result for hazard in here or hazards for result in hazard.results]
@@ -65,7 +63,6 @@ def _row(name: str, told: Rehearsal, marked: set[int], cpu_s: float) -> Row:
         name=name,
         trials=len(told.results),
         seconds=told.seconds,
-        cpu_s=cpu_s,
         places=tuple(f"{h.place} ({', '.join(h.kinds)})" for h in hazards),
         found=bool(hazards) if marked else None,
         right_line=bool(here),
@@ -87,8 +84,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     args = parser.parse_args()
     scripts = [path for path in sorted(_PROGRAMS.glob("**/*.py")) if not args.names or path.stem in args.names]
-    print("| program | trials | seconds | CPU s | parts at | line | cause | rank |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    print("| program | trials | seconds | parts at | line | cause | rank |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     starter = WarmStart(sys.executable, common_environ(os.environ))
     settings = Settings(args.minutes, args.trials, tuple(filter(None, args.only.split(","))), starter=starter)
     rows: list[Row] = []
@@ -100,7 +97,6 @@ def main() -> int:
             row.name,
             str(row.trials),
             f"{time.monotonic() - began:.0f}",
-            f"{row.cpu_s:.0f}",
             "; ".join(row.places) or "-",
         ]
         told += ["right" if row.right_line else "-", ", ".join(row.causes) or "-", "right" if row.ranks_right else "-"]
@@ -110,6 +106,7 @@ def main() -> int:
     print(f"\n{sum(row.right_line for row in bugs)} of {len(bugs)} bugs found with their line, "
           f"{sum(bool(row.found) for row in bugs)} found at all; "
           f"{sum(bool(row.places) for row in rows if row.found is None)} of {len(rows) - len(bugs)} others part")  # fmt: skip
+    print(f"{sum(row.trials for row in rows)} trials, {_cpu_s():.0f} CPU seconds in all")
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
-from forkpoint.rehearse.model import Effect, Outcome, Result, Trial
+from forkpoint.rehearse.model import Outcome, Result, Trial
 from forkpoint.rehearse.run import Ended
 from forkpoint.rehearse.workspace import Workspace
 
@@ -46,8 +46,8 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
         gone = [rank for rank in ended.order if ended.codes[rank] == 0]
         left = f"{name_ranks(tuple(sorted(gone)))} had left in order" if gone else "they did not do the same"
         return Outcome.PARTS, f"ranks lost each other: {left}"
-    if ended.why == "limit" and ended.effect is not None and _stood_still(ended.effect, ended):
-        return Outcome.PARTS, "the job stands still"
+    if ended.why == "limit":
+        return Outcome.NOT_REACHED, f"not decided: it was not done after {ended.seconds:.0f} s"
     if ended.why == "all ended":
         return Outcome.AGREES, "all ranks went on to the end"
     return Outcome.AGREES, f"all ranks went on, to step {min(ended.steps.values(), default=0)} at least"
@@ -65,10 +65,6 @@ def _was_clear(own: Mapping[int, str], ended: Ended) -> bool:
     failed = [rank for rank in ended.order if ended.codes[rank] != 0]
     left_before = bool(failed) and ended.order.index(failed[0]) > 0  # somebody had gone already, as if all were done
     return not left_before or set(own) >= set(failed)
-
-
-def _stood_still(effect: Effect, ended: Ended) -> bool:
-    return min(ended.steps.values(), default=0) <= effect.step + 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------

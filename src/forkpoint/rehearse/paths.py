@@ -59,8 +59,8 @@ class PathFile:
         self.add(*_MARK)
 
 
-def find_fork(folder: Path, rank: int, other: int) -> Fork | None:
-    """None: both went the same way as far as is known, or it is not known."""
+def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None = None) -> Fork | None:
+    """`at_line`: where the perturbation had its effect. None: both went the same way as far as is known, or it is not known."""
     names, mine = _read(folder, rank)
     their_names, theirs = _read(folder, other)
     if _MARK not in mine or len(mine) < 2 or not theirs:
@@ -68,10 +68,13 @@ def find_fork(folder: Path, rank: int, other: int) -> Fork | None:
     at = mine.index(_MARK)
     lines = [(names[n], line) for n, line in mine if (n, line) != _MARK]
     their_lines = [(their_names[n], line) for n, line in theirs if (n, line) != _MARK]
-    begin = _same_place(lines[:at], their_lines)
+    before = lines[:at]
+    if at_line in before:  # what came after it on this rank may be the loader's doing
+        before = before[: len(before) - before[::-1].index(at_line)]
+    begin = _same_place(before, their_lines)
     if begin is None:
         return None
-    last = lines[at - 1] if at else lines[0]
+    last = before[-1] if before else lines[0]
     for here, there in zip(lines[at:], their_lines[begin:], strict=False):
         if here != there:
             in_file = [entry[1] if entry[0] == last[0] else 0 for entry in (here, there)]

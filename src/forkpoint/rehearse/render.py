@@ -41,13 +41,14 @@ def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
 
 
 def place_of(result: Result) -> str:
-    """Where the disturbed rank went another way; else the engine's first site, else where it was disturbed."""
+    """Where the disturbed rank went another way; else where it was disturbed; else the engine's first site."""
     if result.fork is not None:
         return f"{result.fork.file}:{result.fork.line}"
-    for named in (result.verdict or {}).get("sites", []):
-        return f"{named['file']}:{named['line']}"
     site = (result.effect.site if result.effect else None) or result.trial.target.site
-    return str(site) if site else "no line of the source"
+    if site is not None:
+        return str(site)
+    named = (result.verdict or {}).get("sites", [])[:1]
+    return f"{named[0]['file']}:{named[0]['line']}" if named else "no line of the source"
 
 
 def tell_fork(result: Result) -> str:

@@ -15,6 +15,8 @@ from forkpoint.rehearse.workspace import Workspace, workspace
 _SHORT_S: Final = 20.0
 """A job that took no longer is run to its end each time: what a rank decides may show only there."""
 _LEAST_STALL_S: Final = 8.0
+_START_S: Final = 180.0
+"""For four processes that each import torch, on a machine with other work."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -39,7 +41,9 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
         other = next(rank for rank in range(stage.calm.world) if rank != trial.rank)
         order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         ended = run_job(stage.job, order, place, limits_for(stage.calm))
-        result = replace(judge_trial(trial, ended, place), fork=find_fork(place.told, trial.rank, other))
+        site = ended.effect.site if ended.effect else None
+        fork = find_fork(place.told, trial.rank, other, (site.file, site.line) if site else None)
+        result = replace(judge_trial(trial, ended, place), fork=fork)
         if result.verdict is not None and result.fork is not None:
             result = replace(result, verdict=with_remedies(result.verdict, result.fork, [str(place.work)]))
         if result.verdict is not None and stage.keep is not None:
@@ -48,10 +52,11 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
 
 
 def limits_for(calm: Calm) -> Limits:
+    """Hangs end by the guard. The time limit is against a machine that is too busy, and decides nothing."""
     pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
     stall_s = max(_LEAST_STALL_S, _PATIENCE * pause_s)
     return Limits(
-        seconds=3 * calm.seconds + 2 * stall_s + 20,
+        seconds=10 * calm.seconds + 3 * stall_s + _START_S,
         stall_s=stall_s,
         steps_after=not calm.complete or calm.seconds > _SHORT_S,
     )

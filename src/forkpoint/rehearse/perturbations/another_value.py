@@ -11,8 +11,8 @@ Where it comes from
     where this rank has no token), YOLOv5 8345.
 
 When it can happen
-    Only to values that are each rank's own: they differed between ranks in the calm run, or the source shows that no
-    collective made them equal. A whole number is changed only where the source compares it: one that is a size
+    Only to values that are each rank's own: they differed between ranks in the calm run, some ranks alone read them, or
+    the source shows why they can differ. A whole number is changed only where the source compares it: one that is a size
     must stay true to its tensor.
 
 A healthy program
@@ -36,7 +36,7 @@ _MAX_BOUNDS = 2
 def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
     for by_rank in calm.uses(UseKind.READ).values():
         first = next(iter(by_rank.values()))
-        if not first.site.file or not _is_own(list(by_rank.values()), decisions):
+        if not first.site.file or not (len(by_rank) < calm.world or _is_own(list(by_rank.values()), decisions)):
             continue
         often = min(use.count for use in by_rank.values())
         target = Target(first.site, tuple(sorted(by_rank)), first.what, often)
@@ -47,7 +47,9 @@ def _is_own(uses: list[Use], decisions: Decisions) -> bool:
     """Each rank's own value, not one that all have agreed on."""
     shared = min(len(use.values) for use in uses)
     differs = any(use.values[:shared] != uses[0].values[:shared] for use in uses)
-    return differs or decisions.is_local(uses[0].site)
+    site = uses[0].site
+    compared = [replace(site, line=bound.line) for bound in decisions.thresholds(site)]
+    return differs or any(decisions.is_local(place) for place in (site, *compared))
 
 
 def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]:
