@@ -16,7 +16,7 @@ from forkpoint.rehearse.model import Calm, RankUses, Site, Target, Trial, Use, U
 from forkpoint.rehearse.outcome import last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
 from forkpoint.rehearse.perturbations import PERTURBATIONS
-from forkpoint.rehearse.perturbations.bounds import across
+from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
 from forkpoint.rehearse.plan import choose_ranks, plan_trials
 from looping import for_each
 
@@ -69,8 +69,16 @@ def test_bounds_are_found_where_the_value_is_compared(tmp_path):
     first = decisions.thresholds(Site("train.py", 2, "fit"))
     second = decisions.thresholds(Site("train.py", 5, "fit"))
 
-    assert [(t.operator, t.bound) for t in first] == [("<", "best")]
+    assert [(t.operator, t.bound) for t in first] == [("<", "best - 0.1")]
     assert [(t.operator, t.bound) for t in second] == [(">", "10.0")]
+
+
+def test_a_bound_is_worked_out_where_the_value_is_read():
+    best = 4.0
+
+    assert look_up_bound("best * 0.5 - 1") == best * 0.5 - 1
+    assert look_up_bound("-3.5") == -3.5
+    assert look_up_bound("no_such_name + 1") is None
 
 
 def test_handlers_that_end_a_loop_are_nobodys_bad_luck():

@@ -34,7 +34,7 @@ class Threshold:
 
     operator: str
     bound: str
-    """A number, or a dotted name that is looked up in the frame when the value is read."""
+    """As written: numbers, names and arithmetic, worked out in the frame in which the value is read."""
     line: int
 
 
@@ -133,13 +133,16 @@ def _read_name(call: ast.expr) -> str:
 
 
 def _bound(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return repr(float(node.value))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _bound(node.operand)):
-        return inner[1:] if inner.startswith("-") else f"-{inner}"
-    if isinstance(node, ast.BinOp):  # `best - delta`, `best * 1.1`: near enough to the name in it
-        return _bound(node.left)
-    return spelled(node) or ""
+    """As written, if it is made of numbers, names and plain arithmetic; "" = it is not."""
+    match node:
+        case ast.Constant(value=int() | float()):
+            return ast.unparse(node)
+        case ast.UnaryOp(op=ast.USub()):
+            return ast.unparse(node) if _bound(node.operand) else ""
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
+            return ast.unparse(node) if _bound(node.left) and _bound(node.right) else ""
+        case _:
+            return spelled(node) or ""
 
 
 def _tests(function: Function) -> Iterator[ast.expr]:

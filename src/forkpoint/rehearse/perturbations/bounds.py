@@ -1,37 +1,61 @@
 """A value on the other side of the number it is compared with."""
 
+import ast
+import operator
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final, cast
 
 _HOPS = 8
 
 
-def across(value: Any, operator: str, bound: float) -> Any:
-    """The nearest plain value of the same type for which `value operator bound` turns out otherwise."""
+def across(value: Any, comparison: str, bound: float) -> Any:
+    """The nearest plain value of the same type for which `value comparison bound` turns out otherwise."""
     whole = isinstance(value, int)
-    step = 1 if whole else max(abs(bound), 1.0) * 1e-3
+    step = 1 if whole else abs(bound) * 1e-3 or 1e-3
     edge = int(bound) if whole else bound
     holds = {
         "<": value < bound, "<=": value <= bound, ">": value > bound, ">=": value >= bound,
         "==": value == bound, "!=": value != bound,
-    }[operator]  # fmt: skip
-    if operator in ("==", "!="):
+    }[comparison]  # fmt: skip
+    if comparison in ("==", "!="):
         return edge + step if value == bound else type(value)(edge)
-    up = holds == (operator in ("<", "<="))
+    up = holds == (comparison in ("<", "<="))
     return type(value)(edge + step if up else edge - step)
 
 
 def look_up_bound(bound: str) -> float | None:
-    """A number, or what a dotted name stands for in the frame of the user's code that is asking. Only plain attributes are
-    followed: nothing of the program is run.
+    """Numbers, and what dotted names stand for in the frame of the user's code that is asking, with plain arithmetic. Only
+    plain attributes are followed: nothing of the program is run.
     """
     try:
-        return float(bound)
-    except ValueError:
-        pass
-    value = _find(bound.split("."), _asking_frame())
-    return float(value) if isinstance(value, int | float) else None
+        return _work_out(ast.parse(bound, mode="eval").body, _asking_frame())
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+_ARITHMETIC: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _work_out(node: ast.expr, frame: FrameType | None) -> float | None:
+    match node:
+        case ast.BinOp():
+            sides = _work_out(node.left, frame), _work_out(node.right, frame)
+            return None if None in sides else _ARITHMETIC[type(node.op)](*cast("tuple[float, float]", sides))
+        case ast.UnaryOp():
+            value = _work_out(node.operand, frame)
+            return None if value is None else -value
+        case ast.Constant():
+            return float(cast("float", node.value))
+        case _:
+            value = _find(ast.unparse(node).split("."), frame)
+            return float(value) if isinstance(value, int | float) else None
 
 
 def _asking_frame() -> FrameType | None:
