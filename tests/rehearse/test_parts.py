@@ -103,6 +103,21 @@ def test_a_fork_is_the_last_line_that_both_ranks_executed(tmp_path):
     assert (fork.line, fork.went_to, fork.other_went_to) == (2, 9, 3)
 
 
+def test_what_a_loader_executes_on_both_ranks_is_no_fork(tmp_path):
+    mine, theirs = PathFile(str(tmp_path), 1), PathFile(str(tmp_path), 0)
+    for line in (5, 21, 22):
+        mine.add(mine.number_of("train.py"), line)
+    mine.mark()
+    for path, lines in ((mine, (6, 7, 9)), (theirs, (5, 21, 22, 6, 7, 8))):
+        for line in lines:
+            path.add(path.number_of("train.py"), line)
+
+    fork = find_fork(tmp_path, 1, 0, ("train.py", 5))
+
+    assert fork is not None
+    assert (fork.line, fork.went_to, fork.other_went_to) == (7, 9, 8)
+
+
 def test_ranks_that_go_the_same_way_have_no_fork(tmp_path):
     mine, theirs = PathFile(str(tmp_path), 1), PathFile(str(tmp_path), 0)
     for line in (1, 2, 3):

@@ -74,6 +74,9 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     begin = _same_place(before, their_lines)
     if begin is None:
         return None
+    between = set(lines[len(before) : at])
+    while begin < len(their_lines) and their_lines[begin] in between:
+        begin += 1
     last = before[-1] if before else lines[0]
     for here, there in zip(lines[at:], their_lines[begin:], strict=False):
         if here != there:
