@@ -31,7 +31,7 @@ def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == f"forkpoint {__version__}\n"
 
 
-@for_each("args", [[], ["diagnose"], ["nonsense"], ["diagnose", "x", "--width", "3"], ["demo", "--wide"]])
+@for_each("args", [["diagnose"], ["nonsense"], ["diagnose", "x", "--width", "3"], ["demo", "--wide"]])
 def test_wrong_usage_exits_2_with_one_line_on_stderr(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
 

@@ -56,3 +56,11 @@ def test_a_hostile_name_neither_acts_nor_wraps() -> None:
 
     assert line.isprintable()
     assert len(line) < 30
+
+
+def test_bytes_come_with_an_estimate() -> None:
+    stream, clock = Terminal(), ticking(5.0)
+    with Progress(stream, quiet=False, in_bytes=True, clock=lambda: next(clock)) as progress:
+        progress(500_000_000, 2_000_000_000, "x.log")
+
+    assert "25% of 2000 MB, 30 s left: " in stream.getvalue()

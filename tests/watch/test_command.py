@@ -72,7 +72,7 @@ def test_once_ends_with_the_code_of_diagnose(
 def test_once_with_nothing_to_read_says_why_and_is_unreadable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["watch", str(tmp_path / "later"), "--worker", "127.0.0.1:1", "--once", "--every", "0.01"]) == 3
+    assert main(["watch", str(tmp_path), "--worker", "127.0.0.1:1", "--once", "--every", "0.01"]) == 3
     told = capsys.readouterr().out
     assert "blind" in told
     assert "Connection refused" in told

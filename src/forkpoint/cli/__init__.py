@@ -2,12 +2,13 @@
 
 import argparse
 import io
+import logging
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from forkpoint import __version__
 from forkpoint.cli import (
@@ -16,6 +17,7 @@ from forkpoint.cli import (
     attribution,
     bundle,
     collect,
+    completion,
     demo,
     diagnose,
     doctor,
@@ -32,8 +34,10 @@ from forkpoint.cli import (
     summarise,
     watch,
 )
-from forkpoint.cli.options import Command
+from forkpoint.cli.config import apply_settings, read_settings
+from forkpoint.cli.options import DEFAULT_FILE, LEVELS, Command
 from forkpoint.cli.output import say
+from forkpoint.cli.start import check_json_file, find_command, refuse_unknown, render_start
 from forkpoint.errors import ForkpointError, UsageError
 from forkpoint.report.escape import escape
 
@@ -58,8 +62,10 @@ COMMANDS: tuple[Command, ...] = (
     mcp.COMMAND,
     evaluate.COMMAND,
     attribution.COMMAND,
+    completion.COMMAND,
 )
 
+_log = logging.getLogger(__name__)
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
 
 
@@ -68,24 +74,48 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
+class Parsers(NamedTuple):
+    main: argparse.ArgumentParser
+    commands: dict[str, argparse.ArgumentParser]
+
+
 def build_parser() -> argparse.ArgumentParser:
+    return build_parsers().main
+
+
+def build_parsers() -> Parsers:
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
         epilog="Results go to standard output, all else to standard error. `forkpoint COMMAND --help` says more.",
     )
-    parser.add_argument("--version", action="version", version=f"forkpoint {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"forkpoint {__version__}")
+    _add_common_arguments(parser, hidden=False)
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands: dict[str, argparse.ArgumentParser] = {}
     for command in COMMANDS:
-        sub = parsers.add_parser(
+        sub = commands[command.name] = parsers.add_parser(
             command.name,
             help=command.help,
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
-    return parser
+        _add_common_arguments(sub, hidden=True)
+        sub.set_defaults(run=command.run, parser=sub)
+    return Parsers(parser, commands)
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser, *, hidden: bool) -> None:
+    """Before or after the command; listed once."""
+    for names, choices, help_text in (
+        (("--color", "--colour"), ("auto", "always", "never"), "colours on standard output (default: auto)"),
+        (("--log-level",), LEVELS, "write what is done to a file, for bug reports"),
+        (("--log-file",), None, f"that file (default: {DEFAULT_FILE})"),
+    ):
+        shown = argparse.SUPPRESS if hidden else help_text
+        metavar = None if choices else "FILE"
+        parser.add_argument(*names, choices=choices, metavar=metavar, default=argparse.SUPPRESS, help=shown)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(argv)
         sys.stdout.flush()
     except ForkpointError as error:
+        _log.info("refused: %s", error)
         say(str(error))
         return _USAGE if isinstance(error, UsageError) else _UNREADABLE
     except BrokenPipeError:
@@ -113,14 +144,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    parsers = build_parsers()
+    if "_ARGCOMPLETE" in os.environ:
+        _complete(parsers.main)
+    if not given:
+        print(render_start(COMMANDS))
+        return 0
+    words = find_command(given, COMMANDS)
+    check_json_file(words)
+    apply_settings(read_settings(), parsers.commands)
     try:
-        args = build_parser().parse_args(argv)
+        args, unknown = parsers.main.parse_known_args(words)
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
-    return args.run(args)
+    if unknown:
+        refuse_unknown(unknown, args.parser)
+    _set_up(args, given)
+    code = args.run(args)
+    _log.info("exit code %d", code)
+    return code
+
+
+def _set_up(args: argparse.Namespace, argv: Sequence[str]) -> None:
+    """What every command has: colours, by the variables that rich and others know, and a log."""
+    color = getattr(args, "color", "auto")
+    if color != "auto":
+        os.environ.pop("NO_COLOR", None)
+        os.environ.pop("FORCE_COLOR", None)
+        os.environ["NO_COLOR" if color == "never" else "FORCE_COLOR"] = "1"
+    if level := getattr(args, "log_level", None):
+        from forkpoint.cli.log_file import open_log
+
+        open_log(level, getattr(args, "log_file", DEFAULT_FILE), argv)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """The shell asks, through code that `forkpoint completion` printed. Does not come back."""
+    import argcomplete
+
+    argcomplete.autocomplete(parser)
 
 
 def _print_crash() -> None:
+    _log.exception("crashed")
     for line in traceback.format_exc().splitlines():
         print(escape(line), file=sys.stderr)
     say("this is a bug in forkpoint, not in your job; please report it with the lines above")

@@ -110,7 +110,7 @@ def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
     """Prints the verdict before anybody is asked."""
     from forkpoint.agent.case import open_case
 
-    with Progress(sys.stderr, quiet=args.quiet) as progress:
+    with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         case = open_case(paths, source, progress)
     if not args.quiet:
         say_problems(case.incident.capture.problems)

@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
     order = Order(
         tuple(args.paths), out, names, tuple(args.source), tuple(args.doctor), tuple(args.leave_out), args.dry_run
     )
-    with Progress(sys.stderr, quiet=False) as progress:
+    with Progress(sys.stderr, quiet=False, in_bytes=True) as progress:
         bundle = make_bundle(order, progress)
     if args.json:
         print(render_contents(bundle))

@@ -105,7 +105,7 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     from forkpoint.pipeline import diagnose
 
     _check_outputs(args)
-    with Progress(sys.stderr, quiet=args.quiet) as progress:
+    with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links)
         parts = Parts()
         looks = look and not source

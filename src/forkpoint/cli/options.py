@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 MIN_WIDTH = 40
+LEVELS = ("debug", "info")
+DEFAULT_FILE = "forkpoint-debug.log"
 _UNLIMITED = 1 << 40
 _MAX_SECONDS = 1e9
 

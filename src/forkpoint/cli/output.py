@@ -160,21 +160,34 @@ _CLEAR_LINE = "\r\x1b[K"
 class Progress:
     """One updating line on a terminal. Called with (done, total, what); silent when quiet or not on a terminal."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, *, quiet: bool, in_bytes: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`in_bytes`: what is counted are bytes, as many per second as before."""
         self._stream = stream
         self._shown = False
         self._clock = clock
         self._on = stream.isatty() and not quiet
-        self._next = clock() + _SILENT_S
+        self._begun = clock()
+        self._next = self._begun + _SILENT_S
+        self._in_bytes = in_bytes
 
     def __call__(self, done: int, total: int, what: str) -> None:
         if not self._on or self._clock() < self._next:
             return
-        self._next = self._clock() + _INTERVAL_S
+        now = self._clock()
+        self._next = now + _INTERVAL_S
         columns = shutil.get_terminal_size().columns
-        line = f"{done}/{total} {escape(what)}"[: columns - 1]
+        line = f"{self._count(done, total, now)} {escape(what)}"[: columns - 1]
         self._write(f"{_CLEAR_LINE}{line}")
         self._shown = True
+
+    def _count(self, done: int, total: int, now: float) -> str:
+        if not self._in_bytes:
+            return f"{done}/{total}"
+        left_s = (now - self._begun) * (total - done) / done if done else 0.0
+        left = f", {left_s:.0f} s left" if left_s >= 1 else ""
+        return f"{done / total:.0%} of {total / 1e6:.0f} MB{left}:"
 
     def __enter__(self) -> Self:
         return self

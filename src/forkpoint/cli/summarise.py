@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
 
     if args.output != STDOUT:
         check_writable("--output", args.output)
-    with Progress(sys.stderr, quiet=args.quiet) as progress:
+    with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         data = summarise(args.paths, args.origin, progress)
     write_summary_to(args.output, data, quiet=args.quiet)
     return 0

@@ -138,6 +138,10 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
         sources.append(Pipes(args.pipe, prefixes, args.every if args.once else POKE_EVERY_S))
     if args.ras:
         sources.append(Ras(parse_address(args.ras)))
+    if missing := [path for path in args.paths if not Path(path).exists()]:
+        raise UsageError(
+            f"{missing[0]}: no such file or directory; name a folder that is there, its new files are seen"
+        )
     if args.paths:
         sources.append(Paths(args.paths))
     if not sources:

@@ -1,6 +1,7 @@
 """Stage 1: paths -> Capture. The kind of each file is found from its content; what cannot be used is said, and the rest goes on."""
 
 import io
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     _Stream = io.BufferedReader[io.FileIO]
 
 Progress = Callable[[int, int, str], None]
-"""Called with (files done, files in all, current file)."""
+"""Called with (done, in all, what): bytes and the current file where files are read, else files or nodes."""
 
 WAY_OUT = "a link that leads out of its folder; not followed (--follow-links does)"
+_log = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".log", ".out", ".err")
 
 
@@ -58,25 +60,56 @@ def read_files(
     roots = () if follow_links else tuple(paths)
     reading = Reading(names=FileNames(files))
     reading.problems += [Problem(link, WAY_OUT) for link in (() if follow_links else find_ways_out(paths))]
-    for done, path in enumerate(files):
-        if progress:
-            progress(done, len(files), shown(path))
+    meter = _Meter(files, progress) if progress else None
+    for path in files:
         name = f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)
         try:
-            _read_file(path, name, reading, roots)
+            _read_file(path, name, reading, roots, meter.begin(path) if meter else None)
         except InputError as error:
             reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other files can be read
             broken = internal_problem(f"the reading of {clean(name)}", error)
             reading.internal.append(broken)
             reading.problems.append(Problem(name, f"forkpoint broke on it ({broken.error}); left out"))
+        _log.debug("read %s", name)
     reading.require(paths)
     return reading
 
 
-def _read_file(path: str, name: str, reading: Reading, roots: Sequence[str]) -> None:
+class _Meter:
+    """How much of all files has been read. A file may be read twice, or only in part: each counts once, when it is done."""
+
+    def __init__(self, files: Sequence[str], progress: Progress) -> None:
+        self._sizes = {path: _size(path) for path in files}
+        self._total = max(1, sum(self._sizes.values()))
+        self._progress = progress
+        self._done, self._within, self._path = 0, 0, ""
+
+    def begin(self, path: str) -> Callable[[int], None]:
+        """Called with the bytes of this file as they are read."""
+        self._done += self._sizes.get(self._path, 0)
+        self._path, self._within = path, 0
+        self._count(0)
+        return self._count
+
+    def _count(self, size: int) -> None:
+        self._within = min(self._within + size, self._sizes[self._path])
+        self._progress(self._done + self._within, self._total, shown(self._path))
+
+
+def _size(path: str) -> int:
+    """0 for a pipe and an address: how much comes is not known."""
     try:
-        with open_file(path, roots) as stream:
+        return 0 if is_url(path) else os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _read_file(
+    path: str, name: str, reading: Reading, roots: Sequence[str], count: Callable[[int], None] | None
+) -> None:
+    try:
+        with open_file(path, roots, count) as stream:
             head = stream.peek(SNIFF)[:SNIFF]
             if is_archive(head):
                 _read_archive(stream, name, reading)

@@ -4,7 +4,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from forkpoint.errors import UsageError
@@ -56,18 +56,47 @@ def _is_way_out(file: str, folder: str) -> bool:
     return os.path.islink(file) and leads_out(file, folder)
 
 
-def open_file(path: str, roots: Sequence[str] = ()) -> "io.BufferedReader[io.FileIO]":
-    """Of this machine, or behind an address. `roots`: folders that must not be left. Raises OSError, and UsageError for an
-    address that nothing here can read.
+def open_file(
+    path: str, roots: Sequence[str] = (), count: Callable[[int], None] | None = None
+) -> "io.BufferedReader[io.FileIO]":
+    """Of this machine, or behind an address. `roots`: folders that must not be left. `count` is told how many bytes are read
+    of a file of this machine. Raises OSError, and UsageError for an address that nothing here can read.
     """
     root = root_of(path, roots)
     if root is not None and not is_url(path):
-        return io.BufferedReader(open_beneath(path, root), SNIFF)
+        return io.BufferedReader(_counted(open_beneath(path, root), count), SNIFF)
     if is_url(path):
         from forkpoint.evidence.remote import open_url  # noqa: PLC0415 - for addresses alone
 
         return open_url(path)
-    return io.BufferedReader(cast("io.FileIO", sys.stdin.buffer) if path == STDIN else io.FileIO(path), SNIFF)
+    if path == STDIN:
+        return io.BufferedReader(cast("io.FileIO", sys.stdin.buffer), SNIFF)
+    return io.BufferedReader(_counted(io.FileIO(path), count), SNIFF)
+
+
+def _counted(file: io.FileIO, count: Callable[[int], None] | None) -> io.FileIO:
+    if count is None:
+        return file
+    with file:
+        return _CountedFile(os.dup(file.fileno()), count)
+
+
+class _CountedFile(io.FileIO):
+    """Says how many bytes are read of it."""
+
+    def __init__(self, descriptor: int, count: Callable[[int], None]) -> None:
+        super().__init__(descriptor)
+        self._count = count
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        size = super().readinto(buffer)
+        self._count(size)
+        return size
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        self._count(len(data))
+        return data
 
 
 def is_url(path: str) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
@@ -297,9 +298,10 @@ def _evidence(making: _Making) -> Iterator[tuple[str, EvidenceKind, Iterator[byt
     files = evidence_files(order.paths, (order.out, order.map_file), order.leave_out, follow_links=order.follow_links)
     for link in () if order.follow_links else find_ways_out(order.paths):
         _leave_out(making, making.names.harmless(relative_name(link, order.paths)), WAY_OUT)
-    for done, path in enumerate(files):
+    ends = list(accumulate(Path(path).stat().st_size for path in files))
+    for end, path in zip(ends, files, strict=True):
         if making.progress:
-            making.progress(done, len(files), path)
+            making.progress(end, ends[-1], path)
         for found in open_evidence(path, order.paths, follow_links=order.follow_links):
             if isinstance(found, Problem):
                 _leave_out(making, making.names.harmless(found.file), found.text)

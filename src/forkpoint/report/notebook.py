@@ -15,7 +15,8 @@ _MAX_CHARS = 1200
 
 def render_snippet(verdict: Verdict) -> str:
     suspect = f", suspect: {name_ranks(verdict.suspects, _MAX_RANGES)}" if verdict.suspects else ""
-    facts = f"confidence {verdict.confidence:.2f}, action {verdict.action}{suspect}"
+    sure = f"confidence {verdict.confidence:.2f}, " if verdict.confidence else ""  # none where nothing is claimed
+    facts = f"{sure}action {verdict.action}{suspect}"
     parts = [
         f"<p><strong>{_text(verdict.headline)}</strong></p>",
         f"<p>{_text(verdict.cause)} ({_text(facts)})</p>",

@@ -1,0 +1,143 @@
+"""Defaults from files: `[tool.forkpoint]` in pyproject.toml, and `~/.config/forkpoint.toml`.
+
+    source = ["src"]                  # of every command that has --source
+
+    [watch]                           # of one command
+    webhook = "https://example.org/hook"
+
+A key is the long name of an option. The command line wins over the project's file, and that over the user's. A checkout may
+be anyone's: what would send something somewhere, or run something, counts in the user's own file alone.
+"""
+
+import os
+from argparse import Action, ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forkpoint.cli.options import did_you_mean, directory, existing_path, source_path
+from forkpoint.errors import UsageError
+
+_OF_A_PROJECT = frozenset({"source", "width", "quiet", "color", "embed-source", "select", "ignore"})
+"""What only changes what is read and how it is shown here."""
+_PATHS = (existing_path, directory, source_path)
+_TABLE = "[tool.forkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    file: Path
+    command: str | None
+    """None: of every command that has this option."""
+    name: str
+    value: object
+
+
+def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> tuple[Setting, ...]:
+    """The user's first: later ones win. Raises UsageError where a file cannot be read."""
+    base = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".config")
+    user, project = Path(base) / "forkpoint.toml", _find_project(folder or Path.cwd())
+    return (*_of_user(user), *(_of_project(project) if project else ()))
+
+
+def _of_user(file: Path) -> Iterator[Setting]:
+    if file.is_file():
+        yield from _settings(file, _read(file))
+
+
+def _of_project(file: Path) -> Iterator[Setting]:
+    tools = _read(file).get("tool", {})
+    for setting in _settings(file, tools.get("forkpoint", {}) if isinstance(tools, dict) else {}):
+        if setting.name not in _OF_A_PROJECT:
+            raise UsageError(
+                f"{file}: {setting.name} may stand in ~/.config/forkpoint.toml alone: a checkout, which may be anyone's, "
+                "does not decide where something is sent or what is run"
+            )
+        yield setting
+
+
+def _find_project(folder: Path) -> Path | None:
+    """The nearest pyproject.toml that has the table."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        try:
+            if file.is_file() and _TABLE in file.read_text(encoding="utf-8"):
+                return file
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def _read(file: Path) -> dict[str, object]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise UsageError(f"{file}: cannot be read as TOML ({error})") from error
+
+
+def _settings(file: Path, table: object) -> Iterator[Setting]:
+    for key, value in table.items() if isinstance(table, dict) else ():
+        if isinstance(value, dict):
+            yield from (Setting(file, key, name, one) for name, one in value.items())
+        else:
+            yield Setting(file, None, key, value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings as defaults of options.
+
+
+def apply_settings(settings: tuple[Setting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
+    """Raises UsageError for a command or an option that does not exist, and for a value that the option would not take."""
+    for setting in settings:
+        if setting.command is not None and setting.command not in parsers:
+            near = did_you_mean(setting.command, parsers)
+            raise UsageError(f"{setting.file}: [{setting.command}] is no command; {near or 'see forkpoint --help'}")
+        asked = [parsers[setting.command]] if setting.command else list(parsers.values())
+        options = [(parser, action) for parser in asked if (action := _find(parser, setting.name))]
+        if not options:
+            known = {name for parser in asked for name in _names(parser)}
+            near = did_you_mean(setting.name, known)
+            raise UsageError(f"{setting.file}: {setting.name} is no option; {near or 'see docs/cli.md'}")
+        for parser, action in options:
+            parser.set_defaults(**{action.dest: _value(setting, action)})
+
+
+def _names(parser: ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
+        yield from (option[2:] for option in action.option_strings if option.startswith("--"))
+
+
+def _find(parser: ArgumentParser, name: str) -> Action | None:
+    actions = parser._actions  # noqa: SLF001 - as above
+    return next((action for action in actions if f"--{name}" in action.option_strings), None)
+
+
+def _value(setting: Setting, action: Action) -> object:
+    """As the command line would give it."""
+    if action.nargs == 0:
+        if not isinstance(setting.value, bool):
+            raise UsageError(f"{setting.file}: {setting.name} must be true or false")
+        return setting.value == bool(action.const)
+    several = isinstance(action.default, list)
+    given = setting.value if isinstance(setting.value, list) else [setting.value]
+    if isinstance(setting.value, list) and not several:
+        raise UsageError(f"{setting.file}: {setting.name} takes one value")
+    values = [_convert(setting, action, value) for value in given]
+    return values if several else values[0]
+
+
+def _convert(setting: Setting, action: Action, value: object) -> object:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise UsageError(f"{setting.file}: {setting.name} must be a text or a number")
+    text = str(value)
+    if action.choices is not None and text not in action.choices:
+        raise UsageError(f"{setting.file}: {setting.name} must be one of {', '.join(map(str, action.choices))}")
+    if action.type in _PATHS and not text.startswith("pkg:"):
+        text = str(setting.file.parent / Path(text).expanduser())
+    try:
+        return action.type(text) if callable(action.type) else text
+    except (ArgumentTypeError, ValueError) as error:
+        raise UsageError(f"{setting.file}: {setting.name}: {error}") from error

@@ -1,0 +1,90 @@
+"""The first minute of the command line: a short help by moment, and where a command or an option that does not exist leads."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from forkpoint.cli.options import Command, did_you_mean
+from forkpoint.errors import UsageError
+
+MOMENTS = (
+    ("A job hangs now", ("attach", "watch")),
+    ("A job failed", ("diagnose", "collect", "bundle", "explain", "serve", "history")),
+    ("Before the run", ("lint", "rehearse", "doctor", "env", "run", "lab", "demo")),
+    ("For tools and clusters", ("summarise", "merge", "agent", "mcp", "eval", "attribution", "completion")),
+)
+"""Commands by when they are needed. One that is in none of them is listed at the end."""
+
+WITH_VALUE = ("--color", "--colour", "--log-level", "--log-file")
+"""Options of every command that take a value."""
+
+_MEANT = {
+    "summarize": "summarise",
+    "analyze": "diagnose",
+    "analyse": "diagnose",
+    "check": "doctor",
+    "debug": "attach",
+    "hang": "attach",
+}
+"""Other spellings, and words that people try first."""
+
+
+def render_start(commands: Sequence[Command]) -> str:
+    """What `forkpoint` alone prints."""
+    by_name = {command.name: command for command in commands}
+    width = max(map(len, by_name)) + 2
+    lines = ["forkpoint finds the earliest point where the ranks of a distributed training job stopped agreeing.", ""]
+    listed: set[str] = set()
+    for moment, names in (*MOMENTS, ("More", tuple(by_name))):
+        found = [by_name[name] for name in names if name in by_name and name not in listed]
+        listed.update(command.name for command in found)
+        if found:
+            lines += [f"{moment}:", *(f"  {command.name:{width}}{command.help}" for command in found), ""]
+    lines += [
+        "Three to begin with:",
+        "  forkpoint attach                    a job hangs now, on this machine",
+        "  forkpoint diagnose DIR              dumps, logs, stacks that a job left: any mixture",
+        "  FORKPOINT=1 torchrun train.py       the next run says in seconds that ranks no longer agree",
+        "",
+        "forkpoint demo shows a recorded incident; forkpoint COMMAND --help says more.",
+    ]
+    return "\n".join(lines)
+
+
+def find_command(argv: Sequence[str], commands: Sequence[Command]) -> list[str]:
+    """The arguments with the command's own spelling. Raises UsageError for a command that does not exist."""
+    at = _place_of_command(argv)
+    if at is None:
+        return list(argv)
+    name, known = argv[at], [command.name for command in commands]
+    meant = name if name in known else _MEANT.get(name)
+    if meant not in known:
+        near = did_you_mean(name, [*known, *_MEANT])
+        raise UsageError(f"{name}: no such command; {near or 'forkpoint alone lists them'}")
+    return [*argv[:at], meant, *argv[at + 1 :]]
+
+
+def _place_of_command(argv: Sequence[str]) -> int | None:
+    """The first word that is neither an option nor the value of one."""
+    value = False
+    for place, word in enumerate(argv):
+        if not value and not word.startswith("-"):
+            return place
+        value = not value and word in WITH_VALUE
+    return None
+
+
+def check_json_file(argv: Sequence[str]) -> None:
+    """`--json FILE` is what people try first. Raises UsageError where that is meant."""
+    for word, after in pairwise(argv):
+        if word == "--json" and after.endswith(".json") and not Path(after).exists():
+            raise UsageError(f"--json prints to standard output, for a file: forkpoint ... --json > {after}")
+
+
+def refuse_unknown(unknown: Sequence[str], parser: ArgumentParser) -> None:
+    """Raises UsageError, with the option that was meant where one is near."""
+    word = next((word for word in unknown if word.startswith("-")), unknown[0])
+    known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse lists them nowhere else
+    near = did_you_mean(word.partition("=")[0], known) if word.startswith("-") else None
+    raise UsageError(f"unrecognized argument: {word}{f'; {near}' if near else ''} (see {parser.prog} --help)")
