@@ -9,12 +9,13 @@ ENTRIES ?= 2000 20000
 MINUTES ?= 30
 VARIANTS ?= 5000
 SEED ?= 1
+TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 
 # Processes that tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native
+.PHONY: help demo test sweep test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native wheels
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -94,6 +95,17 @@ $(VENV)/.native: $(wildcard native/src/*.rs) native/Cargo.toml native/pyproject.
 	@if cargo --version >/dev/null 2>&1; then $(BIN)/python -m pip install --quiet ./native; \
 		else echo "cargo is missing or has no toolchain (https://rustup.rs): dumps are read in Python, and tests of the compiled decoder are skipped"; fi
 	@touch $@
+
+# zig links against an old glibc, so that no container is needed. A target that rustup cannot get is said and left out.
+wheels: $(VENV)/bin/python ## dist/: manylinux wheels of the compiled decoder (x86-64, aarch64), forkpoint and what it needs
+	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<1.17' 'ziglang>=0.13' 'cffi>=1.16'
+	@for target in $(TARGETS); do \
+		test -d "$$(rustc --print target-libdir --target $$target)" || rustup target add $$target >/dev/null 2>&1 || { echo "no wheel for $$target: rustup target add $$target fails here"; continue; }; \
+		PATH="$(abspath $(BIN)):$$PATH" maturin build --quiet --release --zig --manifest-path native/Cargo.toml \
+			--target $$target --compatibility manylinux_2_17 --out dist || exit 1; \
+	done
+	$(BIN)/python -m pip wheel --quiet --wheel-dir dist .
+	@echo "without an index: pip install --no-index --find-links dist 'forkpoint[fast]'"
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "forkpoint needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }

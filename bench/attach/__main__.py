@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.attach.hangs import HANGS, JOB, NCCL_HANGS, WHO, WORLD, Hang, forbid_ptrace, running
+from bench.attach.hangs import HANGS, HEALTHY, JOB, NCCL_HANGS, WHO, WORLD, Hang, forbid_ptrace, running
 from forkpoint.model.world import name_ranks
 
 
@@ -30,12 +30,16 @@ class Measured:
     @property
     def named(self) -> bool:
         """The rank: as suspect, or, where the cause is not decided, in the first reading."""
+        if self.hang is HEALTHY:
+            return self.verdict["cause"] == "healthy" and not self.verdict["suspects"]
         likeliest = [*self.verdict["hypotheses"][:1]]
         return self.verdict["suspects"] == [WHO] or any(one["suspects"] == [WHO] for one in likeliest)
 
     @property
     def lined(self) -> bool:
         """Its line is a site, or in the sentence, or in what is cited."""
+        if self.hang is HEALTHY:
+            return not self.verdict["sites"]
         marked = f"# here: {self.hang.kind}"
         places = [f"job.py:{n}" for n, text in enumerate(JOB.read_text().splitlines(), 1) if marked in text]
         sites = [f"{site['file'].rpartition('/')[2]}:{site['line']}" for site in self.verdict["sites"]]

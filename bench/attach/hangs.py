@@ -93,6 +93,10 @@ NCCL_HANGS = (
 )
 
 
+HEALTHY = Hang("nothing: all ranks go on; nothing on but py-spy", "healthy")
+"""Nobody may be named."""
+
+
 @dataclass
 class Running:
     folder: Path

@@ -1,0 +1,35 @@
+"""Ranks of a running job are asked at different moments: while they move, only what time cannot undo is told."""
+
+from cases import verdict_of
+from forkpoint.gather.attach.folder import AskedRank, Attached
+from forkpoint.gather.attach.samples import ProcessSample
+from forkpoint.gather.attach.verdict import with_attached
+
+
+def attached(*, moved: bool) -> Attached:
+    missing = ("no stacks: not taken",)
+    rank = AskedRank(0, "node", 11, "guard", "", missing, ProcessSample("S"), visible=True, moved=moved, waiting=False)
+    return Attached("train.py", 2, (rank,), (), 2.0)
+
+
+def test_a_late_rank_is_not_named_while_ranks_move() -> None:
+    late = verdict_of("0003")
+    assert (late.cause, bool(late.suspects)) == ("host-stall", True)
+
+    told = with_attached(late, attached(moved=True))
+
+    assert (told.cause, told.suspects, told.sites, told.hypotheses) == ("healthy", (), (), ())
+    assert told.headline == "The job moves: rank 0 went on while it was looked at; nothing hangs."
+
+
+def test_what_time_cannot_undo_is_told_though_ranks_move() -> None:
+    parted = verdict_of("0001")
+    assert parted.cause == "divergent-path"
+
+    assert with_attached(parted, attached(moved=True)).suspects == parted.suspects
+
+
+def test_coverage_says_what_could_not_be_asked() -> None:
+    notes = with_attached(verdict_of("0003"), attached(moved=False)).coverage.notes
+
+    assert notes[-2:] == ("rank 0: no stacks: not taken", "rank 1: not asked")
