@@ -135,8 +135,8 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     )
     yield from (path, order) if divergence.left_order else (order, path)
     if candidates := find_missed_ranks(incident):  # the ring may be what follows from ranks without a dump
-        yield _other_call(candidates, divergence, incident, known=False)
-        yield _away(candidates, divergence, incident)
+        path = _other_call(candidates, divergence, incident, known=False)
+        yield from (h for h in (path, _away(candidates, divergence, incident)) if h)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

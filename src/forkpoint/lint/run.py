@@ -1,7 +1,7 @@
 """Paths -> LintReport, from the cache if nothing has changed."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -25,7 +25,7 @@ def lint_paths(paths: Sequence[str], options: Options, progress: Progress, *, us
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def _without_collector() -> Generator[None]:
     """Millions of syntax nodes are made and kept: looking through them for garbage takes a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
