@@ -4,10 +4,12 @@ import io
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from forkpoint.errors import InputError, UnreadableInput
+from forkpoint.evidence.confined import Count, File, can_confine, read_confined
 from forkpoint.evidence.file_names import FileNames
 from forkpoint.evidence.files import (
     SNIFF,
@@ -45,13 +47,19 @@ def read(
     choice: Choice = ADMIT_BY_PROOF,
     *,
     follow_links: bool = False,
+    in_process: bool = False,
 ) -> Capture:
     """Read everything behind the paths. Raises UnreadableInput when nothing of it could be used."""
-    return read_files(paths, progress, follow_links=follow_links).capture(choice)
+    return read_files(paths, progress, follow_links=follow_links, in_process=in_process).capture(choice)
 
 
 def read_files(
-    paths: Sequence[str], progress: Progress | None = None, origin: str = "", *, follow_links: bool = False
+    paths: Sequence[str],
+    progress: Progress | None = None,
+    origin: str = "",
+    *,
+    follow_links: bool = False,
+    in_process: bool = False,
 ) -> Reading:
     """What each file says, not yet combined. `origin`: the machine that holds the files, if not this one; it prefixes their names.
     `follow_links`: also those that lead out of a folder.
@@ -61,19 +69,33 @@ def read_files(
     reading = Reading(names=FileNames(files))
     reading.problems += [Problem(link, WAY_OUT) for link in (() if follow_links else find_ways_out(paths))]
     meter = _Meter(files, progress) if progress else None
-    for path in files:
-        name = f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)
-        try:
-            _read_file(path, name, reading, roots, meter.begin(path) if meter else None)
-        except InputError as error:
-            reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other files can be read
-            broken = internal_problem(f"the reading of {clean(name)}", error)
-            reading.internal.append(broken)
-            reading.problems.append(Problem(name, f"forkpoint broke on it ({broken.error}); left out"))
-        _log.debug("read %s", name)
+    named = [
+        (path, f"{origin}:{os.path.abspath(path)}" if origin and not is_url(path) else shown(path)) for path in files
+    ]
+    if in_process or not can_confine():
+        for file in named:
+            _read_one(file, reading, roots, meter.begin(file[0]) if meter else None)
+    else:
+        read_confined(named, reading, partial(_read_one, roots=roots), meter.begin if meter else None)
     reading.require(paths)
     return reading
+
+
+def _read_one(file: File, reading: Reading, roots: Sequence[str], count: Count | None) -> None:
+    """Whatever is wrong with it, the other files can be read."""
+    path, name = file
+    try:
+        _read_file(path, name, reading, roots, count)
+    except InputError as error:
+        reading.problems.append(Problem(name, clean(str(error).removeprefix(f"{name}: "))))
+    except MemoryError:
+        said = "needs more memory than a file may take; left out. Give --in-process if you trust it"
+        reading.problems.append(Problem(name, said))
+    except Exception as error:  # noqa: BLE001 - as said
+        broken = internal_problem(f"the reading of {clean(name)}", error)
+        reading.internal.append(broken)
+        reading.problems.append(Problem(name, f"forkpoint broke on it ({broken.error}); left out"))
+    _log.debug("read %s", name)
 
 
 class _Meter:
@@ -132,6 +154,7 @@ def _read_archive(stream: "_Stream", path: str, reading: Reading) -> None:
             read_stream(io.BufferedReader(cast("io.FileIO", member.stream), SNIFF), member.name, reading)
         except InputError as error:
             reading.problems.append(Problem(member.name, clean(str(error).removeprefix(f"{member.name}: "))))
+        reading.after_part()
 
 
 def read_stream(stream: "_Stream", name: str, reading: Reading) -> None:

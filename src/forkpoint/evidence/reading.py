@@ -1,7 +1,7 @@
 """What has been read so far, file by file, before it is put together: dumps as packed records, texts, problems."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -99,6 +99,8 @@ class Reading:
     internal: list[InternalProblem] = field(default_factory=list[InternalProblem])
     names: FileNames = field(default_factory=FileNames)
     """Of all files that are read together."""
+    after_part: Callable[[], None] = lambda: None
+    """Called when a member of an archive has been read."""
     _dumps: DumpReader | None = None
 
     def add_dump(self, path: str, dump: Dump) -> None:

@@ -72,6 +72,7 @@ class SharedTables:
         self._stacks: dict[int, Stack] = {CPP_STACK: ()}
         self._shapes: dict[int, TrackShape] = {}
         self._recent: tuple[int, RecentCalls] | None = None
+        self._fresh: list[tuple[TableKind, int]] = []
 
     # ----------------------------------------------------------------------------------------------- adding
 
@@ -129,6 +130,7 @@ class SharedTables:
         known = self._entries[kind].get(key)
         if known is None or (kind is TableKind.CALL and packed < known):
             self._entries[kind][key] = packed
+            self._fresh.append((kind, key))
 
     def add_stream(self, data: bytes) -> None:
         """Entries as `stream` writes them."""
@@ -154,8 +156,16 @@ class SharedTables:
 
     def _keep(self, kind: TableKind, packed: bytes) -> int:
         key = digest(packed)
-        self._entries[kind].setdefault(key, packed)
+        if key not in self._entries[kind]:
+            self._entries[kind][key] = packed
+            self._fresh.append((kind, key))
         return key
+
+    def take_fresh(self) -> bytes:
+        """Entries since the last time, as `stream` writes them."""
+        fresh, self._fresh = dict.fromkeys(self._fresh), []
+        told = ((kind, key, self._entries[kind][key]) for kind, key in fresh)
+        return b"".join(_ENTRY.pack(kind, key, len(packed)) + packed for kind, key, packed in told)
 
     # ---------------------------------------------------------------------------------------------- reading
 
