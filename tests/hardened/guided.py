@@ -16,9 +16,8 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 with atheris.instrument_imports(include=["forkpoint"]):
     from forkpoint.errors import InputError
+    from hardened.odd import ODD, good_dump, with_good
     from hardened.whole import run_whole
-
-from hardened.odd import ODD, good_dump, with_good
 
 NAMES = ("nccl_trace_rank_3", "rank_3.log", "evidence.bin")
 FOLDER = Path(tempfile.mkdtemp(prefix="forkpoint-fuzz-"))

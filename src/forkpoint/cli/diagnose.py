@@ -81,6 +81,7 @@ def _diagnose(
         choice=choice,
         look=not args.no_source,
         follow_links=args.follow_links,
+        in_process=args.in_process,
         finish=finish,
     )
     return exit_code(verdict)
@@ -94,6 +95,7 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     choice: "Choice | None" = None,
     look: bool = False,
     follow_links: bool = False,
+    in_process: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict.
@@ -106,7 +108,7 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
 
     _check_outputs(args)
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
-        capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links)
+        capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links, in_process=in_process)
         parts = Parts()
         looks = look and not source
         found = parts.run("finding the source", lambda: _look_for_source(capture, paths), ()) if looks else ()
@@ -329,6 +331,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     add_found_source_argument(parser)
     add_links_argument(parser)
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="read files in this process, without the limits of a child: for large files that you trust",
+    )
     _add_choice_arguments(parser)
     add_output_arguments(parser)
     add_cluster_arguments(parser)

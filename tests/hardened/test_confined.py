@@ -1,0 +1,52 @@
+"""Files are read by a child process: what ends it costs the file that it was reading, and is told with its name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from hardened.odd import good_dump, with_good
+
+# In a process of its own: a test runner has threads, and a process with threads reads by itself.
+PROGRAM = """
+import json, os, signal, sys
+import forkpoint.evidence as evidence
+from forkpoint.evidence import confined
+from forkpoint.evidence.summary_file import write_summary
+
+def deadly(path, name, reading, roots, read=evidence._read_file):
+    if path.endswith("_0"):
+        while True: pass
+    if path.endswith("_1"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if path.endswith("_2"):
+        held = [bytes(1 << 24) for _ in range(1000)]
+    read(path, name, reading, roots)
+
+def told(folder, **options):
+    reading = evidence.read_files([folder], **options)
+    return write_summary(reading).hex()
+
+same = [told(case) == told(case, in_process=True) for case in sys.argv[2:]]
+evidence._read_file, confined.CPU_S = deadly, 1
+reading = evidence.read_files([sys.argv[1]])
+print(json.dumps({"same": same, "dumps": reading.records.ranks.tolist(), "problems": [p.text for p in reading.problems]}))
+"""
+CASES = Path(__file__).parents[2] / "cases"
+
+
+def test_what_ends_the_reader_costs_one_file_and_nothing_else_differs(tmp_path: Path):
+    folder = with_good(tmp_path, "nccl_trace_rank_3", good_dump(3))
+    cases = [str(CASES / number / "capture") for number in ("0001", "0017", "0060")]
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder), *cases], capture_output=True, text=True, check=True
+    )
+
+    told = json.loads(done.stdout)
+    assert told["same"] == [True, True, True]
+    assert told["dumps"] == [3]
+    slow, killed, greedy = told["problems"]
+    assert "took more than 1 s" in slow
+    assert "SIGSEGV" in killed
+    assert "more memory" in greedy
