@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -105,7 +106,10 @@ def test_a_cut_gives_the_same_by_layouts_and_by_the_machine(share):
         assert fast == slow
 
 
-def test_what_follows_the_end_of_a_pickle_is_not_read():
-    data = encode(dump([entry()]))
+def test_what_follows_the_end_of_a_pickle_is_counted_and_not_read():
+    data, more = encode(dump([entry()])), b"cos\nsystem\n"
 
-    assert as_values(decode(data + b"cos\nsystem\n", "f")) == as_values(decode(data, "f"))
+    longer = decode(data + more, "f")
+
+    assert longer.header.behind == len(more)
+    assert as_values(replace(longer, header=replace(longer.header, behind=0))) == as_values(decode(data, "f"))
