@@ -14,14 +14,14 @@ import forkpoint.evidence as evidence
 from forkpoint.evidence import confined
 from forkpoint.evidence.summary_file import write_summary
 
-def deadly(path, name, reading, roots, read=evidence._read_file):
+def deadly(path, name, reading, roots, count, read=evidence._read_file):
     if path.endswith("_0"):
         while True: pass
     if path.endswith("_1"):
         os.kill(os.getpid(), signal.SIGSEGV)
     if path.endswith("_2"):
         held = [bytes(1 << 24) for _ in range(1000)]
-    read(path, name, reading, roots)
+    read(path, name, reading, roots, count)
 
 def told(folder, **options):
     reading = evidence.read_files([folder], **options)
