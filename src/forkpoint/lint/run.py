@@ -1,7 +1,7 @@
 """Paths -> LintReport, from the cache if nothing has changed."""
 
 import gc
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
