@@ -296,15 +296,15 @@ class SmallHeader(tarfile.TarInfo):
         """As tarfile's own, which searches its records in quadratic time and unfolds sparse files. Of a header that counts for
         all files behind it nothing is needed.
         """
-        said = _pax_records(archive.fileobj.read(self._block(self.size))[: self.size])  # type: ignore[attr-defined]
+        said = _pax_records(archive.fileobj.read(self._block(self.size))[: self.size])  # type: ignore[attr-defined] - as tarfile does itself
         following = self.fromtarfile(archive)
         if self.type != tarfile.XGLTYPE:
             following.name = said.get("path", following.name)
             size = said.get("size", "")
             if size.isdecimal() and len(size) < _DIGITS:
                 following.size = int(size)
-                room = self._block(following.size) if following.isreg() else 0  # type: ignore[attr-defined]
-                archive.offset = following.offset_data + room  # type: ignore[attr-defined]
+                room = self._block(following.size) if following.isreg() else 0  # type: ignore[attr-defined] - as tarfile does itself
+                archive.offset = following.offset_data + room  # type: ignore[attr-defined] - as tarfile does itself
             if any(key.startswith("GNU.sparse.") for key in said):
                 following.type = tarfile.GNUTYPE_SPARSE
         return following
