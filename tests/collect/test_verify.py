@@ -11,7 +11,8 @@ import pytest
 from collect.planted import plant
 from forkpoint.cli import bundle
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.gather.bundle import Order, make_bundle, verify_bundle
+from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle_verify import verify_bundle
 from looping import for_each
 
 

@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _verify(archive: str, paths: "Sequence[str]") -> int:
-    from forkpoint.gather.bundle import verify_bundle
+    from forkpoint.gather.bundle_verify import verify_bundle
 
     if paths:
         raise UsageError("--verify checks one archive and takes no PATH")

@@ -1,8 +1,7 @@
 """One archive for a ticket: evidence, verdict, report and doctor reports, without what must not leave the site.
 
 The redacted evidence is read for the verdict while it is written, so what is judged is what is packed. The map of pseudonyms
-stays here. `make_bundle` writes an archive, `verify_bundle` checks one.
-
+stays here.
 """
 
 import gzip
@@ -12,7 +11,6 @@ import json
 import os
 import tarfile
 import time
-import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -24,9 +22,8 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
-from forkpoint.errors import InputError, UnreadableInput, UsageError
+from forkpoint.errors import InputError, UsageError
 from forkpoint.evidence import WAY_OUT, Progress, read, read_stream
-from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import SNIFF, find_ways_out
 from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.text import clean
@@ -356,72 +353,3 @@ def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:
         raise UsageError(f"--map {path}: cannot be written ({error.strerror}); choose another place") from error
     finally:
         part.unlink(missing_ok=True)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Checks that an archive holds what its manifest says, byte for byte: tickets get cut, unpacked and packed again.
-#
-# The manifest is in the archive, so this finds damage, not tampering.
-
-_READ_PIECE = 1 << 20
-_MANIFEST_AT_MOST = 1 << 28
-_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    sound: int
-    """Files that are as the manifest says."""
-    problems: tuple[Problem, ...]
-
-
-def verify_bundle(path: str) -> Verified:
-    """Raises UnreadableInput for anything but a bundle."""
-    try:
-        there, manifest = _hashes(path)
-    except _BROKEN as error:
-        raise UnreadableInput(f"{path}: cannot be read ({error}); get the archive again") from error
-    expected = _expected(manifest, path)
-    problems = [Problem(name, "is missing") for name in expected if name not in there]
-    problems += [Problem(name, "is not in the manifest") for name in there if name not in expected]
-    problems += [
-        Problem(name, "differs from what was packed")
-        for name in expected
-        if there.get(name) not in (None, expected[name])
-    ]
-    return Verified(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
-
-
-def _hashes(path: str) -> tuple[dict[str, str], bytes]:
-    """What each member holds, and the manifest itself. Nothing is unpacked to disk, and only the manifest is kept."""
-    there: dict[str, str] = {}
-    manifest = b""
-    with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as archive:
-        for info in archive:
-            stream = archive.extractfile(info) if info.isreg() else None
-            archive.members = []  # pyright: ignore[reportAttributeAccessIssue] it would keep every header
-            if info.name == MANIFEST and stream:
-                manifest = stream.read(_MANIFEST_AT_MOST)
-            else:
-                there[info.name] = _sha256(cast("BinaryIO", stream)) if stream else "no plain file"
-    return there, manifest
-
-
-def _sha256(stream: BinaryIO) -> str:
-    found = hashlib.sha256()
-    for piece in _read(stream):
-        found.update(piece)
-    return found.hexdigest()
-
-
-def _read(stream: BinaryIO) -> Iterator[bytes]:
-    while piece := stream.read(_READ_PIECE):
-        yield piece
-
-
-def _expected(manifest: bytes, path: str) -> dict[str, str]:
-    try:
-        files = msgspec.json.decode(manifest, type=Contents).files
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: holds no manifest of {BUNDLE_SCHEMA}; is it a whole bundle?") from error
-    return {file.name: str(file.sha256) for file in files}

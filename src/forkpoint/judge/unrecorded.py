@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, is_or_are, who_is_meant, whom_to_ask
-from forkpoint.judge.blame import cut_off, find_exits
+from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
 from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
 from forkpoint.judge.stacks import (
     PartedStacks,
     Standing,
@@ -26,13 +26,11 @@ from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, withou
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import user_place
-from forkpoint.model.headline import plain_ranks
 from forkpoint.model.incident import Incident
 from forkpoint.model.log import FAILURES, LogKind
 from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
-_MAX_SIDES = 8
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while rank (\d{1,7}) has inconsistent")
 
@@ -44,7 +42,7 @@ def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
     readings = [*_by_words(incident), *_by_stacks(incident), *_nothing_wrong(incident)]
     yield from readings
     if not readings:
-        yield _nothing_said(incident)
+        yield nothing_said(incident)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
         return
     cited = tuple(cite_event(p.event) for p in (*view.behind, *view.other, *view.ahead, *view.waiting)[:4])
     told = (*view.waiting, *view.behind, *view.other, *view.ahead, *view.elsewhere)
-    silent = _unstopped({p.rank for p in told}, incident)
+    silent = find_unstopped({p.rank for p in told}, incident)
     place = f"{view.desc or view.group or 'the group'} seq {view.seq}" if view.seq is not None else "that call"
     for progress, cause, says in (
         (view.other, Cause.METADATA_MISMATCH, "brought another call or size"),
@@ -142,58 +140,17 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
             yield Hypothesis(cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks)}")
     spoke = tuple(sorted({p.rank for p in view.waiting}))
     if silent:
-        yield from _silent(silent, spoke, place, cited, incident)
-
-
-def _unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
-    """Ranks that did not speak, and that no launcher stopped before they could."""
-    exits = find_exits(incident)
-    return tuple(r for r in incident.timeline.world if r not in spoke and not (r in exits and exits[r].is_stopped))
+        yield from read_silence(silent, spoke, place, cited, incident)
 
 
 def _unmentioned(incident: Incident) -> Iterator[Hypothesis]:
     """Ranks that say nothing of the failure that others report."""
     failed = [e for e in incident.capture.events if e.kind in FAILURES and e.rank is not None]
     spoke = tuple(sorted({e.rank for e in failed if e.rank is not None}))
-    silent = _unstopped(set(spoke), incident)
+    silent = find_unstopped(set(spoke), incident)
     if failed and silent:
         place = "the call in which the others failed"
-        yield from _silent(silent, spoke, place, (cite_event(failed[0]),), incident)
-
-
-def _silent(
-    ranks: tuple[int, ...], others: tuple[int, ...], place: str, cited: tuple[Evidence, ...], incident: Incident
-) -> Iterator[Hypothesis]:
-    """`ranks` say nothing, `others` complain. Where these are no more than those, they may be the odd ones themselves."""
-    few = 2 * len(ranks) < len(incident.timeline.world)
-    named, sides = (ranks, ()) if few else ((), tuple((r,) for r in ranks[:_MAX_SIDES]))
-    path_named, path_sides = (ranks, ()) if few else ((), (*sides, others))
-    if not incident.timeline.world_known and len(ranks) > len(others):
-        # Nobody says how many ranks there are: the few that were heard do not single out one of many.
-        named, sides, path_named, path_sides, ranks = (), (), (), (), ()
-    gone = bool(cut_off(incident))
-    who = who_is_meant(named, sides)
-    away = Hypothesis(
-        Cause.RANK_LOST if gone else Cause.HOST_STALL,
-        named,
-        f"{who} {is_or_are(named)} stuck, late or gone and did not come to {place}",
-        end_of_log(ranks, incident),
-        alternatives=(Cause.HOST_STALL if gone else Cause.RANK_LOST, Cause.STRAGGLER),
-        sides=sides,
-        supports=cited,
-        asks=ask_log(ranks),
-    )
-    path = Hypothesis(
-        Cause.DIVERGENT_PATH,
-        path_named,
-        f"{who_is_meant(path_named, path_sides)} made another call than {place}, or the same with other arguments",
-        "the dumps of all ranks beside the logs: forkpoint diagnose DUMPS LOGS",
-        alternatives=(Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
-        sides=path_sides,
-        supports=cited,
-        asks="the dumps of all ranks",
-    )
-    yield from (away, path) if gone else (path, away)
+        yield from read_silence(silent, spoke, place, (cite_event(failed[0]),), incident)
 
 
 def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
@@ -204,7 +161,7 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
     spoke = {e.rank for e in incident.capture.events if e.is_failure} | find_seen_waiting(incident)
     silent = tuple(r for r in incident.timeline.world if r not in spoke)
     few = 2 * len(silent) < len(incident.timeline.world)
-    named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:_MAX_SIDES]))
+    named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:MAX_SIDES]))
     yield Hypothesis(
         Cause.NEVER_JOINED,
         named,
@@ -271,9 +228,9 @@ def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
     standings = find_standings(incident)
     sides = _by_place(standings)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
-    unseen = _unstopped(set(standings), incident)
+    unseen = find_unstopped(set(standings), incident)
     if unseen:
-        yield from _silent(unseen, tuple(standings), "the call in which the others wait", cited, incident)
+        yield from read_silence(unseen, tuple(standings), "the call in which the others wait", cited, incident)
     if len(sides) == 1:
         yield from _all_at_one_line(standings, cited, incident)
 
@@ -305,8 +262,8 @@ def _at_other_lines(incident: Incident) -> Iterator[Hypothesis]:
         return
     messages = any(standing.called in _MESSAGES for standing in standings.values())
     one_odd = len(sides) == 2 and len(sides[0]) < len(sides[1]) and not messages
-    each = tuple((rank,) for rank in sorted(standings))[:_MAX_SIDES]
-    named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:_MAX_SIDES])
+    each = tuple((rank,) for rank in sorted(standings))[:MAX_SIDES]
+    named, left = (sides[0], ()) if one_odd else ((), each if messages else sides[:MAX_SIDES])
     who = who_is_meant(named, left)
     cited = tuple(standings[side[0]].evidence for side in sides[:4])
     decides = "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?"
@@ -364,37 +321,7 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
             asks="the missing dumps" if absent else "the end of every rank's log",
         )
         if unheard := tuple(sorted(find_unheard(incident))):
-            yield _left_no_trace(unheard)
-
-
-def _left_no_trace(unheard: tuple[int, ...]) -> Hypothesis:
-    named, sides = (unheard, ()) if len(unheard) == 1 else ((), tuple((rank,) for rank in unheard[:_MAX_SIDES]))
-    return Hypothesis(
-        Cause.DIVERGENT_PATH,
-        named,
-        f"{who_is_meant(named, sides)}, of which nothing was given, left the path of the others, is stuck or gone",
-        f"log, dump and stack of {whom_to_ask(named, sides)}",
-        alternatives=(Cause.RANK_LOST, Cause.HOST_STALL),
-        sides=sides,
-        plain=f"what failed is in files of {plain_ranks(unheard)} that were not given",
-        asks=f"the files of {plain_ranks(unheard)}",
-    )
-
-
-def _nothing_said(incident: Incident) -> Hypothesis:
-    """Something failed, and nothing that was given says on which rank: the files that are missing would."""
-    if unheard := tuple(sorted(find_unheard(incident))):
-        return _left_no_trace(unheard)
-    failed = [e for e in incident.capture.events if e.is_failure]
-    return Hypothesis(
-        Cause.DIVERGENT_PATH,
-        (),
-        "a rank left the path of the others, is stuck or gone; nothing that was given says which",
-        "the logs and dumps of all ranks: forkpoint diagnose DUMPS LOGS",
-        alternatives=(Cause.RANK_LOST, Cause.HOST_STALL),
-        supports=tuple(cite_event(e) for e in failed[:2]),
-        asks="the logs and dumps of all ranks",
-    )
+            yield left_no_trace(unheard)
 
 
 def _all_at_one_line(

@@ -3,14 +3,10 @@
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from forkpoint.source.apis import (
-    Api,
     Origin,
     Strength,
-    ValueSource,
-    is_agreement_word,
     is_data_word,
     is_loader_word,
     is_local_attribute,
@@ -19,25 +15,18 @@ from forkpoint.source.apis import (
     is_rank_word,
     is_setting_word,
     is_world_word,
-    known_apis,
 )
-from forkpoint.source.code import Function, spelled
-from forkpoint.source.communicates import Communication
-from forkpoint.source.resolve import MUTATES, RUNS_ITS_ARGUMENT, Resolver
+from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
+from forkpoint.source.code import spelled
 from forkpoint.source.syntax import (
-    all_arguments,
     is_mask,
     is_minus_one,
     is_setting,
     last_word,
-    names_and_attributes_in,
     names_in,
-    receiver_fits,
-    shortened,
 )
 from forkpoint.source.value import (
     EQUAL,
-    MADE_EQUAL,
     NO_REASONS,
     UNKNOWN,
     Reason,
@@ -46,57 +35,12 @@ from forkpoint.source.value import (
     combined,
     decided_by,
     differing,
-    in_sorted_order,
     join,
     strongest,
 )
 
-_PURE = frozenset({
-    "int", "float", "bool", "str", "abs", "min", "max", "sum", "any", "all", "round", "list", "tuple", "enumerate",
-    "zip", "reversed", "dict", "repr", "divmod", "pow", "iter", "next", "map", "filter", "tqdm", "trange", "deepcopy",
-    "copy", "hash",
-})  # fmt: skip
-_MEASURES = frozenset({"numel", "size", "shape", "ndim", "nelement", "dim", "keys", "values", "items"})
-_COLLECTS = frozenset({"list", "tuple", "reversed", "dict", "deepcopy", "copy", "filter", "map", "zip", "enumerate"})
-"""Of `_PURE`, those whose result holds elements."""
-_MESHES = frozenset({"mesh", "device_mesh"})
-"""A table of ranks, the same on all of them."""
-_CONTAINERS = frozenset({"defaultdict", "deque", "OrderedDict", "Counter"})
-_PLACEMENT = frozenset({"device", "dtype", "generator", "pin_memory", "requires_grad", "non_blocking"})
-"""Arguments that say where a tensor is, not what is in it."""
-_FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "eye"})
-"""Tensors with the same content everywhere; only sizes come from the arguments."""
-_TYPE_LIKE = frozenset({"dtype", "device", "requires_grad", "element_size", "itemsize", "stride", "layout", "is_contiguous",
-                        "is_cuda", "is_floating_point", "is_complex", "is_sparse"})  # fmt: skip
-"""Of a tensor: what kind it is, not what is in it."""
-_GROUPS = ("group", "pg", "mesh", "comm", "communicator")
-_NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
 
-
-class Scope(Protocol):
-    """What the evaluation of an expression needs from the function around it."""
-
-    function: Function
-    env: dict[str, Value]
-    context: Value
-    """The decisions under which this code runs."""
-
-    def attribute(self, expr: ast.Attribute) -> Value | None: ...
-    def name(self, name: str) -> Value: ...
-    def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None: ...
-    def test(self, node: ast.expr, value: Value) -> None: ...
-    def passed(self, arguments: dict[ast.expr, Value]) -> None: ...
-    def grown(self, container: ast.Attribute, added: Value) -> None: ...
-    def yielded(self, value: Value) -> None: ...
-
-
-class Expressions:
-    def __init__(self, scope: Scope, resolver: Resolver, communication: Communication) -> None:
-        self._scope = scope
-        self._resolver = resolver
-        self._communication = communication
-        self._apis = known_apis()
-
+class Expressions(CallValues):
     def value(self, node: ast.expr | None) -> Value:
         match node:
             case None | ast.Constant():
@@ -106,7 +50,7 @@ class Expressions:
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Call():
-                return self._call(node)
+                return self.call_value(node)
             case ast.Compare():
                 return self._compare(node)
             case ast.Subscript():
@@ -163,19 +107,6 @@ class Expressions:
                 value = self.value(node)
                 return value.presence if value.is_container else value
 
-    def _reason(self, origin: Origin, strength: Strength, node: ast.expr, text: str) -> Reason:
-        module = self._scope.function.module
-        return Reason(origin, strength, module.path, node.lineno, shortened(module.source(node)), text)
-
-    def _of_source(self, source: ValueSource, node: ast.expr) -> Reason:
-        return self._reason(source.origin, source.strength, node, source.text)
-
-    def _unordered(self, node: ast.expr) -> Reason:
-        return self._reason(Origin.ORDER, Strength.LIKELY, node, "the order of a set differs between processes")
-
-    def _rank(self, node: ast.expr) -> Value:
-        return differing(self._reason(Origin.RANK, Strength.CERTAIN, node, "it is this rank's own number or position"))
-
     def _name(self, node: ast.Name) -> Value:
         if is_world_word(node.id):
             return EQUAL
@@ -221,9 +152,9 @@ class Expressions:
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))
-        if node.attr in _TYPE_LIKE:
+        if node.attr in TYPE_LIKE:
             return UNKNOWN
-        if node.attr in _MEASURES:
+        if node.attr in MEASURES:
             return self._measured(node, self.value(node.value))
         if is_loader_word(node.attr):
             return self._loaded(node)
@@ -243,16 +174,6 @@ class Expressions:
             return False
         of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
         return self._is_about_matrices("rank") if of_self else is_low_rank_word(spelled(node.value) or "")
-
-    def _measured(self, node: ast.expr, base: Value) -> Value:
-        """A length or shape: it may differ for local data, and does for what was selected or collected locally."""
-        weak = frozenset(
-            self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, node, "it is a size of this rank's own data")
-            for r in base.content
-            if r.origin is Origin.LOCAL_DATA
-        )
-        extent = without_order(base.extent)
-        return replace(base.presence, content=extent or weak, extent=extent)
 
     def _compare(self, node: ast.Compare) -> Value:
         operands = [self.value(e) for e in (node.left, *node.comparators)]
@@ -344,151 +265,6 @@ class Expressions:
                 return replace(item, parts=tuple(self.element(a, self.value(a)) for a in iterable.args))
         return item
 
-    # calls
-
-    def _call(self, node: ast.Call) -> Value:
-        values = {a: self.value(a) for a in (*node.args, *(k.value for k in node.keywords))}
-        self._scope.passed(values)
-        source = self._source(node)
-        if source is not None:
-            return self._from_source(source, node, values)
-        api = self._communication.api(node, self._scope.function)
-        if api is not None:
-            return self._communicated(api, node)
-        self._mutate(node, values)
-        name = last_word(node.func)
-        returned = self._scope.returned(node, values)
-        if is_world_word(name):
-            return EQUAL
-        if returned is not None and (returned.equal or (returned.reasons and not self._agrees(node, name))):
-            return returned
-        if is_rank_word(name):
-            return self._rank(node)
-        if self._agrees(node, name):
-            return MADE_EQUAL
-        return returned if returned is not None else self._unknown(node, name, list(values.values()))
-
-    def _agrees(self, node: ast.Call, name: str) -> bool:
-        """It reduces or broadcasts something, and its name says so: the result is the same on all ranks."""
-        reach = self._communication.reach(node, self._scope.function)
-        return reach is not None and reach.api.made_equal != "" and is_agreement_word(name)
-
-    def _source(self, node: ast.Call) -> ValueSource | None:
-        dotted = self._resolver.dotted(node.func, self._scope.function)
-        if dotted in {"os.environ.get", "os.getenv"} and node.args and isinstance(node.args[0], ast.Constant):
-            return next((s for s in self._apis.sources if node.args[0].value in s.environment), None)
-        if dotted is not None:
-            return next((s for s in self._apis.sources if dotted in s.calls), None)
-        if not isinstance(node.func, ast.Attribute):
-            return None
-        if node.func.attr == "acquire" and any(
-            isinstance(a, ast.Constant) and a.value is False for a in all_arguments(node)
-        ):
-            return next(s for s in self._apis.sources if s.origin is Origin.TIMING)
-        for source in self._apis.sources:
-            if node.func.attr in source.methods and receiver_fits(node.func.value, source.receiver):
-                return None if names_and_attributes_in(node.func.value) & _MESHES else source
-        return None
-
-    def _from_source(self, source: ValueSource, node: ast.Call, values: dict[ast.expr, Value]) -> Value:
-        base = [self.value(node.func.value)] if isinstance(node.func, ast.Attribute) else []
-        if self._resolver.dotted(node.func, self._scope.function) is not None:
-            base = []
-        about = join(*base, *values.values())
-        reason = self._of_source(source, node)
-        if not source.unless_equal:
-            order = source.origin is Origin.ORDER
-            return Value(NO_REASONS, frozenset({reason})) if order else differing(reason)
-        if about.equal:
-            return Value(equal=True, made=about.made)
-        if about.params and not about.content:
-            return Value(unless_equal=frozenset((p, reason) for p in about.params))
-        return Value(strongest(about.content | {reason}), about.extent, params=about.params)
-
-    def _communicated(self, api: Api, node: ast.Call) -> Value:
-        arguments = node.args[1:] if last_word(node.func) in RUNS_ITS_ARGUMENT else node.args
-        if isinstance(api.made_equal, int) and len(arguments) > api.made_equal:
-            self.make_equal(arguments[api.made_equal])
-            return MADE_EQUAL
-        if isinstance(api.made_equal, int):
-            for keyword in node.keywords:
-                if keyword.arg in {"tensor", "tensor_list", "object_list", "output_tensor", "tensors"}:
-                    self.make_equal(keyword.value)
-            return MADE_EQUAL
-        return MADE_EQUAL if api.made_equal == "result" else UNKNOWN
-
-    def make_equal(self, target: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self._scope.env[target.id] = MADE_EQUAL
-        elif isinstance(target, ast.Attribute):
-            self._scope.env[spelled(target) or ""] = MADE_EQUAL
-        elif isinstance(target, ast.Subscript | ast.Starred):
-            self.make_equal(target.value)
-
-    def _mutate(self, node: ast.Call, values: dict[ast.expr, Value]) -> None:
-        """`xs.append(x)` under a decision that differs: the length of the list differs too."""
-        func = node.func
-        if not isinstance(func, ast.Attribute) or func.attr not in MUTATES:
-            return
-        if isinstance(func.value, ast.Attribute):
-            self._scope.grown(func.value, join(*(Value(v.content, equal=v.equal) for v in values.values())))
-        if isinstance(func.value, ast.Name):
-            name = func.value.id
-            if name in self._scope.env:
-                added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
-                decision = Value(self._scope.context.reasons)
-                self._scope.env[name] = decided_by(added, decision) if decision.content else added
-
-    def _unknown(self, node: ast.Call, name: str, arguments: list[Value]) -> Value:
-        dotted = self._resolver.dotted(node.func, self._scope.function)
-        if (dotted or "").startswith(_NUMERIC):
-            return self._computed(node, name)
-        if isinstance(node.func, ast.Attribute) and dotted is None:
-            return self._of_method(node.func, arguments)
-        known = self._builtin(node, name, join(*arguments))
-        return known if known is not None else _passed_on(join(*arguments), keep_equal=False)
-
-    def _computed(self, node: ast.Call, name: str) -> Value:
-        given = [*node.args, *(k.value for k in node.keywords if k.arg not in _PLACEMENT)]
-        value = combined(*(self.value(a) for a in given)) if given else EQUAL
-        if name in _FRESH:
-            sizes = value.extent if name.endswith("_like") else value.reasons
-            return Value(extent=sizes, equal=not sizes)
-        return replace(value, is_container=False)
-
-    def _of_method(self, func: ast.Attribute, arguments: list[Value]) -> Value:
-        base = self.value(func.value)
-        if func.attr in {"keys", "values", "items"}:
-            return base
-        if func.attr in _TYPE_LIKE:
-            return UNKNOWN
-        if func.attr in _MEASURES:
-            # The members of a group agree on its size.
-            return EQUAL if receiver_fits(func.value, _GROUPS) else self._measured(func, base)
-        made = _passed_on(join(base, *arguments), keep_equal=True, extent=without_order(base.extent))
-        return replace(made, params=base.params, sizes=base.sizes, unless_equal=base.unless_equal)
-
-    def _builtin(self, node: ast.Call, name: str, value: Value) -> Value | None:
-        match name:
-            case "next" if node.args:
-                return self.element(node.args[0], value)
-            case "len":
-                return self._measured(node, value)
-            case "sorted":
-                return replace(in_sorted_order(value), is_container=True)
-            case "isinstance" | "hasattr" | "callable" | "type":
-                # Its type, not its content.
-                return Value(without_order(value.extent))
-            case "set" | "frozenset":
-                extent = strongest(value.extent | {self._unordered(node)})
-                return replace(value, extent=extent, equal=False, made=False, is_container=True)
-            case "range":
-                known = not without_order(value.reasons)
-                return replace(value, content=NO_REASONS, extent=without_order(value.reasons), equal=known, parts=())
-            case _:
-                holds = name in _COLLECTS or name in _CONTAINERS
-                return replace(value, is_container=holds) if holds or name in _PURE else None
-
 
 def _asks_for_a_rank(node: ast.Compare) -> bool:
     """`rank < 0`, `rank >= 0`."""
@@ -521,14 +297,3 @@ def _weakened(value: Value) -> Value:
         for reasons in (value.content, value.extent)
     )
     return Value(content, extent, value.equal, value.made)
-
-
-def without_order(reasons: Reasons) -> Reasons:
-    return frozenset(r for r in reasons if r.origin is not Origin.ORDER)
-
-
-def _passed_on(value: Value, *, keep_equal: bool, extent: Reasons = NO_REASONS) -> Value:
-    """The result of an unknown call: local data stays local; a rank number may be used for anything."""
-    content = frozenset(r for r in value.content if r.origin is not Origin.RANK)
-    equal = value.equal and keep_equal
-    return Value(content, extent, equal, equal and value.made)
