@@ -62,7 +62,7 @@ def test_doubt_does_not_stop_a_job(confidence: float, code: int) -> None:
 # ------------------------------------------------------------------------------------------------------------- retries
 
 
-FOUND = Diagnosed("rank-lost", "replace-or-retry", (1,), 0.85, "lost", "{}", seq=40, step=100)
+FOUND = Diagnosed("rank-lost", "replace-or-retry", (1,), 0.85, "Rank 1 is lost.", "lost", "{}", seq=40, step=100)
 
 
 def attempt(found: Diagnosed | None = FOUND, *, code: int = RETRY, stopped_by: int | None = None) -> Attempt:

@@ -138,7 +138,7 @@ def test_a_log_that_was_never_announced_is_not_known(service: Service) -> None:
 # ------------------------------------------------------------------------------------------------- metrics and commands
 
 
-FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, "lost", "{}")
+FOUND = Diagnosed("rank-lost", "replace-node", (1, 2), 0.85, "Ranks 1-2 are lost.", "lost", "{}")
 
 
 def test_metrics_are_few_and_readable_by_prometheus() -> None:
