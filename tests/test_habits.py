@@ -22,11 +22,11 @@ SOURCES = sorted(SRC.rglob("*.py"))
 INSIDE_TRAINING = (
     *(
         f"src/forkpoint/{name}/"
-        for name in ("consensus", "controller", "guard", "lab/jobs", "rehearse/inside", "replicas")
+        for name in ("consensus", "controller", "demo_source", "guard", "lab/jobs", "rehearse/inside", "replicas")
     ),
     "src/forkpoint/torchrun.py",
 )
-"""What runs inside training processes, and nothing else, imports torch."""
+"""What runs inside training processes, or shows such a program, imports torch, and nothing else does."""
 HEADINGS = ("What it looks like", "Why it happens", "What rules it out", "Fix")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -85,7 +85,7 @@ class PatientHttp(H11Protocol):
     the connections that a reader needs.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] uvicorn names the type of transport that it is given
         super().connection_made(transport)
         self.opened: int = next(_opened)
         self.loop.call_later(_ASKS_WITHIN_S, self._close_if_idle)
