@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from forkpoint.cli.options import Command, did_you_mean
@@ -76,8 +76,13 @@ def _place_of_command(argv: Sequence[str]) -> int | None:
 
 
 def check_json_file(argv: Sequence[str]) -> None:
-    """`--json FILE` is what people try first. Raises UsageError where that is meant."""
-    for word, after in pairwise(argv):
+    """`--json FILE` is what people try first. Raises UsageError where that is meant: `run` does take a file, and what comes
+    after `--` is somebody else's.
+    """
+    at = _place_of_command(argv)
+    if at is not None and argv[at] == "run":
+        return
+    for word, after in pairwise(takewhile(lambda word: word != "--", argv)):
         if word == "--json" and after.endswith(".json") and not Path(after).exists():
             raise UsageError(f"--json prints to standard output, for a file: forkpoint ... --json > {after}")
 
