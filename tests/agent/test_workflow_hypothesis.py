@@ -165,10 +165,10 @@ def test_an_id_that_was_never_offered_is_turned_away():
 
 
 def test_a_line_that_the_model_names_gets_the_engines_patch():
-    found = walk([*reading(), submit(), calls("offer_at", file="metrics.py", line=15), choose("X1@metrics.py:15")])
+    found = walk([*reading(), submit(), calls("offer_at", file="train.py", line=15), choose("X1@train.py:15")])
 
-    assert "X1@metrics.py:15 fix at metrics.py:15: " in found.requests[7].last
-    assert [(r.kind, r.where) for r in found.explanation.remedies] == [("fix", "metrics.py:15")]
+    assert "X1@train.py:15 fix at train.py:15: " in found.requests[7].last
+    assert [(r.kind, r.where) for r in found.explanation.remedies] == [("fix", "train.py:15")]
     assert found.explanation.tool_calls == 1
 
 

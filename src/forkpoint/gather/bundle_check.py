@@ -100,6 +100,8 @@ def _first_change(name: str, before: int, text: bytes, after: bytes) -> Leak:
 
 _HASH = re.compile(rb"sha256-[A-Za-z0-9+/=]+")
 _PACKED = re.compile(rb"(?<=>)[A-Za-z0-9+/]{40,}={0,2}(?=<)")
+_IMAGE = re.compile(rb"(?<=data:image/svg\+xml;base64,)[A-Za-z0-9+/=]+")
+_DRAWN = re.compile(rb">([^<]+)<")
 _PICTURE_AT_MOST = 1 << 28
 
 
@@ -110,8 +112,12 @@ def _of_page(html: bytes) -> Iterator[bytes]:
     for packed in _PACKED.findall(html):
         data = zlib.decompressobj().decompress(base64.b64decode(packed), _PICTURE_AT_MOST)
         yield data[4 : 4 + int.from_bytes(data[:4], "little")] + b"\n"
+    for image in _IMAGE.findall(html):
+        yield b"\n".join(_DRAWN.findall(base64.b64decode(image))) + b"\n"
     lines = frozenset(page.html.encode().split(b"\n"))
-    yield b"\n".join(line for line in _HASH.sub(b"", _PACKED.sub(b"", html)).split(b"\n") if line not in lines)
+    for part in (_HASH, _PACKED, _IMAGE):
+        html = part.sub(b"", html)
+    yield b"\n".join(line for line in html.split(b"\n") if line not in lines)
 
 
 def _of_manifest(data: bytes) -> Iterator[bytes]:
