@@ -4,10 +4,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forkpoint.errors import ForkpointError
-from forkpoint.model.capture import InternalProblem
+
+if TYPE_CHECKING:  # the help of a command pays for no numpy
+    from forkpoint.model.capture import InternalProblem
 
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ _MAX_TRACE = 20_000
 class Parts:
     """What broke so far."""
 
-    broken: list[InternalProblem] = field(default_factory=list[InternalProblem])
+    broken: "list[InternalProblem]" = field(default_factory=lambda: list["InternalProblem"]())
 
     def run(self, name: str, part: Callable[[], T], otherwise: T) -> T:
         """What `part` returns, or `otherwise`. What the user can act on goes through."""
@@ -32,7 +34,9 @@ class Parts:
             return otherwise
 
 
-def internal_problem(part: str, error: BaseException) -> InternalProblem:
+def internal_problem(part: str, error: BaseException) -> "InternalProblem":
+    from forkpoint.model.capture import InternalProblem
+
     told = "".join(traceback.format_exception(error))
     return InternalProblem(part, type(error).__name__, told[-_MAX_TRACE:])
 
@@ -60,7 +64,7 @@ def _attempt(work: Callable[[Sequence[int]], T], left_out: Sequence[int]) -> tup
         return None
 
 
-def bug_report(broken: Sequence[InternalProblem], version: str) -> str:
+def bug_report(broken: "Sequence[InternalProblem]", version: str) -> str:
     """For the people who mend forkpoint: where it broke. Values of the evidence may stand in the messages of exceptions."""
     about = f"forkpoint {version}, Python {sys.version.split()[0]}, {sys.platform}"
     return "\n\n".join([about, *(f"{problem.part}\n{problem.trace}" for problem in broken)]) + "\n"

@@ -62,9 +62,9 @@ def test_colours_are_chosen_before_or_after_the_command(
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.setenv(name, "")
-    assert main(["--color", "always", "diagnose", DEMO, "--quiet"]) == 1
+    assert main(["--color", "always", "diagnose", DEMO]) == 1
     assert "\x1b[" in capsys.readouterr().out
-    assert main(["diagnose", DEMO, "--quiet", "--colour=never"]) == 1
+    assert main(["diagnose", DEMO, "--colour=never"]) == 1
     assert "\x1b[" not in capsys.readouterr().out
 
 

@@ -19,6 +19,7 @@ from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Incident
 from forkpoint.model.picture import GroupPicture, Picture
 from forkpoint.model.verdict import Verdict
+from forkpoint.parts import Parts
 from forkpoint.report.pictures import draw
 
 TYPES = {"u8": "<u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
@@ -46,7 +47,7 @@ def drawn_case(number: str) -> Drawn:
 def drawn(capture: Capture) -> Drawn:
     timeline = align(capture)
     incident = Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline)))
-    verdict = judge(incident, detect(incident))
+    verdict = judge(incident, detect(incident, Parts()))
     return Drawn(incident, verdict, draw(incident, verdict))
 
 

@@ -47,7 +47,10 @@ def _of_user(file: Path) -> Iterator[Setting]:
 
 def _of_project(file: Path) -> Iterator[Setting]:
     tools = _read(file).get("tool", {})
-    for setting in _settings(file, tools.get("forkpoint", {}) if isinstance(tools, dict) else {}):
+    table = tools.get("forkpoint", {}) if isinstance(tools, dict) else {}
+    if isinstance(table, dict):
+        table = {name: value for name, value in table.items() if name != "lint"}  # which reads its own table
+    for setting in _settings(file, table):
         if setting.name not in _OF_A_PROJECT:
             raise UsageError(
                 f"{file}: {setting.name} may stand in ~/.config/forkpoint.toml alone: a checkout, which may be anyone's, "
