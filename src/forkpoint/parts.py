@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forkpoint.errors import ForkpointError
 
-if TYPE_CHECKING:  # the help of a command pays for no numpy
+if TYPE_CHECKING:
     from forkpoint.model.capture import InternalProblem
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _MAX_TRACE = 20_000
 class Parts:
     """What broke so far."""
 
-    broken: "list[InternalProblem]" = field(default_factory=lambda: list["InternalProblem"]())
+    broken: "list[InternalProblem]" = field(default_factory=list["InternalProblem"])
 
     def run(self, name: str, part: Callable[[], T], otherwise: T) -> T:
         """What `part` returns, or `otherwise`. What the user can act on goes through."""
@@ -35,7 +35,7 @@ class Parts:
 
 
 def internal_problem(part: str, error: BaseException) -> "InternalProblem":
-    from forkpoint.model.capture import InternalProblem
+    from forkpoint.model.capture import InternalProblem  # noqa: PLC0415 - the help of a command pays for no numpy
 
     told = "".join(traceback.format_exception(error))
     return InternalProblem(part, type(error).__name__, told[-_MAX_TRACE:])
