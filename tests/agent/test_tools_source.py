@@ -158,4 +158,4 @@ def test_taint_agrees_with_the_truth_of_cases_that_part_by_rank() -> None:
         agreed += 1
         assert any("can differ by rank" in line for line in told), (site, told)
 
-    assert agreed > 50
+    assert agreed >= 50
