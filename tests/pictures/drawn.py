@@ -47,7 +47,8 @@ def drawn_case(number: str) -> Drawn:
 def drawn(capture: Capture) -> Drawn:
     timeline = align(capture)
     incident = Incident.of(capture, timeline, find_divergences(timeline, find_partings(timeline)))
-    verdict = judge(incident, detect(incident, Parts()))
+    parts = Parts()
+    verdict = judge(incident, detect(incident, parts), parts)
     return Drawn(incident, verdict, draw(incident, verdict))
 
 
