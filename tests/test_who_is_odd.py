@@ -108,36 +108,38 @@ def test_ranks_whose_replicas_do_not_agree_with_each_other_are_not_named() -> No
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Arguments that are new to one side, where a dump that is missing could turn the vote.
+# Arguments that are new to one side: what a rank used to do is no proof against it.
 
 
-def _new_size(before: tuple[int, ...], *, dumps: Iterable[int]) -> Verdict:
-    """Sizes that rank 1 brought before; then it brings 8 where the others bring 4."""
+def _new_size(*, dumps: Iterable[int]) -> Verdict:
+    """Rank 1 brings another size than the others, and than before."""
     job = SmallJob(4)
-    for size in before:
-        job.op(ranks=[0, 2, 3], name="all_gather", size=4)
-        job.op(ranks=[1], name="all_gather", size=size)
+    for _ in range(3):
+        job.op(name="all_gather", size=4)
     job.op(ranks=[0, 2, 3], name="all_gather", size=4, done=False)
     job.op(ranks=[1], name="all_gather", size=8, done=False)
     return forkpoint.diagnose(job.capture(dumps))
 
 
-def test_a_size_that_is_new_to_one_rank_is_its_own_though_one_dump_is_missing() -> None:
-    assert _answer(_new_size((4, 4, 4), dumps=(0, 1, 3))) == (Cause.METADATA_MISMATCH, (1,))
+def test_a_new_size_is_its_rank_s_own_where_most_of_all_ranks_bring_another() -> None:
+    assert _answer(_new_size(dumps=range(4))) == (Cause.METADATA_MISMATCH, (1,))
 
 
-def test_one_against_one_nobody_is_named_by_what_is_new() -> None:
-    assert _answer(_new_size((4, 4, 4), dumps=(0, 1))) == (Cause.METADATA_MISMATCH, ())
+def test_a_new_size_accuses_nobody_while_a_missing_dump_could_make_it_two_against_two() -> None:
+    assert _answer(_new_size(dumps=(0, 1, 3))) == (Cause.METADATA_MISMATCH, ())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A message that both ends issued, and that one end never started.
 
 
-def _message(sent: str, received: str) -> Verdict:
+def _message(sent: str, received: str, other: str = "") -> Verdict:
+    """`other`: the state of a call of another group in which the sender is, too."""
     started = {"time_discovered_started_ns": 1_794_705_486_000_000_001}
-    job = SmallJob(2)
+    job = SmallJob(2, groups={"1": ("pair", (0, 1))})
     job.op(**started)
+    if other:
+        job.op(group="1", state=other, done=False, **started)
     job.send(0, 1, state=sent, done=False, **(started if sent == "started" else {}))
     job.recv(1, 0, state=received, done=False, **(started if received == "started" else {}))
     return forkpoint.diagnose(job.capture())
@@ -149,6 +151,10 @@ def test_the_end_that_never_started_its_message_has_a_gpu_that_is_held() -> None
 
 def test_a_message_that_neither_end_started_names_no_gpu() -> None:
     assert _message("scheduled", "scheduled").suspects == ()
+
+
+def test_an_end_that_has_started_another_call_is_held_by_that_call() -> None:
+    assert _message("scheduled", "started", other="started").suspects == ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forkpoint.diverge.cohorts import build_divergence, cohorts_at, first_pending
-from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_by_arguments, odd_ranks
+from forkpoint.diverge.habits import find_shift, next_group, odd_at_absence, odd_ranks
 from forkpoint.diverge.messages import find_message_shift
 from forkpoint.diverge.replicas import Leaving, Replicas
 from forkpoint.diverge.rings import from_other_sites, is_one_thread, is_permuted, left_order, never_issued, odd_by_habit
@@ -67,13 +67,9 @@ def _from_parting(parting: Parting, odd_end: tuple[int, ...], timeline: Timeline
 
 
 def _odd_side(parting: Parting, group: GroupTimeline, unknown: int, timeline: Timeline) -> tuple[int, ...]:
-    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does, and then
-    what each side brought to this call before.
-    """
-    unknown += _unseen(group, timeline)
-    voted = parting.odd or odd_ranks(parting.sides, unknown)
-    beside = voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
-    return beside or odd_by_arguments(parting.sides, parting.seq, group, unknown, timeline.tables)
+    """The majority decides; where ranks without a dump could overturn it, the comparison with parallel groups does."""
+    voted = parting.odd or odd_ranks(parting.sides, unknown + _unseen(group, timeline))
+    return voted or Replicas(timeline).find_odd(parting.sides, parting.group, parting.seq)
 
 
 def _shift(

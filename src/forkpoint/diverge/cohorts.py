@@ -192,7 +192,7 @@ def _volume_partings(group: GroupTimeline, timeline: Timeline) -> list[Parting]:
 
 
 _LEAST_SENDERS = 3
-"""Members that must have a dump: of two, either may be the one whose amount is new."""
+"""At least so many members must be seen: of two, either could be the one that changed its amount."""
 
 
 def _lone_sender(group: GroupTimeline) -> list[Parting]:

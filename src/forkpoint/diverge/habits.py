@@ -78,21 +78,6 @@ def odd_ranks(sides: tuple[tuple[int, ...], ...], unknown: int) -> tuple[int, ..
     return rest if len(sides[0]) > len(rest) + unknown else ()
 
 
-def odd_by_arguments(
-    sides: tuple[tuple[int, ...], ...], seq: int, group: GroupTimeline, unknown: int, tables: Tables
-) -> tuple[int, ...]:
-    """Of sides that made one call with different arguments, largest first, where the ranks not known could at most make it a
-    tie: those to whom their arguments are new, if the larger side brought what it always brought.
-    """
-    usual, rest = sides[0], tuple(sorted(r for side in sides[1:] for r in side))
-    tracks = {r: t for side in sides for r in side if (t := group.track(r))}
-    stacks = {token_at(t, seq, tables, "stack") for t in tracks.values()}
-    if len(stacks) != 1 or not len(rest) < len(usual) >= len(rest) + unknown:
-        return ()
-    kept = {r: continues_pattern(t, seq, tables) for r, t in tracks.items()}
-    return rest if all(kept[r] for r in usual) and all(kept[r] is False for r in rest) else ()
-
-
 def odd_at_absence(
     present: tuple[int, ...], absent: tuple[int, ...], seq: int, group: GroupTimeline, unknown: int, tables: Tables
 ) -> tuple[int, ...]:

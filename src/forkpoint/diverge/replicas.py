@@ -104,8 +104,12 @@ class Replicas:
         return found.pop() if len(found) == 1 else None
 
     def find_mates(self, left: Leaving, ranks: Iterable[int]) -> tuple[int, ...]:
-        """Those of these ranks that left their replicas as this one did, itself among them."""
-        mates = (r for r in ranks if any((m := self.find_leaving(r, g)) and m.by == left.by for g in self._groups(r)))
+        """The rank itself, and those of `ranks` that left their replicas in the same way. Only members of its small groups are
+        asked: ranks that take one branch together work on one replica, as a tensor-parallel pair does.
+        """
+        small = [group.ranks for group in self._groups(left.rank) if len(group.ranks) <= MAX_REPLICAS]
+        asked = set(ranks) & {rank for members in small for rank in members}
+        mates = (r for r in asked if any((m := self.find_leaving(r, g)) and m.by == left.by for g in self._groups(r)))
         return tuple(sorted({left.rank, *mates}))
 
     def do_the_same(self, rank: int, entry: int) -> bool:
@@ -125,7 +129,7 @@ class Replicas:
         return odd if usual and len(usual) + len(odd) == len(own) else ()
 
     def are_alike(self, rank: int, group: ProcessGroup, seq: int) -> bool:
-        """At least two groups beside this one made the same call in this slot, after the same calls before it."""
+        """At least two parallel groups made the same call in this slot, after the same calls before it."""
         window = self._window(group, rank, seq)
         beside = (self._windows(sibling, seq) for sibling in self._siblings(group))
         return bool(window) and sum(window in windows for windows in beside) >= MIN_REPLICAS

@@ -35,7 +35,7 @@ _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 _OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
 _ERRORS = re.compile(r"stderr|\.err\b", re.IGNORECASE)
-"""In the name of a log: what a process printed as errors, apart from what it printed otherwise."""
+"""Names of logs that hold standard error alone."""
 _CUT_TEXT = 40
 
 
@@ -195,7 +195,7 @@ class _Sources:
         return whole and self._has_errors_of(own) and not self._says_done(rank) and rank not in self._finished
 
     def _has_errors_of(self, own: list[str]) -> bool:
-        """Where launchers keep what ranks print as errors apart, and others failed there, that file must be among these."""
+        """If other ranks failed in a log of standard error alone, this rank's own such log must have been given too."""
         complaints = {event.file for event in self._incident.capture.events if event.is_failure}
         return not any(map(_is_of_errors, complaints)) or any(map(_is_of_errors, own))
 

@@ -37,7 +37,7 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
         return
     readings = list(_read(divergence, incident))
     if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not hang_is_shown(incident):
-        # Who takes stacks has seen a job stand still; dumps alone are taken of healthy jobs too.
+        # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
         place = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
         readings.insert(place, _in_flight(divergence, incident))
     yield from readings

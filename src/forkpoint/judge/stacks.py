@@ -134,6 +134,13 @@ def find_standings(incident: Incident) -> dict[int, Standing]:
     return found
 
 
+def find_all_standings(incident: Incident) -> dict[int, Standing]:
+    """Of every rank of the job; empty where one of them is not seen, or more than one may be missing from the count."""
+    standings, world = find_standings(incident), incident.timeline.world
+    seen = incident.timeline.unseen <= 1 and standings.keys() >= set(world)
+    return {rank: standings[rank] for rank in world} if seen else {}
+
+
 def _tells_place(event: LogEvent) -> bool:
     """A traceback whose exception peers caused, or a person who interrupted it: where the main thread was."""
     interrupted = event.exception == "KeyboardInterrupt"
@@ -165,16 +172,22 @@ class PartedStacks:
     odd: tuple[int, ...]
     frame: Frame
     """Of the first odd rank, where its path leaves that of the others."""
-
     behind: tuple[int, ...]
-    """Whose line comes first in the function where the paths part; all ranks, where they part between functions."""
+    """Ranks whose line comes earlier in the function where the paths part. All ranks, where they part between functions: their
+    order is not known then.
+    """
 
     @property
     def cannot_misfit(self) -> bool:
-        """Gloo finishes a call on ranks that brought less, and these are then at a later one: that looks like another path.
-        Ruled out where those that are behind wait in a call whose sizes cannot differ.
+        """Gloo completes a call on ranks that brought a smaller tensor. They go on to a later call, which looks like another path.
+        That is ruled out where the ranks behind wait in a call whose sizes cannot differ.
         """
         return not any(self.standings[rank].brings_sizes for rank in self.behind)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Where the odd ranks stand, and some of the others."""
+        return tuple(self.standings[rank].evidence for rank in (*self.odd[:2], *self.divergence.sides[0][:2]))
 
     @property
     def place(self) -> str:
@@ -194,12 +207,10 @@ class PartedStacks:
 @fact
 def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     """None unless every rank of the job is seen, all wait for others, and most of them took the same turn."""
-    standings = find_standings(incident)
-    world = incident.timeline.world
-    everyone = len(world) >= _LEAST and incident.timeline.unseen <= 1 and standings.keys() >= set(world)
-    if not everyone or not all(_is_comparable(one) for one in standings.values()):
+    standings, world = find_all_standings(incident), incident.timeline.world
+    if len(standings) < _LEAST or not all(_is_comparable(one) for one in standings.values()):
         return None
-    paths = {rank: _path(standings[rank]) for rank in world}
+    paths = {rank: _path(standing) for rank, standing in standings.items()}
     depth = next((d for d in range(min(map(len, paths.values()))) if len({p[d] for p in paths.values()}) > 1), None)
     if depth is None:
         return None
@@ -209,7 +220,7 @@ def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
         return None
     frames = [f for f in reversed(standings[odd[0]].stack) if is_python(f)]
-    return PartedStacks({rank: standings[rank] for rank in world}, odd, frames[depth], _behind(turns, usual, odd))
+    return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd))
 
 
 def _behind(turns: dict[int, _Turn], usual: _Turn, odd: tuple[int, ...]) -> tuple[int, ...]:

@@ -168,13 +168,15 @@ def _blind(incident: Incident) -> list[str]:
     hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
     vague = tuple(r for r in hidden if traces[r].is_partial)
     early = tuple(r for r in hidden if not traces[r].is_partial)
-    one = [(early, "was taken before its peers': its"), (vague, "leaves out finished ops: its")]
-    many = [(early, "were taken before their peers': their"), (vague, "leave out finished ops: their")]
+    said = [
+        (early, "was taken before its peers'", "were taken before their peers'"),
+        (vague, "leaves out finished ops", "leave out finished ops"),
+    ]
     return [
-        f"the dump of {name_ranks(ranks)} {alone} position is unknown"
+        f"the dump of {name_ranks(ranks)} {one}: its position is unknown"
         if len(ranks) == 1
-        else f"the dumps of {name_ranks(ranks)} {together} positions are unknown"
-        for (ranks, alone), (_, together) in zip(one, many, strict=True)
+        else f"the dumps of {name_ranks(ranks)} {many}: their positions are unknown"
+        for ranks, one, many in said
         if ranks
     ]
 

@@ -118,7 +118,7 @@ def _other_models(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
-    """Some ranks timed out: what of those that were behind them, ahead of them, or said nothing?"""
+    """Some ranks timed out: readings for ranks that were behind them, ahead of them, or silent."""
     view = view_logs(incident)
     if view is None:
         yield from _unmentioned(incident)
@@ -237,14 +237,13 @@ def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
 
 def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
     """Every rank is seen, and some took another turn than the others."""
-    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2]))
     who = name_ranks(parted.odd)
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
         parted.odd,
         f"{who} took another path at {parted.place}",
         "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, with which sizes?",
-        supports=cited,
+        supports=parted.evidence,
         asks="the dumps of all ranks",
     )
     yield path

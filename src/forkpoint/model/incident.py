@@ -71,7 +71,7 @@ class Parting:
     sides: tuple[tuple[int, ...], ...]
     """Ranks by what they did there, the most numerous first."""
     odd: tuple[int, ...] = ()
-    """The ranks that differ, where the comparison itself shows it and no vote is needed."""
+    """Set where the comparison itself shows which ranks differ, so that no vote is needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,8 @@ def _is_cause(slot: Slot, job: Job, repair: Repair) -> bool:
 
 
 def _nobody_else_idles(job: Job, repair: Repair) -> bool:
-    """No rank is idle except those that the repair changes: an idle rank would have come by itself. For a call that should
-    have been left out, idle ranks are expected.
+    """Whether only ranks that the repair changes are idle: any other idle rank would have reached the call by itself. Where a
+    call should have been left out, idle ranks are expected.
     """
     if repair.kind is RepairKind.LEAVE_OUT:
         return True

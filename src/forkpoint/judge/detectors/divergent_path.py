@@ -53,9 +53,9 @@ from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all
 from forkpoint.judge.stacks import (
     Handling,
     Standing,
+    find_all_standings,
     find_handling,
     find_parted_stacks,
-    find_standings,
     is_communicating,
     is_making_group,
 )
@@ -147,15 +147,14 @@ def _led_aside(divergence: Divergence, handling: tuple[Handling, ...], incident:
 
 
 def _by_stacks(incident: Incident) -> Finding | None:
-    """No recorded call is pending: where the stacks part, or all stand in the making of a group."""
+    """From stacks alone, where no recorded call is pending: their paths part, or every rank is creating a group."""
     parted = None if has_ops(incident) else find_parted_stacks(incident)
     if parted and parted.cannot_misfit:
         told = f"{name_ranks(parted.odd)} left the path of the others at {parted.place}; every rank waits in a communication call"
-        shown = [parted.standings[rank] for rank in (*parted.odd[:2], *parted.divergence.sides[0][:2])]
-        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
         plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
         lines = with_endings(plain, "; since then all ranks wait for each other")
-        return replace(finding, evidence=tuple(one.evidence for one in shown), headlines=lines)
+        finding = _finding(parted.divergence, parted.odd, told, LIKELY, incident)
+        return replace(finding, evidence=parted.evidence, headlines=lines)
     if making := _all_make_a_group(incident):
         file, line = making[0].place[0]
         told = (
@@ -171,18 +170,16 @@ def _by_stacks(incident: Incident) -> Finding | None:
     return None
 
 
-def _all_make_a_group(incident: Incident) -> list[Standing]:
-    """Every rank stands in `new_group` at one line of a job that communicated before: torch counts groups on each rank and
-    calls them by number, so that ranks with different counts wait for each other under different names.
+def _all_make_a_group(incident: Incident) -> tuple[Standing, ...]:
+    """Every rank stands in `new_group` at one line of a job that communicated before. torch counts groups on each rank and
+    names them by that count, so that ranks with different counts wait for each other under different names.
     """
-    standings, world = find_standings(incident), incident.timeline.world
-    everyone = len(world) > 1 and incident.timeline.unseen <= 1 and standings.keys() >= set(world)
-    if not everyone or not has_ops(incident) or not stands_still(incident) or cut_off(incident):
-        return []
-    inside = [standings[rank] for rank in world]
+    inside = tuple(find_all_standings(incident).values())
+    if not has_ops(incident) or not stands_still(incident) or cut_off(incident):
+        return ()
     named = all(any(bare_name(frame) == "new_group" for frame in one.stack) for one in inside)
-    together = all(is_making_group(one.stack) for one in inside) and len({one.place for one in inside}) == 1
-    return inside if named and together and inside[0].place else []
+    at_one_line = len({one.place for one in inside}) == 1 and bool(inside[0].place)
+    return inside if named and at_one_line and all(is_making_group(one.stack) for one in inside) else ()
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:

@@ -3,6 +3,7 @@
 What it looks like
     All members issued the same op, none finishes it. With start events (TORCH_NCCL_ENABLE_TIMING=1) some have started
     and some have not: the streams of those that have not are held by earlier work. Without them no rank can be named.
+    The same of a message: one end has started it, and the other has started nothing that is pending.
     Or one rank does not come, and its stack is in a wait for its own GPU. The kernel of its node may tell of a fault of
     that GPU (an Xid) at that time: then the rank is named, and the error.
 

@@ -8,7 +8,7 @@ from forkpoint.judge.printed_values import own_logs
 from forkpoint.judge.stacks import find_standings, is_communicating
 from forkpoint.judge.symptom import is_finishing, only_values_tell, stands_still
 from forkpoint.judge.values import find_first_out_of_line
-from forkpoint.model.incident import Incident
+from forkpoint.model.incident import Incident, PartingKind
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.values import Values
 from forkpoint.model.verdict import Action, Cause, Evidence, Finding
@@ -66,7 +66,9 @@ def _well_by_logs(incident: Incident) -> str | None:
         return None
     if incident.timeline.traces:
         on_demand = all(t.comm_lib == "gloo" for t in incident.timeline.traces.values())
-        ended = on_demand and _say_done(incident) >= set(incident.timeline.world) and not incident.capture.stacks
+        in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
+        done = _say_done(incident) >= set(incident.timeline.world)
+        ended = on_demand and in_flight and done and not incident.capture.stacks
         return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
         return "the job ended in order, and no log reports a failure after that"

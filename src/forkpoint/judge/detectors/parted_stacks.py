@@ -24,7 +24,6 @@ def find(incident: Incident) -> Iterator[Finding]:
     )
     plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
     fork, wanted = parted.divergence, what_would_decide(incident)
-    cited = tuple(parted.standings[rank].evidence for rank in (*parted.odd[:2], *fork.sides[0][:2]))
     yield inconclusive(
-        summary, cited, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork, headlines=(plain,)
+        summary, parted.evidence, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork, headlines=(plain,)
     )
