@@ -48,7 +48,7 @@ FROM_EVIDENCE = {
     "0006": "All 4 ranks agree on every operation that their dumps still hold, and none is waiting.",
 }
 UNDECIDED = {
-    "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
+    "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22: most likely rank 6 is stuck on its host; a second stack of rank 6 would decide.",
     "0079": "Ranks 0-3 failed with RuntimeError: most likely rank 2 built another model than the others; printing its parameters' names and shapes would decide.",
 }
 WITH_SOURCE = {

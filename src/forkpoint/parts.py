@@ -3,7 +3,6 @@
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from forkpoint.errors import ForkpointError
@@ -17,11 +16,11 @@ _MAX_TRACE = 20_000
 """Characters: a recursion that went too deep is the same line a thousand times."""
 
 
-@dataclass(slots=True)
 class Parts:
-    """What broke so far."""
+    """What broke so far. No dataclass: the help of a command is printed without that module and what it loads."""
 
-    broken: "list[InternalProblem]" = field(default_factory=list["InternalProblem"])
+    def __init__(self, before: "Sequence[InternalProblem]" = ()) -> None:
+        self.broken = list(before)
 
     def run(self, name: str, part: Callable[[], T], otherwise: T) -> T:
         """What `part` returns, or `otherwise`. What the user can act on goes through."""

@@ -112,7 +112,7 @@ def diagnose(
 
 def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
     """Whatever the evidence is, there is a verdict: a part that breaks is told, and costs itself alone."""
-    parts = Parts(list(capture.internal))
+    parts = Parts(capture.internal)
     incident = _find_incident(capture, parts)
     verdict = judge(incident, detect(incident, parts), parts)
     sites = parts.run("the lines of stacks", lambda: find_bare_sites(incident, verdict), ())

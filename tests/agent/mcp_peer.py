@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mcp_types as wire
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
@@ -120,8 +120,12 @@ def connected(server: Any, mode: str = "auto") -> Iterator[Peer]:
             yield Peer(portal, ready)
 
 
-def over_stdio(*arguments: str, cwd: Path | None = None) -> StdioServerParameters:
-    return StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *arguments], cwd=cwd)
+def over_stdio(*arguments: str, cwd: Path | None = None) -> AbstractAsyncContextManager[Any]:
+    """Its errors go to the file that this process began with: by default, the client keeps the one that pytest had set when
+    tests were collected, which is closed in a fork.
+    """
+    server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *arguments], cwd=cwd)
+    return stdio_client(server, errlog=sys.__stderr__ or sys.stderr)
 
 
 @asynccontextmanager

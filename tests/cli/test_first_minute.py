@@ -109,12 +109,12 @@ def test_defaults_come_from_the_users_file_then_the_projects_then_the_command_li
     (project / "home" / ".config" / "forkpoint.toml").write_text(
         'width = 50\n[watch]\nwebhook = "https://x.example/h"\n'
     )
-    assert main(["diagnose", DEMO, "--quiet"]) == 1
+    assert main(["diagnose", DEMO]) == 1
     narrow = max(map(len, capsys.readouterr().out.splitlines()))
     (project / "pyproject.toml").write_text('[tool.forkpoint]\nwidth = 70\nsource = ["src"]\n')
-    assert main(["diagnose", DEMO, "--quiet"]) == 1
+    assert main(["diagnose", DEMO]) == 1
     wider = max(map(len, capsys.readouterr().out.splitlines()))
-    assert main(["diagnose", DEMO, "--quiet", "--width", "100"]) == 1
+    assert main(["diagnose", DEMO, "--width", "100"]) == 1
     widest = max(map(len, capsys.readouterr().out.splitlines()))
 
     assert narrow <= 50 < wider <= 70 < widest <= 100

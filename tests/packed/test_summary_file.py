@@ -16,6 +16,7 @@ from forkpoint.errors import InputError, UnreadableInput
 from forkpoint.evidence.files import SUMMARY, find_files
 from forkpoint.evidence.summary_file import merge, summarise
 from forkpoint.model.layout import U32
+from forkpoint.pipeline import diagnose
 from looping import for_each
 
 ALL = load_cases()
@@ -68,7 +69,7 @@ def test_a_summary_can_lie_beside_dumps_and_logs(tmp_path: Path) -> None:
     files = find_files([str(case.capture)])
     (tmp_path / "half.fps").write_bytes(summarise(files[::2]))
 
-    mixed = forkpoint.diagnose(forkpoint.read([str(tmp_path), *files[1::2]]))
+    mixed = diagnose(forkpoint.read([str(tmp_path), *files[1::2]]))
 
     assert mixed == verdict_of(case.number)
 

@@ -6,6 +6,7 @@ from hypothesis import given
 
 import forkpoint
 import verdicts
+from cases import CASES
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.notebook import render_snippet
 from looping import for_each
@@ -31,9 +32,10 @@ class Reader(HTMLParser):
 
 
 def test_a_verdict_shows_itself_through_the_public_door() -> None:
-    assert forkpoint.Verdict is Verdict
+    verdict = forkpoint.diagnose(CASES / "0001" / "capture")
 
-    assert verdicts.FOUND._repr_html_() == render_snippet(verdicts.FOUND)
+    assert verdict._repr_html_() == render_snippet(verdict)
+    assert verdict.headline in Reader(verdict._repr_html_()).text
 
 
 def test_the_snippet_has_the_sentence_the_cohorts_and_the_sites() -> None:

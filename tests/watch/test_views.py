@@ -43,7 +43,7 @@ def test_the_picture_shows_how_far_groups_are() -> None:
         console.print(draw(FOUND))
 
     assert "default_pg      3    118-120       1" in shown.get()
-    assert "forkpoint diagnose /kept/0001" in shown.get()
+    assert "forkpoint diagnose --follow-links /kept/0001" in shown.get()
 
 
 def test_every_sight_is_a_valid_line_of_json() -> None:

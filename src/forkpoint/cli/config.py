@@ -12,8 +12,8 @@ be anyone's: what would send something somewhere, or run something, counts in th
 import os
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from forkpoint.cli.options import did_you_mean, directory, existing_path, source_path
 from forkpoint.errors import UsageError
@@ -24,8 +24,7 @@ _PATHS = (existing_path, directory, source_path)
 _TABLE = "[tool.forkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):  # no dataclass: help is printed without that module and what it loads
     file: Path
     command: str | None
     """None: of every command that has this option."""

@@ -37,7 +37,11 @@ def end_of_log(ranks: tuple[int, ...], incident: Incident) -> str:
 def stack_of(ranks: tuple[int, ...], incident: Incident) -> str:
     pids = {place.rank: place.pid for place in incident.capture.places if place.pid}
     pid = pids.get(ranks[0], f"<pid of rank {ranks[0]}>") if len(ranks) == 1 else f"<pid> of {name_ranks(ranks)}"
-    return f"py-spy dump --pid {pid}{on_hosts(ranks, incident)} while it hangs, or its dump beside the others"
+    taken = f"py-spy dump --pid {pid}{on_hosts(ranks, incident)}"
+    if not _lack_stacks(ranks, incident):
+        return f"{taken} again, ten seconds after the first: who is at the same line is stuck"
+    lacks_dump = any(rank not in incident.timeline.traces for rank in ranks)
+    return f"{taken} while it hangs{', or its dump beside the others' if lacks_dump else ''}"
 
 
 def ask_log(ranks: tuple[int, ...]) -> str:
@@ -45,9 +49,16 @@ def ask_log(ranks: tuple[int, ...]) -> str:
     return f"the end of the log of {plain_ranks(ranks)}" if ranks else "the end of every silent rank's log"
 
 
-def ask_stack(ranks: tuple[int, ...]) -> str:
+def ask_stack(ranks: tuple[int, ...], incident: Incident) -> str:
     """`stack_of` in a few words."""
-    return f"a stack of {plain_ranks(ranks)}" if len(ranks) == 1 else f"the stacks of {plain_ranks(ranks)}"
+    second = "" if _lack_stacks(ranks, incident) else "second "
+    if len(ranks) == 1:
+        return f"a {second}stack of {plain_ranks(ranks)}"
+    return f"{second or 'the '}stacks of {plain_ranks(ranks)}"
+
+
+def _lack_stacks(ranks: tuple[int, ...], incident: Incident) -> list[int]:
+    return [rank for rank in ranks if live_stack(rank, incident) is None]
 
 
 def on_hosts(ranks: tuple[int, ...], incident: Incident) -> str:
@@ -61,7 +72,7 @@ def what_is_lacking(ranks: tuple[int, ...], incident: Incident) -> tuple[str, ..
     kinds = (
         ("dump", [r for r in ranks if r not in traces]),
         ("log", [r for r in ranks if r not in heard]),
-        ("stack", [r for r in ranks if live_stack(r, incident) is None]),
+        ("stack", _lack_stacks(ranks, incident)),
     )
     return tuple(
         f"the {kind} of rank{'s' if len(lack) > 1 else ''} {format_ranks(lack, 8)}" for kind, lack in kinds if lack

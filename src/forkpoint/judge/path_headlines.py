@@ -114,9 +114,10 @@ def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:
 def tell_handling(first: Handling, divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     where, place = _at(plain_place(first.raised.stack)), plain_place(first.ended.stack)
     went = f" and went on to {place} while handling it" if place else " and went on elsewhere while handling it"
-    stay = waiting(divergence, divergence.odd)
-    still = f"; {others(stay[0].ranks, divergence.odd, incident)} still {verb(stay[0].ranks, 'waits', 'wait')} in {call_of(stay[0])}"
-    endings = (still,) if stay else ()
+    endings = tuple(
+        f"; {others(stay.ranks, divergence.odd, incident)} still {verb(stay.ranks, 'waits', 'wait')} in {call_of(stay)}"
+        for stay in waiting(divergence, divergence.odd)[:1]
+    )
     return tuple(
         text
         for what in raised(first.raised)

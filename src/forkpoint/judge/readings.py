@@ -214,7 +214,7 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
         supports=cite_divergence(divergence, incident),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
-        asks=ask_log(ranks) if lost else ask_stack(ranks),
+        asks=ask_log(ranks) if lost else ask_stack(ranks, incident),
     )
 
 
@@ -238,7 +238,7 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
         supports=cite_divergence(divergence, incident),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
-        asks=ask_stack(ranks),
+        asks=ask_stack(ranks, incident),
     )
 
 

@@ -25,5 +25,11 @@ def find(incident: Incident) -> Iterator[Finding]:
     plain = f"{plain_ranks(parted.odd)} left the path of the others at {parted.place.partition(' ')[0]}"
     fork, wanted = parted.divergence, what_would_decide(incident)
     yield inconclusive(
-        summary, parted.evidence, wanted, suspects=parted.odd, action=Action.FIX_CODE, divergence=fork, headlines=(plain,)
+        summary,
+        parted.evidence,
+        wanted,
+        suspects=parted.odd,
+        action=Action.FIX_CODE,
+        divergence=fork,
+        headlines=(plain,),
     )

@@ -205,7 +205,7 @@ class JobWatch:
 
     def _judge(self, folder: str) -> _Judged | None:
         try:
-            capture = read([folder])
+            capture = read([folder], follow_links=True)  # the spool links the logs
         except ForkpointError:
             return None
         return _Judged(capture, diagnose(capture, self._settings.source))

@@ -37,7 +37,7 @@ def draw(sight: Sight) -> Group:
     )
     parts = [head, Text(escape(sight.why))]
     if sight.evidence:
-        parts.append(Text(escape(f"forkpoint diagnose {sight.evidence}"), style="bold"))
+        parts.append(Text(escape(f"forkpoint diagnose --follow-links {sight.evidence}"), style="bold"))
     notes = [Text(escape(f"{note.source}: {note.text}"), style="dim") for note in sight.notes[:_MAX_NOTES]]
     left = len(sight.notes) - _MAX_NOTES
     more = [Text(f"and {left} more notes", style="dim")] if left > 0 else []
