@@ -115,7 +115,11 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
     print(render_line(sight), flush=True)
     if sight.is_alarm and sight.verdict:
         print_verdict(sight.verdict, as_json=False, width=None)
-        kept = f"forkpoint diagnose --follow-links {sight.evidence}" if args.keep else "removed when this ends; --keep DIR keeps it"
+        kept = (
+            f"forkpoint diagnose --follow-links {sight.evidence}"
+            if args.keep
+            else "removed when this ends; --keep DIR keeps it"
+        )
         print(f"files     {escape(kept)}", flush=True)
 
 

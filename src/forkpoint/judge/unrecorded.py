@@ -137,7 +137,9 @@ def _waited_for(incident: Incident) -> Iterator[Hypothesis]:
         if ranks:
             decides = f"the dumps and stacks of {name_ranks(ranks)}: forkpoint diagnose DUMPS LOGS"
             told = f"{name_ranks(ranks)} {says} at {place}"
-            yield Hypothesis(cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks, incident)}")
+            yield Hypothesis(
+                cause, ranks, told, decides, supports=cited, asks=f"the dump and {ask_stack(ranks, incident)}"
+            )
     spoke = tuple(sorted({p.rank for p in view.waiting}))
     if silent:
         yield from read_silence(silent, spoke, place, cited, incident)
