@@ -87,11 +87,12 @@ def _vanished(verdict: Verdict, case: Case, damage: Damage) -> bool:
 def _diagnose(paths: list[str]) -> Verdict | str | None:
     """A text where it broke."""
     try:
-        return forkpoint.diagnose(forkpoint.read(paths)) if paths else None
+        verdict = forkpoint.diagnose(forkpoint.read(paths)) if paths else None
     except UnreadableInput:
         return None
     except Exception as error:  # noqa: BLE001 - whatever breaks is what the sweep looks for
         return f"{type(error).__name__}: {error}"
+    return verdict.internal[0].trace if verdict and verdict.internal else verdict
 
 
 def sweep(cases: tuple[Case, ...], variants: int, seed: int) -> Iterator[Outcome]:
