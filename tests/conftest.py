@@ -36,3 +36,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.relative_to(ROOT).as_posix(), len(LONGEST)))
+
+
+@pytest.fixture(autouse=True)
+def _files_are_read_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by a fork of this process, which is large by now and slow to copy: that doubles what reading a case costs. Commands
+    that tests start confine their readers, and `tests/hardened` is about that.
+    """
+    if "hardened" not in request.path.parts:
+        monkeypatch.setattr("forkpoint.evidence.can_confine", lambda: False)

@@ -117,7 +117,7 @@ def test_a_headline_is_a_whole_sentence_that_names_no_other_ranks(number: str) -
     check_headline(verdict_of(number))
 
 
-@one_in(4)
+@one_in(10)
 def test_so_is_the_headline_that_source_makes(share: int) -> None:
     told = json.loads(HEADLINES.read_text())
     for number in NUMBERS[::share]:

@@ -1,10 +1,11 @@
 """Who is odd where a group's own vote does not tell: common ends, groups beside it, side threads, closed doors. Each with a near miss."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import forkpoint
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.log import LogEvent, LogKind
+from forkpoint.model.log import Ending, LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import Cause, Verdict
 from small_jobs import SmallJob
@@ -250,3 +251,33 @@ def test_a_rank_that_alone_sends_another_amount_is_odd_though_a_member_is_not_se
 
 def test_a_rank_that_receives_another_amount_may_have_been_sent_it() -> None:
     assert _answer(_amounts({}, {1: 9})) == (Cause.INCONCLUSIVE, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a rank said last, where two sides are seen and others are not.
+
+LEAVES = "no improvement for 3 epochs, leaving the training loop"
+
+
+def _two_of_four(last: dict[int, tuple[str, ...]], notices: Iterable[int]) -> Verdict:
+    """Ranks 2 and 3 make different calls, and nothing is known of the calls of ranks 0 and 1."""
+    job = SmallJob(4)
+    for _ in range(3):
+        job.op(line=40)
+    job.op(ranks=[2], line=40, done=False)
+    job.op(ranks=[3], name="all_gather", line=66, done=False)
+    logs = tuple((f"log_rank_{rank}.txt", rank) for rank in range(4))
+    events = tuple(LogEvent(LogKind.NOTICE, f"log_rank_{rank}.txt", 9, rank, LEAVES) for rank in notices)
+    ends = {file: Ending(last.get(rank, ("epoch 9",))) for file, rank in logs}
+    capture = job.capture(events=events, logs=logs, ranks=[2, 3])
+    return forkpoint.diagnose(replace(capture, log_ends=ends))
+
+
+def test_of_two_sides_the_rank_that_said_last_that_it_leaves_is_named() -> None:
+    assert _answer(_two_of_four({3: ("epoch 9", LEAVES)}, [3])) == (Cause.DIVERGENT_PATH, (3,))
+
+
+def test_nobody_is_named_where_it_went_on_after_that_or_others_said_so_too() -> None:
+    assert _two_of_four({3: (LEAVES, "epoch 10")}, [3]).suspects == ()
+    assert _two_of_four({2: (LEAVES,), 3: (LEAVES,)}, [2, 3]).suspects == ()
+    assert _two_of_four({1: (LEAVES,)}, [1]).suspects == ()

@@ -23,7 +23,7 @@ def applies(patch: str, folder: str) -> bool:
     return done.returncode == 0
 
 
-@for_each("number", [case.number for case in load_cases()], one_in=3)
+@for_each("number", [case.number for case in load_cases()], one_in=10)
 def test_all_that_a_verdict_offers_as_a_patch_is_in_the_catalogue(number: str) -> None:
     case = recorded(number)
     patches = {offered.patch for offered in offers(case)}
@@ -52,7 +52,7 @@ def test_what_is_offered_applies_and_is_the_engines(number: str) -> None:
         assert remedy.kind == ("probe" if offered.id.startswith("P") else "fix")
 
 
-@one_in(4)
+@one_in(10)
 def test_forks_of_all_cases_can_be_named_by_their_line(share: int) -> None:
     made, refused = 0, 0
     for number, case in all_recorded(share):

@@ -46,7 +46,7 @@ def frames_of(case: Case) -> Iterator[tuple[int, Frame]]:
         yield from ((rank, f) for position in stands for f in (position.op.stack or ())[:3])
 
 
-@for_each("number", NUMBERS, one_in=3)
+@for_each("number", NUMBERS, one_in=10)
 def test_frames_of_a_rank_are_supported_and_other_lines_are_not(number: str) -> None:
     case = recorded(number)
     for rank, one in frames_of(case):
@@ -76,7 +76,7 @@ def test_a_rank_without_any_stack_proves_nothing_about_frames() -> None:
 # log-says
 
 
-@for_each("number", NUMBERS, one_in=3)
+@for_each("number", NUMBERS, one_in=10)
 def test_lines_of_logs_are_supported_as_they_were_shown(number: str) -> None:
     case = recorded(number)
     for event in case.incident.capture.events[:8]:
@@ -134,7 +134,7 @@ def test_files_that_are_no_evidence_are_not_read(file: str) -> None:
 # can-differ
 
 
-@one_in(3)
+@one_in(10)
 def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not(share: int) -> None:
     checked = 0
     for _, case in all_recorded(share):
@@ -150,7 +150,7 @@ def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not(s
     assert checked > 50 // share
 
 
-@one_in(3)
+@one_in(10)
 def test_the_communication_that_a_fork_leaves_out_is_guarded_by_it(share: int) -> None:
     decisions = {ForkKind.SKIPPED, ForkKind.LEFT, ForkKind.LOOP, ForkKind.CAUGHT}
     checked = 0

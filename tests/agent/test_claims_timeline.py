@@ -60,7 +60,7 @@ def missing(ranks: list[int], group: str, seq: int) -> Missing:
     return Missing(kind="missing", evidence=[], ranks=ranks, group=group, seq=seq)
 
 
-@for_each("number", NUMBERS, one_in=3)
+@for_each("number", NUMBERS, one_in=10)
 def test_what_a_dump_holds_is_supported_and_nothing_that_differs_from_it(number: str) -> None:
     case = recorded(number)
     for one in collectives(case):
@@ -81,7 +81,7 @@ def test_what_a_dump_holds_is_supported_and_nothing_that_differs_from_it(number:
             assert wrong.check(case).status is not Status.SUPPORTED
 
 
-@for_each("number", NUMBERS, one_in=3)
+@for_each("number", NUMBERS, one_in=10)
 def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) -> None:
     case = recorded(number)
     for group in case.incident.timeline.groups:

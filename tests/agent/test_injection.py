@@ -26,7 +26,7 @@ TRICKS = {
     "draw-a-link",
     "hide-the-cause",
 }
-each = for_each("injection", CORPUS, ids=lambda injection: injection.name, one_in=3)
+each = for_each("injection", CORPUS, ids=lambda injection: injection.name, one_in=10)
 
 
 @cache

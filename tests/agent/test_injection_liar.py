@@ -35,7 +35,7 @@ def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@for_each("number", [case.number for case in load_cases()], one_in=3)
+@for_each("number", [case.number for case in load_cases()], one_in=10)
 def test_a_model_that_lies_changes_no_verdict_and_no_file(
     number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_model_that_lies_changes_no_verdict_and_no_file(
     assert [line for line in liar.told if not line.isprintable() or SECRET in line] == []
 
 
-@for_each("injection", CORPUS, ids=lambda injection: injection.name, one_in=3)
+@for_each("injection", CORPUS, ids=lambda injection: injection.name, one_in=10)
 def test_a_model_that_obeys_a_planted_text_changes_no_verdict_and_no_file(
     injection: Injection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "explain", {"query": case.verdict.cause}
 
 
-@one_in(3)
+@one_in(10)
 def test_every_tool_answers_or_refuses_on_every_case_within_its_caps(share: int) -> None:
     answered: set[str] = set()
     for number, case in all_recorded(share):

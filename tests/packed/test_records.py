@@ -35,7 +35,7 @@ def without_pause(op: Op) -> tuple[object, ...]:
     return op.record_id, op.seq, op.batch, op.signatures, op.state, op.created_ns, op.completed_ns, op.stack, op.thread
 
 
-@for_each("path", DUMPS, ids=str, one_in=3)
+@for_each("path", DUMPS, ids=str, one_in=10)
 def test_a_record_holds_the_ops_of_its_dump(path: Path) -> None:
     tables = SharedTables()
     columns = decode(path.read_bytes(), path.name)

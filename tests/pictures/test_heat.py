@@ -47,7 +47,7 @@ def slowly(group: GroupTimeline, rank: int, seq: int, tables: Tables) -> CellSta
     return cell_of(op) if op else C if done else I
 
 
-@for_each("case", load_cases(), ids=lambda case: case.number, one_in=3)
+@for_each("case", load_cases(), ids=lambda case: case.number, one_in=10)
 def test_every_cell_of_a_recorded_incident_is_what_its_timeline_says(case: Case) -> None:
     found = drawn_case(case.number)
     timeline = found.incident.timeline

@@ -14,6 +14,13 @@ from forkpoint.evidence.machine.kernel import looks_like_kernel_log, read_kernel
 from forkpoint.evidence.machine.places import SAYS_PLACE, agree, locate, read_places
 from forkpoint.evidence.machine.ras import looks_like_ras, read_ras
 from forkpoint.evidence.machine.remarks import kernel_remarks, ras_remarks
+from forkpoint.evidence.processes import (
+    OfProcess,
+    agree_on_processes,
+    find_process,
+    processes_of_events,
+    read_processes,
+)
 from forkpoint.evidence.rank_states import RankStates, looks_like_rank_states, read_rank_states
 from forkpoint.evidence.stacks.read import looks_like_stacks, read_live_stacks
 from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
@@ -110,6 +117,10 @@ class TextReading:
     file: str = ""
     events: list[LogEvent] = field(default_factory=list[LogEvent])
     stacks: list[LiveStack] = field(default_factory=list[LiveStack])
+    of_process: list[tuple[int, LiveStack]] = field(default_factory=list[tuple[int, LiveStack]])
+    """Stacks of processes whose rank only other files tell."""
+    processes: list[OfProcess] = field(default_factory=list[OfProcess])
+    """Which rank a process is, as a log says."""
     logs: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     is_cut: bool = False
     """It is a log that ends within a line."""
@@ -127,7 +138,7 @@ class TextReading:
 
     @property
     def says_anything(self) -> bool:
-        return bool(self.logs or self.stacks or self.remarks or self.states or any(self.values))
+        return bool(self.logs or self.stacks or self.of_process or self.remarks or self.states or any(self.values))
 
 
 def with_texts(
@@ -137,6 +148,7 @@ def with_texts(
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
     texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
+    texts, nameless = _with_processes(texts)
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
     ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
@@ -148,7 +160,7 @@ def with_texts(
         capture,
         traces=traces,
         values=values,
-        problems=(*capture.problems, *left_out),
+        problems=(*capture.problems, *left_out, *nameless),
         set_aside=(*capture.set_aside, *set_aside),
         attempt=choice.attempt or 0,
         steps=tuple(step for state in states for step in state.steps),
@@ -161,6 +173,23 @@ def with_texts(
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
+
+
+def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem]]:
+    """Stacks that name their process alone become those of its rank, where a log says which that is."""
+    said = (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
+    rank_of = agree_on_processes(said) if any(text.of_process for text in texts) else {}
+    owned = [
+        replace(text, stacks=[*text.stacks, *(replace(s, rank=rank_of[p]) for p, s in text.of_process if p in rank_of)])
+        for text in texts
+    ]
+    nameless = [
+        Problem(stack.file, f"nothing says which rank process {pid} is; put the rank in the file name (rank_3.txt)")
+        for text in texts
+        for pid, stack in text.of_process
+        if pid not in rank_of
+    ]
+    return owned, nameless
 
 
 def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
@@ -197,8 +226,9 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         if _LOG_LINE.search(text):  # a person pasted the answer and the log it belongs to
             _read_log(io.BytesIO(data), text, name, None, reading)
     elif looks_like_stacks(head):
-        found = read_live_stacks(text, name, owner)
-        _keep_stacks(found, name, reading)
+        pid = find_process(text)
+        found = read_live_stacks(text, name, None if owner == pid else owner)
+        _keep_stacks(found, name, reading, pid)
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
@@ -216,11 +246,20 @@ def _is_own_report(head: str) -> bool:
     return _OWN.match(head) is not None
 
 
-def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading) -> None:
+_NOBODY = -1
+
+
+def _keep_stacks(found: Iterable[RankStacks], name: str, reading: TextReading, pid: int | None = None) -> None:
+    """`pid`: the process of a file that holds stacks alone, where it says so."""
     standing = [stacks for stacks in found if stacks.main]
     reading.stacks += [_live_stack(s, s.rank, name) for s in standing if s.rank is not None]
-    if unnamed := [stacks.line for stacks in standing if stacks.rank is None]:
-        problem = f"the rank of the stack at line {unnamed[0]} is not known; put the rank in the file name (rank_3.txt)"
+    unnamed = [stacks for stacks in standing if stacks.rank is None]
+    if pid is not None and len(unnamed) == 1:
+        reading.of_process.append((pid, _live_stack(unnamed[0], _NOBODY, name)))
+    elif unnamed:
+        problem = (
+            f"the rank of the stack at line {unnamed[0].line} is not known; put the rank in the file name (rank_3.txt)"
+        )
         reading.problems.append(Problem(name, problem))
 
 
@@ -262,5 +301,6 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.ending = log.ending
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
+    reading.processes += read_processes(text)
     if SAYS_PLACE in text:  # to look at each line takes longer than all the rest
         reading.places += read_places(io.StringIO(text), name, rank)

@@ -33,6 +33,17 @@ def find_lone_notice(incident: Incident) -> LogEvent | None:
     return max(notices, key=lambda event: event.line)
 
 
+def find_last_words(sides: tuple[tuple[int, ...], ...], incident: Incident) -> LogEvent | None:
+    """Of sides that made different calls: the line with which a rank said, last of all and as the only rank, that it leaves
+    something out or goes on otherwise. It must be all of its side, or others of that side would have said so too.
+    """
+    notice = find_lone_notice(incident)
+    ends = incident.capture.log_ends.get(notice.file) if notice else None
+    if notice is None or notice.rank is None or (notice.rank,) not in sides or ends is None:
+        return None
+    return notice if ends.lines and notice.text in ends.lines[-1] else None
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks for which all others waited, by what logs say alone: who kept working meanwhile, and who did not come to a
 # barrier.

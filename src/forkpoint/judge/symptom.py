@@ -5,6 +5,7 @@ from forkpoint.model.log import LogKind
 from forkpoint.model.op import SYNCHRONISING, OpState
 from forkpoint.model.verdict import Coverage, Symptom
 from forkpoint.model.world import name_ranks
+from forkpoint.traces.admission import CLOCKS_APART_NS
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the user saw: from logs, and from ops that never finished.
@@ -166,19 +167,15 @@ def _values(incident: Incident) -> list[str]:
 def _blind(incident: Incident) -> list[str]:
     traces = incident.timeline.traces
     hidden = sorted(r for r in incident.timeline.blind if not traces[r].cut and traces[r].entries)
-    vague = tuple(r for r in hidden if traces[r].is_partial)
-    early = tuple(r for r in hidden if not traces[r].is_partial)
-    said = [
-        (early, "was taken before its peers'", "were taken before their peers'"),
-        (vague, "leaves out finished ops", "leave out finished ops"),
-    ]
-    return [
-        f"the dump of {name_ranks(ranks)} {one}: its position is unknown"
-        if len(ranks) == 1
-        else f"the dumps of {name_ranks(ranks)} {many}: their positions are unknown"
-        for ranks, one, many in said
-        if ranks
-    ]
+    whole = [r for r in hidden if not traces[r].is_partial]
+    newest = max((t.last_ns for r, t in traces.items() if r not in hidden), default=0)
+    later = [r for r in whole if newest and traces[r].last_ns > newest + CLOCKS_APART_NS]
+    kinds = (
+        ([r for r in whole if r not in later], "dumped before their peers"),
+        (later, "dumped at an earlier call than their peers, though later by the clock (another run?)"),
+        ([r for r in hidden if traces[r].is_partial], "dumped without finished ops"),
+    )
+    return [f"{how}, so that their position is not known: {name_ranks(ranks)}" for ranks, how in kinds if ranks]
 
 
 def _stackless(incident: Incident) -> list[str]:

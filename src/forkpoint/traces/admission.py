@@ -27,7 +27,7 @@ _NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _UNKNOWN_TIMEOUT_MS = 1_800_000
 """For dumps that do not state a timeout: torch's longest default (30 minutes, before torch 2.2)."""
-_CLOCKS_APART_NS = 10 * _NS
+CLOCKS_APART_NS = 10 * _NS
 """Clocks of two hosts may differ by this much unnoticed; a time difference proves an order only if it is longer."""
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
@@ -221,7 +221,7 @@ def _split_by_restart(run: Ints, traces: Traces) -> list[Ints]:
 
 
 def _begins_anew(trace: RankTrace, finished: dict[tuple[int, int], list[tuple[int, int]]]) -> bool:
-    began = trace.first_ns - _CLOCKS_APART_NS
+    began = trace.first_ns - CLOCKS_APART_NS
     firsts = {group.key: group.collectives.first_seq for group in trace.groups if group.collectives}
     return any(seq >= first and ns < began for key, first in firsts.items() for seq, ns in finished.get(key, ()))
 

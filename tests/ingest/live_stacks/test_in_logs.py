@@ -143,7 +143,7 @@ def test_a_stack_without_a_rank_is_told_not_dropped(tmp_path: Path) -> None:
 
     assert [problem.text.partition(";")[0] for problem in problems] == [
         "the rank of the stack at line 5 is not known",
-        "the rank of the stack at line 4 is not known",
+        "nothing says which rank process 7085 is",
     ]
 
 

@@ -209,3 +209,17 @@ def test_what_another_prints_between_is_not_the_exception() -> None:
     (event,) = read_log(log.encode(), "log", None).events
 
     assert event.exception != "loss"
+
+
+def test_a_log_that_begins_inside_a_traceback_still_tells_its_exception() -> None:
+    (event,) = read_lines("uts)", "       ^^^^^", *FRAMES, "ValueError: no label", "bye", rank=3)
+
+    assert (event.kind, event.rank, event.exception) == (LogKind.EXCEPTION, 3, "ValueError")
+    assert [(f.name, f.line) for f in event.stack] == [("load", 9), ("<module>", 72)]
+
+
+def test_frames_without_an_exception_or_further_on_are_no_traceback() -> None:
+    assert read_lines(*FRAMES, "step 3", rank=3) == ()
+    assert read_lines(*(f"step {n}" for n in range(9)), *FRAMES, "ValueError: shown, not raised", rank=3) == ()
+    stack = ['  File "/train/data.py", line 9 in load', '  File "/train/train.py", line 72 in <module>']
+    assert all(event.exception is None for event in read_lines(*stack, "ValueError: of somebody else", rank=3))

@@ -93,11 +93,19 @@ class MessageBlock:
         yield replace(self._event, details=(*self._event.details, *self._tail.details))
 
 
-class TracebackBlock:
-    """A Python traceback, up to its exception and what that says."""
+def is_traceback_frame(message: str) -> bool:
+    """Of an exception, outermost first: other stacks name the function without a comma, or have no indent of two."""
+    return message.startswith('  File "') and ", in " in message and _FRAME.match(message) is not None
 
-    def __init__(self, event: LogEvent, chain: str | None = None) -> None:
+
+class TracebackBlock:
+    """A Python traceback, up to its exception and what that says. `headless`: of a log that begins inside it; without its
+    exception nothing shows that it was one.
+    """
+
+    def __init__(self, event: LogEvent, chain: str | None = None, *, headless: bool = False) -> None:
         self._event = event
+        self._headless = headless
         self._frames: deque[Frame] = deque(maxlen=_FRAMES_AT_MOST)
         self._noise = 0
         self._lines = 0
@@ -139,7 +147,7 @@ class TracebackBlock:
     def events(self) -> Iterator[LogEvent]:
         event = self._ended
         if event is None:
-            if not self._frames:
+            if not self._frames or self._headless:
                 return
             event = replace(self._event, text="a traceback that is cut", stack=tuple(reversed(self._frames)))
         chain = (("chain", self._chain),) if self._chain else ()

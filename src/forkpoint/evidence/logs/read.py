@@ -15,6 +15,7 @@ from forkpoint.evidence.logs.blocks import (
     PodBlock,
     StackBlock,
     TracebackBlock,
+    is_traceback_frame,
     read_error_file,
 )
 from forkpoint.evidence.logs.events import Keeper, Kept, LogReading, base_event, pattern_event
@@ -43,6 +44,8 @@ _ERROR_FILE = b'"py_callstack"'
 _IDLE_AT_MOST = 5_000
 """Lines of other speakers that may come between two lines of a block."""
 _EXPIRE_EVERY = 256
+_CUT_HEAD = 4
+"""Lines of a log that was cut inside a traceback, up to its first whole frame: a part of a line, code, carets."""
 _REMEMBERED_AT_MOST = 10_000
 """Speakers: a log may name another one in every line."""
 _TELL_THE_WORLD = frozenset({LogKind.NCCL_INIT, LogKind.SETTINGS})
@@ -153,6 +156,8 @@ class LogReader:
         self._latest: dict[Speaker, Speaker] = {}
         """The last speaker, by everything but the rank: C++ messages continue without a prefix."""
         self._chains: dict[Speaker, str] = {}
+        self._head = _CUT_HEAD
+        """Lines at the beginning in which a traceback without its first line may be."""
         self._stacks = StackLines()
         self._processes: dict[Speaker, set[int]] = {}
         """Ranks that a process, known by its prefix, called itself."""
@@ -177,6 +182,7 @@ class LogReader:
 
     def feed_from(self, stream: BinaryIO, found: Iterable[tuple[int, int]]) -> None:
         """The lines that begin at these places, and those between them that blocks need."""
+        stream.seek(0)
         for number, offset in found:
             self._go_on_until(stream, number)
             stream.seek(offset)
@@ -244,11 +250,13 @@ class LogReader:
 
     def _goes_on(self) -> bool:
         """Whether the next line matters even if nothing is found in it."""
-        return bool(self._open) or self._stacks.open
+        return bool(self._open) or self._stacks.open or self._head > 0
 
     def _look(self, raw: bytes, number: int) -> None:
         """A line that was found: it may say something, or begin stacks."""
-        if not is_hit(raw):
+        if is_hit(raw):
+            self._head -= 1
+        else:
             if self._goes_on() or any(mark in raw for mark in MARKS):
                 self._go_on(raw, number)
             return
@@ -268,7 +276,12 @@ class LogReader:
         """A line that only matters to a block or a stack."""
         line = parse_line(decode_line(raw, _LONG))
         self._stacks.take(line.speaker, line.message, number, blank=line.blank)
-        self._offer(line, number)
+        taken = self._offer(line, number)
+        if not taken and self._head > 0 and is_traceback_frame(line.message):
+            base = base_event(line, self._file, number, self._rank)
+            self._hold(TracebackBlock(base, headless=True), line, number)
+            self._offer(line, number)
+        self._head -= 1
         self._expire(number)
 
     def _expire(self, number: int) -> None:

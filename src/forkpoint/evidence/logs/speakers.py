@@ -53,6 +53,7 @@ _NOTICED = 1 << 16
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
     rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
+    rb"|\bno improvement\b|\bleaving the (?:\w{1,12} )?loop\b|\bgiving up\b|\brolling back\b"
 )
 _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
 """`number of skipped iterations: 0`"""

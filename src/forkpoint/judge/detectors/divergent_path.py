@@ -47,7 +47,13 @@ from forkpoint.judge.cite import (
     verb,
 )
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
-from forkpoint.judge.log_lines import find_call_mismatch, find_group_mismatch, find_lone_notice, find_step_parting
+from forkpoint.judge.log_lines import (
+    find_call_mismatch,
+    find_group_mismatch,
+    find_last_words,
+    find_lone_notice,
+    find_step_parting,
+)
 from forkpoint.judge.path_headlines import tell_calls, tell_departure, tell_handling, tell_parting, tell_refusal
 from forkpoint.judge.refusal import Refused, find_refusal, refused_in_all_to_all, refused_sizes
 from forkpoint.judge.stacks import (
@@ -78,8 +84,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if divergence is not None and handling:
         yield _led_aside(divergence, handling, incident)
     elif divergence is not None and _is_other_path(divergence, incident):
-        finding = _finding(divergence, divergence.odd, _tell(divergence, incident), _confidence(divergence), incident)
-        yield replace(finding, headlines=tell_parting(divergence, incident))
+        yield _parted(divergence, incident)
     elif divergence is None and (steps := find_step_parting(incident)):
         finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
         yield replace(finding, evidence=steps.evidence, headlines=(steps.told,))
@@ -113,6 +118,16 @@ def find(incident: Incident) -> Iterator[Finding]:
             yield _noticed(notice, incident)
     else:
         yield from _left_by_itself(divergence, incident)
+
+
+def _parted(divergence: Divergence, incident: Incident) -> Finding:
+    """Where no vote tells who differs, a rank may have said so itself."""
+    words = None if divergence.odd else find_last_words(divergence.sides, incident)
+    named = replace(divergence, odd=(words.rank,)) if words and words.rank is not None else divergence
+    sure = LIKELY if words else _confidence(divergence)
+    finding = _finding(named, named.odd, _tell(named, incident), sure, incident)
+    said = (cite_event(words),) if words else ()
+    return replace(finding, evidence=(*said, *finding.evidence), headlines=tell_parting(named, incident))
 
 
 def _is_other_path(divergence: Divergence, incident: Incident) -> bool:

@@ -3,7 +3,8 @@
 What it looks like
     No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
     store cannot be reached, while rank 0, which hosts it, stands elsewhere. Ranks that print this are those that did
-    join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came.
+    join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came. Or torchrun's
+    agents did not all meet: one of them says that its rendezvous timed out, before any worker was started.
 
 Why it happens
     A process that did not start, a wrong address or port, a wrong world size, a node that is down, an exception before
@@ -16,7 +17,7 @@ What rules it out
 
 Fix
     Start the missing ranks; check MASTER_ADDR, MASTER_PORT, WORLD_SIZE on their nodes, and their own logs. Call
-    new_group on all ranks, in the same order.
+    new_group on all ranks, in the same order. For agents: the same --rdzv-id, --rdzv-endpoint and --nnodes on all nodes.
 """
 
 import re
@@ -56,6 +57,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     elif is_connecting(incident) and waiting and elsewhere:
         missing = tuple(s.rank for s in elsewhere)
     else:
+        yield from _agents_not_met(incident)
         return
     yield _job_not_joined(missing, events, (*elsewhere[:2], *waiting[:2]), incident)
 
@@ -84,6 +86,31 @@ def _job_not_joined(
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
         next=("the log of each rank that printed nothing",),
         headlines=_headlines(named, stacks, incident),
+    )
+
+
+def _agents_not_met(incident: Incident) -> Iterator[Finding]:
+    """An agent waited in vain at the first rendezvous. At a later one others may have left because a worker had failed; and
+    where a rank speaks, workers were started.
+    """
+    failed = [e for e in incident.capture.events if e.is_failure]
+    told = [e for e in failed if e.detail("class") == "RendezvousTimeoutError"]
+    began_again = any(bare_name(frame) == "_restart_workers" for e in told for frame in e.stack)
+    before = any(e.line < own.line for own in told for e in failed if e.file == own.file)
+    if not told or began_again or before or incident.capture.stacks or any(e.rank is not None for e in failed):
+        return
+    yield Finding(
+        detector=NAME,
+        cause=Cause.NEVER_JOINED,
+        suspects=(),
+        confidence=LIKELY,
+        summary="not all nodes came to the rendezvous of the launchers: it timed out before any worker was started",
+        action=Action.INVESTIGATE,
+        evidence=tuple(cite_event(e) for e in told[:4]),
+        probes=(Probe("on each node: does torchrun run, and does it reach the address of --rdzv-endpoint?"),),
+        fixes=(Fix("start torchrun with the same --rdzv-id, --rdzv-endpoint and --nnodes on all nodes"),),
+        next=("the first lines of torchrun's log on each node: run_id, rdzv_endpoint, min_nodes",),
+        headlines=("not all nodes came to torchrun's rendezvous; it timed out before any worker was started",),
     )
 
 

@@ -1,0 +1,69 @@
+"""Files of stacks that are named by process: the rank is what a log says of that process."""
+
+from pathlib import Path
+
+import forkpoint
+from forkpoint.evidence.processes import agree_on_processes, read_processes
+from looping import for_each
+
+STACK = """Process {pid}: /usr/bin/python3 -u train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:3068)
+    main (train.py:{line})
+    <module> (train.py:60)
+"""
+
+
+def _stacks(folder: Path, pids: dict[int, int]) -> None:
+    for pid, line in pids.items():
+        (folder / f"py-spy-{pid}.txt").write_text(STACK.format(pid=pid, line=line))
+
+
+def test_a_log_says_which_rank_a_process_is(tmp_path: Path) -> None:
+    _stacks(tmp_path, {7001: 40, 7002: 41})
+    (tmp_path / "console.log").write_text("INFO process_index=1 pid=7001\nINFO process_index=0 pid=7002\n")
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert {stack.rank: stack.stack[1].line for stack in capture.stacks} == {1: 40, 0: 41}
+    assert capture.problems == ()
+
+
+def test_a_process_of_which_nothing_says_the_rank_is_nobody_and_the_file_is_named(tmp_path: Path) -> None:
+    _stacks(tmp_path, {7001: 40, 7002: 41})
+    (tmp_path / "console.log").write_text("INFO rank 0 of 2 starts\nINFO rank 1 of 2 starts\n")
+
+    capture = forkpoint.read([str(tmp_path)])
+
+    assert capture.stacks == ()
+    assert ["process 7001" in p.text or "process 7002" in p.text for p in capture.problems] == [True, True]
+
+
+def test_a_number_that_is_not_that_of_the_process_stays_the_rank(tmp_path: Path) -> None:
+    for rank, pid in enumerate((7001, 7002)):
+        (tmp_path / f"py-spy-{rank}.txt").write_text(STACK.format(pid=pid, line=40))
+
+    assert [stack.rank for stack in forkpoint.read([str(tmp_path)]).stacks] == [0, 1]
+
+
+@for_each(
+    ("line", "found"),
+    [
+        ("rank 3 (pid 7001) starts", [(7001, 3)]),
+        ("pid: 7001, global_rank: 3", [(7001, 3)]),
+        ('{"rank": 3, "pid": 7001}', [(7001, 3)]),
+        ("local rank 3 (pid 7001) starts", []),
+        ("local_rank=3 pid=7001", []),
+        ("rank 3 starts\npid 7001 starts", []),
+    ],
+)
+def test_only_a_line_with_both_says_it(line: str, found: list[tuple[int, int]]) -> None:
+    assert list(read_processes(line)) == found
+
+
+def test_processes_and_ranks_that_are_said_twice_otherwise_are_not_believed() -> None:
+    assert agree_on_processes([(1, 0), (2, 1), (2, 1)]) == {1: 0, 2: 1}
+    assert agree_on_processes([(1, 0), (1, 1), (2, 2)]) == {2: 2}
+    assert agree_on_processes([(1, 0), (2, 0), (3, 1)]) == {3: 1}
