@@ -4,11 +4,15 @@ from pathlib import Path
 
 import forkpoint
 from cases import examine_case, load_cases
+from forkpoint.model.capture import LiveStack
 from forkpoint.model.log import LogEvent, LogKind, Speaker
+from forkpoint.model.op import Frame
 from forkpoint.model.verdict import Cause, Hypothesis, Likelihood, Verdict
 from looping import for_each
 from small_jobs import SmallJob
 from texts import stack
+
+C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
 
 
 def _silent_rank(world: int = 4) -> SmallJob:
@@ -142,3 +146,20 @@ def test_who_never_joined_is_looked_for_among_those_that_neither_complain_nor_wa
 
     assert [_named(h) for h in verdict.hypotheses[:2]] == [set(), {3}]
     assert {h.cause for h in verdict.hypotheses[:2]} == {Cause.NEVER_JOINED}
+
+
+def test_a_rank_whose_stack_is_in_its_own_code_is_suspected_though_its_dump_waits_in_a_call() -> None:
+    job = SmallJob(4, lib="gloo")
+    job.op(line=40)
+    job.op(ranks=[1], line=40, done=False)
+    own = LiveStack(
+        1, "stack_1.txt", 1, (Frame("clean", "/train/clean.py", 8), Frame("<module>", "/train/train.py", 47))
+    )
+    waits = LiveStack(0, "stack_0.txt", 1, (Frame("all_reduce", C10D, 3068), Frame("<module>", "/train/train.py", 40)))
+
+    stuck = forkpoint.diagnose(job.capture(ranks=[1], stacks=(own, waits))).hypotheses[0]
+    alone = forkpoint.diagnose(job.capture(ranks=[1], stacks=(own,))).hypotheses[0]
+
+    assert (stuck.cause, stuck.suspects) == (Cause.HOST_STALL, (1,))
+    assert "clean.py:8" in stuck.says
+    assert alone.suspects != (1,)

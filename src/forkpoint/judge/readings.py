@@ -24,7 +24,9 @@ from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, fin
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import recorded_job, ring_sides
+from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
+from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause, Hypothesis
@@ -40,7 +42,36 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
         # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
         place = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
         readings.insert(place, _in_flight(divergence, incident))
+    readings[:0] = _stand_outside(divergence, incident)
     yield from readings
+
+
+def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesis]:
+    """By their dumps ranks wait in a call, by their stacks they are in code of their own while others wait: a rank that is stuck
+    cannot write a dump, and the one that is there may be older. Not with NCCL: a line of own code may wait for the GPU there.
+    """
+    if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
+        return []
+    standings = find_standings(incident)
+    outside = tuple(
+        r for r in sorted(divergence.sides[0]) if r in standings and not is_communicating(standings[r].stack)
+    )
+    others = [r for r in standings if r not in outside and is_waiting_for_ranks(standings[r].stack)]
+    places = {user_place(standings[r].stack) for r in outside} - {None}
+    if not places or not others or 2 * len(outside) > len(incident.timeline.world):
+        return []
+    where = f"at {', '.join(sorted(map(str, places))[:2])}"
+    return [
+        Hypothesis(
+            Cause.HOST_STALL,
+            outside,
+            f"{name_ranks(outside)} {is_or_are(outside)} stuck {where}, and the dump is older than the stack",
+            stack_of(outside, incident),
+            supports=tuple(standings[r].evidence for r in (*outside[:2], *others[:2])),
+            plain=f"{name_ranks(outside)} {is_or_are(outside)} stuck {where}",
+            asks=ask_stack(outside, incident),
+        )
+    ]
 
 
 def _read(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
