@@ -3,15 +3,25 @@
 from collections import Counter
 
 from forkpoint.model.incident import Cohort, Divergence
-from forkpoint.model.verdict import Evidence, Verdict
+from forkpoint.model.verdict import Coverage, Evidence, Verdict
 
 _MAX_SIZES = 2
 _MAX_RING = 6
 
 
+def count_of(number: int, what: str) -> str:
+    """`1 log`, `2 logs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def describe_coverage(coverage: Coverage) -> str:
+    given = ((coverage.dumps, "dump"), (coverage.logs, "log"), (coverage.stacks, "stack"))
+    return f"{count_of(coverage.ranks, 'rank')}: {', '.join(count_of(*one) for one in given)}"
+
+
 def describe_slot(divergence: Divergence) -> str:
     group = divergence.group
-    name = f"{group} (group {group.name}, {len(group.ranks)} ranks)"
+    name = f"{group} (group {group.name}, {count_of(len(group.ranks), 'rank')})"
     kind = divergence.kind
     if divergence.channel is not None:
         kind = f"{kind} {divergence.channel[0]} -> {divergence.channel[1]}"

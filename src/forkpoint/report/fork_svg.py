@@ -8,7 +8,7 @@ from forkpoint.model.headline import plain_call, plain_place
 from forkpoint.model.incident import Cohort, Role
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.model.world import format_ranks
-from forkpoint.report.describe import suspects_first
+from forkpoint.report.describe import count_of, suspects_first
 from forkpoint.report.escape import escape
 
 WIDTH, HEIGHT = 640, 210
@@ -140,4 +140,5 @@ def render_share(verdict: Verdict) -> str:
 
 def _coverage(verdict: Verdict) -> str:
     coverage = verdict.coverage
-    return f"{coverage.ranks} ranks, {coverage.dumps} dumps, {coverage.logs} logs"
+    given = ((coverage.ranks, "rank"), (coverage.dumps, "dump"), (coverage.logs, "log"))
+    return ", ".join(count_of(*one) for one in given)

@@ -4,7 +4,14 @@ import re
 
 from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
-from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
+from forkpoint.report.describe import (
+    cited,
+    describe_cohort,
+    describe_coverage,
+    describe_slot,
+    short_names,
+    suspects_first,
+)
 from forkpoint.report.escape import escape
 from forkpoint.report.snippet import render_snippet
 
@@ -200,7 +207,7 @@ def _evidence(verdict: Verdict) -> list[str]:
 
 def _coverage(verdict: Verdict) -> str:
     coverage, names = verdict.coverage, short_names(verdict)
-    counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
+    counts = describe_coverage(coverage)
     notes = [sentence(note, _SENTENCE) for note in coverage.notes[:_MAX_NOTES]]
     hidden = len(coverage.notes) - len(notes)
     aside = [f"set aside {code(names[one.file])}: {sentence(one.why, _SENTENCE)}" for one in coverage.set_aside]

@@ -14,7 +14,14 @@ from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Frame, Stack
 from forkpoint.model.verdict import NOT_DATED, Cause, Evidence, Fix, Hypothesis, Moment, Probe, Site, Source, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
-from forkpoint.report.describe import cited, describe_cohort, describe_slot, short_names, suspects_first
+from forkpoint.report.describe import (
+    cited,
+    describe_cohort,
+    describe_coverage,
+    describe_slot,
+    short_names,
+    suspects_first,
+)
 from forkpoint.report.escape import escape
 from forkpoint.report.snippet import render_diff, render_sides, render_snippet
 
@@ -260,7 +267,7 @@ class _Report:
 
     def _coverage(self) -> list[Text]:
         coverage, names = self._verdict.coverage, short_names(self._verdict)
-        counts = f"{coverage.ranks} ranks: {coverage.dumps} dumps, {coverage.logs} logs, {coverage.stacks} stacks"
+        counts = describe_coverage(coverage)
         aside = [f"{names[one.file]}: {one.why}" for one in coverage.set_aside]
         shown = aside[: self._limit(_MAX_SET_ASIDE)]
         return [
