@@ -41,7 +41,7 @@ FROM_EVIDENCE = {
     "0034": "The GPU of rank 3 never started all_reduce (train.py:19), which runs on the others: earlier work occupies it.",
     "0035": "Rank 0 waits for its own GPU at train.py:12; the other 3 wait for it in all_reduce (train.py:34).",
     "0039": "All 4 ranks are in all_reduce (train.py:23), and it does not finish; a network error came before the timeout.",
-    "0031": "Rank 1 is gone: it left no dump, and its log ends without a word about the failure; the other 3 wait for it in all_reduce (train.py:34).",
+    "0031": "Rank 1 left no dump, and its log ends without a word about the failure: gone or stopped; the other 3 wait for it in all_reduce (train.py:34).",
     "0038": "Rank 2 never joined the job: it is still in `wait_for_staging` (train.py:13); the other 3 waited for it at start-up.",
     "0036": "Rank 0 came to all_reduce (train.py:30) 20.7 s after the other 3, later than the timeout allows.",
     "0137": "Rank 1 held other values than the other replicas at step 20 (update); all was equal at step 10; an update was skipped.",

@@ -187,3 +187,21 @@ def test_a_ring_whose_slot_was_called_from_two_places_is_no_other_order() -> Non
     job.op(ranks=[2, 3], line=50, done=False)
 
     assert _answer(_diagnose(job)) == (Cause.DIVERGENT_PATH, ())
+
+
+def _pair_against_world(*, first: bool) -> Verdict:
+    """Rank 2 waits in a group of its own, of which gloo's dumps do not say who belongs to it; the others wait for it."""
+    job = SmallJob(4, lib="gloo", groups={"1": ("undefined", (0, 1)), "2": ("undefined", (2, 3))})
+    job.op(line=45)
+    job.op(group="1", line=19)
+    job.op(ranks=[2], group="2", line=19, done=False)
+    job.op(ranks=[0, 1, 3] if first else [0, 1], line=19, done=False)
+    return _diagnose(job)
+
+
+def test_ranks_that_all_wait_are_no_healthy_job_though_members_of_a_group_are_not_known() -> None:
+    first, second = _pair_against_world(first=True).hypotheses[:2]
+
+    assert {first.cause, second.cause} == {Cause.ORDER_INVERSION, Cause.DIVERGENT_PATH}
+    assert (3,) in first.sides
+    assert Cause.HEALTHY in [h.cause for h in _pair_against_world(first=False).hypotheses]

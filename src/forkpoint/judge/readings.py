@@ -24,6 +24,7 @@ from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, fin
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import recorded_job, ring_sides
+from forkpoint.judge.silence import MAX_SIDES
 from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
 from forkpoint.model.frames import user_place
@@ -38,7 +39,8 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
     if divergence is None:
         return
     readings = list(_read(divergence, incident))
-    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not hang_is_shown(incident):
+    closed = divergence.how is PartingKind.ABSENCE and _all_wait(divergence, incident)
+    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not closed and not hang_is_shown(incident):
         # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
         place = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
         readings.insert(place, _in_flight(divergence, incident))
@@ -143,10 +145,20 @@ def _named(divergence: Divergence) -> tuple[tuple[int, ...], Sides]:
 # Ranks that wait for each other.
 
 
+def _all_wait(divergence: Divergence, incident: Incident) -> bool:
+    """Nobody knows who belongs to the group of this call, and every rank that may is pending in another one: whoever is missed
+    waits for those who wait for it.
+    """
+    present, waiting = set(divergence.sides[0]), {r for slot in recorded_job(incident).slots for r in slot.waiting}
+    world = set(incident.timeline.world)
+    return not divergence.group.declared and waiting >= world and world - present <= set(divergence.unknown)
+
+
 def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
     named = tuple(sorted(divergence.odd))
-    sides = () if named else ring_sides(divergence, recorded_job(incident))
+    anyone = (divergence.sides[0], *((rank,) for rank in divergence.unknown))[:MAX_SIDES]
+    sides = () if named else ring_sides(divergence, recorded_job(incident)) if divergence.cycle else anyone
     who = who_is_meant(named, sides)
     path = Hypothesis(
         Cause.DIVERGENT_PATH,
@@ -175,6 +187,9 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
+    if _all_wait(divergence, incident):
+        yield from _ring(divergence, incident)
+        return
     candidates = find_missed_ranks(incident)
     slot, present = describe_slot(divergence), divergence.sides[0]
     known = {rank for side in candidates for rank in side} <= incident.timeline.positions.keys() and bool(candidates)

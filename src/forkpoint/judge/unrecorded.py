@@ -10,7 +10,7 @@ from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
-from forkpoint.judge.refusal import refused_sizes
+from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
 from forkpoint.judge.stacks import (
     PartedStacks,
@@ -80,7 +80,8 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
         return
     refusing = tuple(sorted({e.rank for e in events if e.rank is not None}))
     others = tuple(r for r in incident.timeline.world if r not in refusing)
-    single = len(refusing) == 1 and len(others) > 1
+    # In an all-to-all each pair has sizes of its own: who refuses got what another one sent.
+    single = len(refusing) == 1 and len(others) > 1 and not refused_in_all_to_all(incident)
     named, sides = (refusing, ()) if single else ((), tuple(side for side in (refusing, others) if side))
     cited = tuple(cite_event(e) for e in events[:4])
     decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"

@@ -35,6 +35,8 @@ _PYTHON = (".py", ".pyc", ".pyx")
 _COMPILED = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|cuh|inl|inc|tcc|S|s|rs|go|f90|m|mm)$")
 _THREADS = "/threading.py"
 _NOTEBOOK = "<ipython-input"
+_RUN_AT_START = ("/sitecustomize.py", "/usercustomize.py")
+"""Python runs these before any program: tools that watch a job live there."""
 
 
 def place_of(frame: Frame) -> str:
@@ -53,7 +55,7 @@ def is_library(frame: Frame) -> bool:
     if not frame.filename or generated or not is_python(frame):
         return True
     place = place_of(frame)
-    if any(part in place for part in _COMMUNICATION):
+    if any(part in place for part in _COMMUNICATION) or place.endswith(_RUN_AT_START):
         return True
     installed = _INSTALLED.search(place)
     if installed:

@@ -100,8 +100,8 @@ def _plain_end(lost: Departed, ranks: tuple[int, ...]) -> str:
     if lost.event:
         words = first_words(lost.event.text)
         return f"{was} lost: {words}" if words else f"{was} lost"
-    left = verb(ranks, "is gone: it left no dump, and its log ends", "are gone: they left no dumps, and their logs end")
-    return f"{plain_ranks(ranks)} {left} without a word about the failure"
+    left = verb(ranks, "left no dump, and its log ends", "left no dumps, and their logs end")
+    return f"{plain_ranks(ranks)} {left} without a word about the failure: gone or stopped"
 
 
 def _share_an_agent(lost: list[Departed]) -> bool:
