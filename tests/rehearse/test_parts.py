@@ -2,8 +2,10 @@
 
 import ast
 import os
+import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from forkpoint.rehearse.outcome import last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
 from forkpoint.rehearse.perturbations import PERTURBATIONS
 from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
-from forkpoint.rehearse.plan import choose_ranks, plan_trials
+from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
 from looping import for_each
 
 HEADINGS = ("What it does", "Where it comes from", "When it can happen", "A healthy program")
@@ -204,3 +206,12 @@ def test_a_trial_has_a_name_that_says_what_is_done_to_whom():
     target = Target(Site("train.py", 3, "main"), (0,), label="nan")
 
     assert Trial(1, "not-a-number", 0, target, 0, 0).name == "not-a-number at train.py:3 (nan), rank 0"
+
+
+def test_the_first_rank_is_disturbed_early_and_later_ones_in_the_middle_of_the_run():
+    often = Target(Site("train.py", 3, "main"), (0,), "item", 90)
+    seldom = replace(often, occurrences=2)
+
+    assert {choose_moment(often, random.Random(n), early=True) for n in range(50)} == {0, 1, 2}
+    assert all(30 <= choose_moment(often, random.Random(n), early=False) < 60 for n in range(50))
+    assert {choose_moment(seldom, random.Random(n), early=False) for n in range(50)} == {0}

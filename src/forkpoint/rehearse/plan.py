@@ -10,8 +10,7 @@ from forkpoint.rehearse.model import Calm, RankUses, Target, Trial
 from forkpoint.rehearse.perturbation import Perturbation
 
 _EARLY: Final = 3
-"""Occasions from which one is chosen: a trial that is disturbed early is over early. Never the last one, if there are
-several: after it there may be nothing left to disagree about."""
+"""Occasions from which one is chosen for the first rank: a trial that is disturbed early is over early."""
 
 
 def plan_trials(
@@ -21,11 +20,21 @@ def plan_trials(
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
     trials: list[Trial] = []
-    for kind, rank, target in (item for turn in rounds for item in turn):
+    for turn, (kind, rank, target) in ((turn, item) for turn, items in enumerate(rounds) for item in items):
         luck = random.Random(f"{seed}/{kind}/{target.site}/{target.label}/{rank}")  # noqa: S311 replayed, not secret
-        at = luck.randrange(min(_EARLY, max(1, target.occurrences - 1)))
-        trials.append(Trial(len(trials) + 1, kind, rank, target, at, seed))
+        trials.append(Trial(len(trials) + 1, kind, rank, target, choose_moment(target, luck, early=turn == 0), seed))
     return tuple(trials)
+
+
+def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
+    """The occasion from which on a rank is disturbed. Later ranks are disturbed in the middle of the run: a program that warms
+    up, or compares a value with those before it, takes no notice earlier. Never the last occasion, if there are several:
+    after it there may be nothing left to disagree about.
+    """
+    third = target.occurrences // 3
+    if early or third <= _EARLY:
+        return luck.randrange(min(_EARLY, max(1, target.occurrences - 1)))
+    return luck.randrange(third, 2 * third)
 
 
 def _in_turn(

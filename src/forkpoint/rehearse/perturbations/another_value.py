@@ -3,7 +3,8 @@
 What it does
     From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just
     beyond the threshold that the source compares it with, on the other side than it was; without a threshold in sight,
-    a thousand times more or less. A `bool()` is turned around once.
+    a thousand times more or less, or a thousand times more once, as a program sees a spike that compares a value with its own
+    average. A `bool()` is turned around once.
 
 Where it comes from
     A loss spike, a validation metric of this rank's own shard, no unmasked token in this rank's batch.
@@ -61,8 +62,12 @@ def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]
         settings = {"to": "across", "operator": bound.operator, "bound": bound.bound}
         yield replace(target, settings=settings, label=f"{use.what}, across {bound.bound} of line {bound.line}")
     if not found and any(value != int(value) for value in use.values):
-        for factor, label in ((_SPIKE, "much larger"), (1 / _SPIKE, "much smaller")):
-            yield replace(target, settings={"to": "times", "factor": str(factor)}, label=f"{use.what}, {label}")
+        for to, factor, label in (
+            ("times", _SPIKE, "much larger"),
+            ("times", 1 / _SPIKE, "much smaller"),
+            ("times once", _SPIKE, "much larger, once"),
+        ):
+            yield replace(target, settings={"to": to, "factor": str(factor)}, label=f"{use.what}, {label}")
 
 
 class _Another(Disturbance):
@@ -71,7 +76,9 @@ class _Another(Disturbance):
             return value
         if how == "bool":
             return value if self._told else self._tell(site, value, not value)
-        if self.settings["to"] == "times":
+        if self.settings["to"] == "times once" and self._told:
+            return value
+        if self.settings["to"].startswith("times"):
             return self._tell(site, value, value * float(self.settings["factor"]))
         bound = look_up_bound(self.settings["bound"])
         if bound is None:
