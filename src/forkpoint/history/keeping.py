@@ -1,11 +1,10 @@
 """The door for whoever has a verdict: keep it, and say whether it was seen before. A store that fails costs a warning.
 
 `python -m forkpoint.history.keeping` does it for a process that must not load a database's client, as the guard inside a
-training process: a `KeepTask` as JSON on standard input.
+training process (`keep_incident` in `live/diagnosing.py`): a `KeepTask` as JSON on standard input.
 """
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -57,20 +56,6 @@ def _keep(place: str, incident: KeptIncident, *, write: bool) -> Kept:
         return Kept(describe_seen(earlier, count_seen(store, incident.fingerprint, incident.id) if earlier else 0))
     finally:
         store.close()
-
-
-def keep_in_background(task: KeepTask) -> None:
-    """In a process of its own, which outlives this one. Raises OSError where none can be started."""
-    child = subprocess.Popen(
-        # -P: no module is imported from the current folder, which may hold the evidence.
-        [sys.executable, "-P", "-m", "forkpoint.history.keeping"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert child.stdin is not None  # it was asked for
-    with child.stdin as pipe:
-        pipe.write(json.dumps(msgspec.to_builtins(task)).encode())
 
 
 def main() -> None:
