@@ -88,12 +88,16 @@ def _op(fork: Divergence | None, suspects: frozenset[int]) -> str:
 
 
 def _stack_of(fork: Divergence | None, capture: Capture, ranks: frozenset[int]) -> Stack:
-    """What the recorder kept at the fork; else a stack taken while it hung; else a traceback in a log."""
+    """What the recorder kept of the call at the fork; else a stack taken while it hung; else a traceback in a log. Of ranks
+    that did not come to the fork the recorder knows only where they were before.
+    """
     cohorts = sorted(fork.cohorts if fork else (), key=lambda c: (-len(c.ranks), c.ranks))
-    recorded = (c.stack for c in cohorts if c.stack and not ranks.isdisjoint(c.ranks))
+    of_ranks = [c for c in cohorts if c.stack and not ranks.isdisjoint(c.ranks)]
+    recorded = (c.stack for c in of_ranks if c.stack and c.op)
+    before = (c.stack for c in of_ranks if c.stack and not c.op)
     live = (s.stack for s in sorted(capture.stacks, key=lambda s: s.rank) if s.rank in ranks)
     said = (e.stack for e in sorted(capture.events, key=lambda e: (e.file, e.line)) if e.rank in ranks)
-    return next((stack for stack in chain(recorded, live, said) if _functions(stack)), ())
+    return next((stack for stack in chain(recorded, live, said, before) if _functions(stack)), ())
 
 
 def _functions(stack: Stack) -> tuple[str, ...]:
