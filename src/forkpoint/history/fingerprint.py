@@ -141,8 +141,8 @@ def find_role(group: ProcessGroup, world: int, channel: tuple[int, int] | None =
 def _told_role(desc: str) -> str | None:
     """`mesh_dp`, `tp_1`, `DATA_PARALLEL_GROUP`; a description of the user's own stands for itself, without its numbers."""
     words = [word for word in _WORDS.findall(desc.lower()) if word not in ("mesh", "group", "pg", "parallel")]
-    if desc.lower() in ("default_pg", "") or words == ["undefined"]:
-        return "default" if desc else None
+    if words in ([], ["undefined"]):
+        return None
     text = "_".join(words)
     exact = next((role for role, names in _ROLES if text in names), None)
-    return exact or next((role for role, names in _ROLES if any(word in names for word in words)), text or None)
+    return exact or next((role for role, names in _ROLES if any(word in names for word in words)), text)

@@ -75,6 +75,13 @@ suspect if any could be as well; none where the incident says nothing of nodes. 
 INDEXES: Final = (
     Index("incidents_by_time", INCIDENTS.c.at),
     Index("incidents_by_fork", INCIDENTS.c.fingerprint, INCIDENTS.c.at),
+    Index(
+        "incidents_resolved",
+        INCIDENTS.c.fingerprint,
+        INCIDENTS.c.at,
+        sqlite_where=INCIDENTS.c.resolved_at.is_not(None),
+        postgresql_where=INCIDENTS.c.resolved_at.is_not(None),
+    ),
     Index("incidents_by_run", INCIDENTS.c.run, INCIDENTS.c.attempt),
     Index(
         "hosts_by_event",

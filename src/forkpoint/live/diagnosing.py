@@ -128,18 +128,23 @@ class NotDiagnosed:
     why: str
 
 
+_keeping: Final[list[subprocess.Popen[bytes]]] = []
+"""Those that may still run: each is asked how it ended before the next begins."""
+
+
 def keep_incident(store: str, incident: dict[str, Any]) -> None:
     """In a process of its own that outlives this one, which may end because of the incident. Raises OSError."""
     with _memory_file() as given:
         given.write(json.dumps({"store": store, "incident": incident}).encode())
         given.seek(0)
-        subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-P", "-m", "forkpoint.history.keeping"],
             stdin=given,
             stdout=subprocess.DEVNULL,
             env=_environ(),
             start_new_session=True,
         )
+    _keeping[:] = [*(one for one in _keeping if one.poll() is None), child]
 
 
 def _environ() -> dict[str, str]:

@@ -138,4 +138,5 @@
   by("bar").addEventListener("submit", (event) => event.preventDefault());
   legend();
   show();
+  document.documentElement.dataset.ready = "yes";
 }
