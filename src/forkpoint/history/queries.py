@@ -191,6 +191,14 @@ def totals(store: Store, filters: Filters = EVERYTHING) -> Totals:
         return Totals(*connection.execute(_filtered(wanted, filters)).one())
 
 
+def stamp(store: Store) -> str:
+    """Changes whenever an incident comes, goes or is resolved."""
+    at, resolved = func.max(INCIDENTS.c.at), INCIDENTS.c.resolved_at
+    wanted = select(func.count(), func.coalesce(at, 0), func.count(resolved), func.coalesce(func.max(resolved), 0))
+    with store.reading() as connection:
+        return "-".join(map(str, connection.execute(wanted).one()))
+
+
 def bars(store: Store, filters: Filters = EVERYTHING) -> tuple[list[Bar], int]:
     """At most 60 stretches of whole days, and how long each is. Jobs beyond the most frequent are one."""
     whole = totals(store, filters)
