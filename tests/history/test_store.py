@@ -1,6 +1,8 @@
 """A store holds each incident once, whoever writes it and however often, and says in one line what is wrong with it."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import verdicts
 from bench.history_jobs import plant
 from bench.history_week import simulate
 from bench.postgres import find_postgres, postgres
-from cases import read_case
+from cases import CASES, read_case
 from forkpoint.errors import StoreError
 from forkpoint.history.incident import JobFacts, KeptIncident, describe_incident
 from forkpoint.history.keeping import keep
@@ -199,6 +201,42 @@ def test_a_store_that_was_cut_off_in_the_middle_costs_a_warning(place: str) -> N
     file.write_bytes(file.read_bytes()[:9000] + b"\xff" * 9000)
 
     assert keep(place, incident()).problem
+
+
+def check_odd_names(place: str) -> None:
+    told = replace(verdicts.FOUND, headline="Rank 0 of \udcff\x00\x1b[2J left.")
+    job = JobFacts("a\x00b", "\udcffada", None, "run\n2")
+    odd = describe_incident(told, read_case("0001"), job)
+    assert odd
+
+    assert keep(place, odd).problem is None
+    store = open_store(place)
+    assert list_incidents(store, Filters(job="a\\x00b"))[0].run == "run\\n2"
+    with pytest.raises(StoreError):
+        list_incidents(store, Filters(job="\udcff"))
+    store.close()
+
+
+def test_names_that_no_database_takes_are_kept_escaped(place: str) -> None:
+    check_odd_names(place)
+
+
+def test_names_that_postgresql_does_not_take_are_kept_escaped(server: str) -> None:
+    check_odd_names(server)
+
+
+def test_without_sqlalchemy_the_warning_names_the_extra(place: str) -> None:
+    blocked = (
+        "import sys; sys.modules['sqlalchemy'] = None\nfrom forkpoint.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    words = ["diagnose", str(CASES / "0001" / "capture"), "--no-source", "--quiet", "--store", place]
+    done = subprocess.run([sys.executable, "-c", blocked, *words], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert (
+        "--store needs sqlalchemy: pip install 'forkpoint[history]' (the verdict stands, and is not kept)"
+        in done.stderr
+    )
 
 
 @pytest.mark.sweep

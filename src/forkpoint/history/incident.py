@@ -16,6 +16,7 @@ from forkpoint.model.capture import Capture
 from forkpoint.model.incident import Divergence
 from forkpoint.model.verdict import Action, Cause, Moment, Source, Verdict
 from forkpoint.redact import mask_secrets
+from forkpoint.report.escape import escape
 from forkpoint.report.json_report import Json, verdict_document
 from forkpoint.source.forge import commit_of
 
@@ -99,10 +100,16 @@ def describe_incident(
         action=verdict.action,
         symptom=verdict.symptom,
         confidence=verdict.confidence,
-        headline=mask_secrets(verdict.headline),
+        headline=_stored(verdict.headline),
         fingerprint=found.key if found else None,
-        fork=mask_secrets(found.words) if found else "",
-        job=job,
+        fork=_stored(found.words) if found else "",
+        job=JobFacts(
+            _stored_if_any(job.job),
+            _stored_if_any(job.user),
+            _stored_if_any(job.commit),
+            _stored_if_any(job.run),
+            job.attempt,
+        ),
         world=verdict.coverage.ranks,
         suspects=verdict.suspects,
         gpu_hours=_gpu_hours(verdict),
@@ -110,6 +117,15 @@ def describe_incident(
         ranks_placed=placed,
         document=json.dumps(_masked(_without_texts(verdict_document(verdict), with_evidence))),
     )
+
+
+def _stored(text: str) -> str:
+    """As a database takes it: without NULs and lone surrogates, which names in evidence may have."""
+    return escape(mask_secrets(text))
+
+
+def _stored_if_any(text: str | None) -> str | None:
+    return _stored(text) if text else None
 
 
 def job_of(environ: Mapping[str, str], source: str, run: str | None = None, attempt: int = 0) -> JobFacts:
@@ -200,7 +216,7 @@ def _hosts(verdict: Verdict, capture: Capture, nodes: Mapping[int, str]) -> tupl
     suspects = [rank for rank in verdict.suspects if rank in where]
     parts = (
         HostPart(
-            host,
+            _stored(host),
             is_suspect=any(where[rank] == host for rank in suspects),
             gpus=tuple(sorted({gpus[rank] for rank in suspects if where[rank] == host and rank in gpus})),
         )

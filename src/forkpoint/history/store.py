@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from forkpoint.errors import StoreError
 from forkpoint.history.incident import KeptIncident
 from forkpoint.history.tables import HOSTS, INCIDENTS, MIGRATIONS, VERDICTS, Migration, migrate, version_of
+from forkpoint.report.escape import escape
 
 _BUSY_S: Final = 20.0
 _CONNECT_S: Final = 5
@@ -60,7 +61,7 @@ class Store:
     def _in_one_line(self) -> Generator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeError) as error:  # the latter for what no text may hold
             raise StoreError(f"the store {self.name} cannot be used: {_why(error)}") from error
 
     def write(self, incident: KeptIncident) -> None:
@@ -84,7 +85,11 @@ class Store:
                 connection.execute(insert(HOSTS), hosts)
 
     def resolve(self, incident: str, note: str, commit: str | None) -> None:
-        told = {"resolved_at": int(time.time()), "resolved_note": note, "resolved_commit": commit}
+        told = {
+            "resolved_at": int(time.time()),
+            "resolved_note": escape(note),
+            "resolved_commit": escape(commit or "") or None,
+        }
         with self.writing() as connection:
             connection.execute(update(INCIDENTS).where(INCIDENTS.c.id == incident).values(told))
 
@@ -238,7 +243,7 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _why(error: SQLAlchemyError) -> str:
+def _why(error: SQLAlchemyError | UnicodeError) -> str:
     """The database's own words, on one line: SQLAlchemy adds statements and links."""
     told = getattr(error, "orig", None) or error
     return " ".join(str(told).split())[:_WORDS]
