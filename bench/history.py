@@ -5,6 +5,7 @@ a year of incidents over 300 hosts. SQLite in a file; with --postgres a server o
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -64,6 +65,7 @@ def _fill(store: Store, kinds: list[KeptIncident], incidents: int) -> None:
 
 def _measure_all(store: Store, kinds: list[KeptIncident], incidents: int) -> None:
     more = iter(_made(kinds, range(incidents, incidents + 300)))
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     _measure("insert of one", 200, lambda: store.write(next(more)))
     key = top_forks(store, limit=1)[0].fingerprint
     _measure("look-up of a fingerprint", 100, lambda: (seen_before(store, key, ""), count_seen(store, key, "")))
@@ -78,11 +80,15 @@ def _measure_all(store: Store, kinds: list[KeptIncident], incidents: int) -> Non
 def _measure(what: str, times: int, work: Callable[[], object]) -> None:
     work()
     took: list[float] = []
+    used = time.process_time()
     for _ in range(times):
         begun = time.perf_counter()
         work()
         took.append((time.perf_counter() - begun) * 1000)
-    print(f"{what}: median {statistics.median(took):.1f} ms, worst {max(took):.1f} ms of {times}")
+    own = (time.process_time() - used) * 1000 / times
+    print(
+        f"{what}: median {statistics.median(took):.1f} ms, worst {max(took):.1f} ms of {times}; processor {own:.1f} ms"
+    )
 
 
 if __name__ == "__main__":

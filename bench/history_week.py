@@ -107,6 +107,8 @@ def _write_all(place: str, folder: Path, incidents: int, kill_every_s: float, se
             if writer.exitcode == 0:
                 del writers[n]
             elif writer.exitcode is not None:
+                if writer.exitcode != -signal.SIGKILL:
+                    raise RuntimeError(f"writer {n} failed by itself, with exit code {writer.exitcode}")
                 writers[n] = _start(_write, place, shares[n], folder / f"sure-{n}", seed)
         if writers and time.monotonic() > due:
             victim = writers[chance.choice(list(writers))]

@@ -221,7 +221,7 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return create_engine(url, connect_args={"connect_timeout": _CONNECT_S}, pool_pre_ping=True)
+        return create_engine(url, connect_args={"connect_timeout": _CONNECT_S})
     except ModuleNotFoundError as error:
         raise StoreError(
             f"a store in PostgreSQL needs {error.name}: pip install 'forkpoint[history-postgres]'"
