@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from forkpoint.gather.bundle import Order, make_bundle
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_logs import Lines, pieces
+from forkpoint.redact import Redactor
+from forkpoint.redact.logs import Lines, pieces
 
 _WORDS = Path(__file__).with_name("redact.py").read_text(encoding="utf-8").split()
 _ROUNDS = 3

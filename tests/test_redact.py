@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cases import CASES
 from forkpoint.evidence import read
-from forkpoint.gather.redact import Redactor
 from forkpoint.knowledge.variables import may_be_shown, shown
 from forkpoint.model.capture import Capture, Problem, Remark
 from forkpoint.model.entries import Tables
 from forkpoint.model.log import LogEvent, LogKind, Speaker
 from forkpoint.model.world import Place
+from forkpoint.redact import Redactor
 from looping import for_each
 from small_jobs import SmallJob
 

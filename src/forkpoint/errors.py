@@ -3,6 +3,7 @@
 ForkpointError                 something the user can act on; the message names the file and the next step
 ├── UsageError                 the command line asks for something that cannot be
 ├── Unsafe                     what was made must not be handed out; nothing was written
+├── StoreError                 the store of incidents cannot be used; a verdict stands without it
 └── InputError                 an input cannot be used; the rest goes on without it
     ├── UnreadableInput        it cannot be opened, or is no format we know
     └── HostileInput           it asks for more than data may: code, or resources past the budget
@@ -18,6 +19,10 @@ class UsageError(ForkpointError):
 
 
 class Unsafe(ForkpointError):
+    pass
+
+
+class StoreError(ForkpointError):
     pass
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cases import CASES, examine_case, load_cases, read_case
 from forkpoint.agent.case import Case, name_inside
-from forkpoint.gather.redact import Redactor
+from forkpoint.redact import Redactor
 from forkpoint.source import read_program
 from forkpoint.source.analysis import analyse
 from source.written import analysis_of

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,11 +14,14 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from agent.mcp_peer import CAPTURE, LIE, ORDERS, PATCH, PATIENCE_S, SOURCE, TRUTH, Peer, connected, text_of
+from cases import read_case, verdict_of
 from forkpoint.agent.case import Case, Progress, open_case
 from forkpoint.agent.mcp.desk import Desk
 from forkpoint.agent.mcp.server import make_server
 from forkpoint.agent.tools import TOOLS
 from forkpoint.evidence import read
+from forkpoint.history.incident import JobFacts, describe_incident
+from forkpoint.history.store import open_store
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.text import render_text
@@ -386,3 +390,22 @@ def test_a_secret_is_masked_before_the_report_is_set_in_lines(opener: Peer, root
     assert "Ab1Ab1" in render_text(diagnose(read([str(root / "logs")])), 100).plain
     assert ["bad key" in text for text in shown] == [True, True]
     assert ["Ab1Ab1" in text for text in shown] == [False, False]
+
+
+def test_a_peer_hears_what_was_seen_before_where_there_is_a_store(tmp_path: Path) -> None:
+    place = str(tmp_path / "history.sqlite")
+    capture = read_case("0001")
+    kept = describe_incident(verdict_of("0001"), capture, JobFacts("pretrain", commit="c0ffee"))
+    assert kept
+    store = open_store(place)
+    store.write(replace(kept, id="of-another-run"))
+    store.resolve("of-another-run", "call it on every rank", None)
+    store.close()
+
+    desk = Desk()
+    desk.open([str(CAPTURE)], [])
+    with connected(make_server(desk, None, store=place)) as peer:
+        answer = peer.text("seen_before")
+
+    assert "the same fork was seen once before" in answer
+    assert "call it on every rank" in answer

@@ -37,7 +37,7 @@ from forkpoint.agent.talk import Talk
 from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, places, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import InputError, UsageError
-from forkpoint.gather.redact import Redactor
+from forkpoint.redact import Redactor
 from looping import for_each
 
 MESSY = [

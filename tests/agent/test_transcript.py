@@ -16,7 +16,7 @@ from agent.walks import CAPTURE, SOURCE, choose, go_on, reading, right, says_in_
 from forkpoint.agent.case import open_case
 from forkpoint.agent.transcript import MAX_BYTES, Record, TranscriptFile, places, read_transcript
 from forkpoint.errors import InputError, UnreadableInput, UsageError
-from forkpoint.gather.redact import Redactor
+from forkpoint.redact import Redactor
 from looping import for_each
 
 KINDS = ["case", "start", "phase", "ask", "reply", "failed", "checked", "end"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collect.planted import KEYED, private_text
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
+from forkpoint.redact import Redactor
+from forkpoint.redact.logs import Lines, mask_environments, pieces
 from looping import for_each
 from test_redact import PEM, SECRETS, STORY
 

@@ -14,9 +14,9 @@ from forkpoint.errors import Unsafe
 from forkpoint.gather import bundle as bundling
 from forkpoint.gather.bundle import Order, make_bundle
 from forkpoint.gather.bundle_evidence import FoundEvidence, Redacting, redact_dump
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_logs import pieces
-from forkpoint.gather.redact_rules import in_python, rules
+from forkpoint.redact import Redactor
+from forkpoint.redact.logs import pieces
+from forkpoint.redact.rules import in_python, rules
 from ingest.encode import encode
 from ingest.samples import dump, entry
 from looping import for_each

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 import forkpoint
+from forkpoint.history.queries import ListedIncident, list_incidents
+from forkpoint.history.store import open_store
 from looping import for_each, is_swept
 
 pytestmark = pytest.mark.torch
@@ -50,6 +53,8 @@ class Job:
         return f"import os, runpy\nos.environ['GUARD_JOB'] = {json.dumps(told)!r}\nrunpy.run_path({here!r}, run_name='__main__')\n"
 
 
+STORE = "history.sqlite"
+PATIENCE_S = 300.0
 JOBS = (
     Job("another call", "broadcast", until=r"^  evidence: ", settings={"mode": "dump"}),
     Job("another type", "dtype", who=1, until=""),
@@ -63,7 +68,7 @@ JOBS = (
         until=r"evidence: not kept",
         settings={"mode": "dump", "folder": "/dev/null/full"},
     ),
-    Job("raise mode", "broadcast", until="", settings={"mode": "raise"}),
+    Job("raise mode", "broadcast", until="", settings={"mode": "raise", "store": STORE}),
     Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 20.0}),
     Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=100, until=""),
     Job("stopped", "stop", settings={"stall_s": 20.0}),
@@ -196,6 +201,20 @@ def test_in_mode_raise_every_rank_ends_with_the_verdict(ended) -> None:
     job = ended["raise mode"]
     assert all(code not in (0, -9) for code in job.codes)
     assert all("divergent-path" in job.log(rank) for rank in range(4))
+
+
+def test_what_it_alarms_for_is_kept_although_the_job_ends(ended) -> None:
+    until = time.monotonic() + PATIENCE_S
+    file = ended["raise mode"].folder / STORE
+    kept: list[ListedIncident] = []
+    while not kept and time.monotonic() < until:
+        time.sleep(0.2)
+        if file.exists():
+            store = open_store(str(file))
+            kept = list_incidents(store)
+            store.close()
+
+    assert [(one.cause, one.suspects, one.world) for one in kept] == [("divergent-path", (2,), 4)]
 
 
 def test_in_mode_dump_all_ranks_leave_dumps_and_stacks_that_can_be_diagnosed(ended) -> None:

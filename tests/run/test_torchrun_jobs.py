@@ -10,6 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from forkpoint.evidence import read
+from forkpoint.history.queries import list_incidents, suspect_places
+from forkpoint.history.store import open_store
 from forkpoint.live.worker import decide, find_nodes
 from forkpoint.pipeline import diagnose
 from looping import for_each, is_swept
@@ -40,15 +42,18 @@ SWEPT = {
 }
 """Every rank imports torch for itself, so that these are left to `make sweep`."""
 ALL = WRAPPED | SWEPT
+STORE = "history.sqlite"
+"""One for all jobs, which write to it at once."""
 
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Done]:
     started: dict[str, Wrapped] = {}
+    store = str(tmp_path_factory.getbasetemp() / STORE)
     for name, (options, more, ranks, how, timeout) in (ALL if is_swept(request) else WRAPPED).items():
         folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
         torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), *more, JOB, how, str(timeout)]
-        started[name] = start(folder, *options, "--", *torchrun, **with_plug_in(folder))
+        started[name] = start(folder, *options, "--store", store, "--", *torchrun, **with_plug_in(folder))
     if "told to stop" in started:
         started["told to stop"].wait_for_line("step 9")
         started["told to stop"].process.terminate()
@@ -63,6 +68,21 @@ def with_plug_in(folder: Path) -> dict[str, str]:
     (about / "entry_points.txt").write_text("[torchrun.logs_specs]\nforkpoint = forkpoint.torchrun:RankLogs\n")
     path = [str(about.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def test_what_went_wrong_is_kept_once_with_its_run_also_where_the_guard_is_on(
+    jobs: dict[str, Done], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = open_store(str(tmp_path_factory.getbasetemp() / STORE))
+    kept = list_incidents(store, limit=None)
+    (lost,) = (one for one in kept if one.cause == "rank-lost" and one.action == "replace-node")
+    places = suspect_places(store, lost.id)
+    store.close()
+
+    failed = sorted(str(job.verdict["cause"]) for job in jobs.values() if job.verdict)
+    assert sorted(one.cause for one in kept) == failed
+    assert all(one.run and one.attempt == 0 for one in kept)
+    assert len(places) == 1
 
 
 def test_no_process_survives(jobs: dict[str, Done]) -> None:

@@ -68,9 +68,9 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, cwd: Path | None = None) -> Iterator[Server]:
+def serving(folder: Path | None, *options: str, cwd: Path | None = None) -> Iterator[Server]:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "forkpoint", "serve", str(folder), *options],
+        [sys.executable, "-P", "-m", "forkpoint", "serve", *([str(folder)] if folder else []), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,8 +14,12 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from sqlalchemy import update
 
 from forkpoint.cli import main
+from forkpoint.history.queries import list_incidents
+from forkpoint.history.store import open_store
+from forkpoint.history.tables import INCIDENTS
 from forkpoint.live.watch import views
 from looping import for_each
 from small_jobs import T0, SmallJob
@@ -67,6 +71,29 @@ def test_once_ends_with_the_code_of_diagnose(
     SCHEMA.validate(line)
     assert line["state"] == state
     assert (line["verdict"] is None) == (state != "found")
+
+
+def test_an_alarm_is_kept_and_the_webhook_hears_of_earlier_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, place = write_dumps(differing(), tmp_path / "dumps"), str(tmp_path / "history.sqlite")
+    words = ["watch", str(folder), "--once", "--every", "0.01", "--store", place, "--job-name", "pretrain"]
+    assert main(words) == 1
+    store = open_store(place)
+    (kept,) = list_incidents(store)
+    with store.writing() as connection:  # as if it had been another run
+        connection.execute(update(INCIDENTS).values(id="of-another-run"))
+    store.resolve("of-another-run", "call it on every rank", None)
+    store.close()
+    capsys.readouterr()
+
+    with hooked([200]) as (url, heard):
+        assert main([*words, "--webhook", url]) == 1
+
+    assert kept.job == "pretrain"
+    assert "the same fork was seen once before" in capsys.readouterr().out
+    ((_, told),) = heard
+    assert "call it on every rank" in json.loads(told)["seen_before"][1]
 
 
 def test_once_with_nothing_to_read_says_why_and_is_unreadable(

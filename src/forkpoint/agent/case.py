@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Choice, read
-from forkpoint.gather.redact import Redactor
 from forkpoint.model.capture import SetAside
 from forkpoint.model.incident import Incident
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import examine
+from forkpoint.redact import Redactor
 from forkpoint.report.escape import escape
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.fork import Fork

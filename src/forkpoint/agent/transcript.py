@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from forkpoint import __version__
 from forkpoint.agent.model import Budget, Message, ModelFailed, Offer, Reply
 from forkpoint.errors import InputError, UnreadableInput, UsageError
-from forkpoint.gather.redact import Redactor
+from forkpoint.redact import Redactor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What was said between the engine and a model: one JSON record per line, each with a hash over itself and all before

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
 from forkpoint.cli.options import Command, add_found_source_argument, seconds, split_names
 from forkpoint.cli.output import exit_code, import_numpy, say
+from forkpoint.cli.store import add_keeping_arguments
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -
         args.source,
         look=not args.no_source,
         finish=lambda _capture, found: with_attached(found, attached),
+        keeps=True,
     )
     if not args.quiet:
         say(f"kept: {folder.root}" if args.keep else "the evidence is not kept: --keep DIR keeps it for later")
@@ -236,6 +238,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="DIR", help="keep the evidence in this new folder")
     add_found_source_argument(parser)
     add_output_arguments(parser)
+    add_keeping_arguments(parser)
     parser.add_argument(
         "--node-python", default="python3", metavar="PYTHON", help="with --hosts: there, with forkpoint"
     )

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from forkpoint.cli.cluster import add_cluster_arguments, check_cluster_arguments, cluster_run
 from forkpoint.cli.options import (
@@ -28,6 +28,7 @@ from forkpoint.cli.output import (
     say_problems,
     write_file,
 )
+from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
 from forkpoint.errors import UsageError
 from forkpoint.parts import Parts
 from forkpoint.report.escape import escape
@@ -83,6 +84,7 @@ def _diagnose(
         follow_links=args.follow_links,
         in_process=args.in_process,
         finish=finish,
+        keeps=True,
     )
     return exit_code(verdict)
 
@@ -97,9 +99,11 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     follow_links: bool = False,
     in_process: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
+    keeps: bool = False,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict.
 
+    `keeps`: the incident goes to the store that `args` name.
     `look`: where no `source` is given, use what is found on this machine and matches the stacks.
     """
     import_numpy()
@@ -118,10 +122,11 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
         say_problems(capture.problems)
     if found and not args.quiet:
         say(f"source: {', '.join(found)} (its lines match the stacks; --no-source does without)")
+    seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if keeps else ()
     try:
-        _write_outputs(paths, capture, verdict, args, parts)
+        _write_outputs(_Told(paths, capture, verdict, seen), args, parts)
     finally:  # a file that cannot be written does not take the answer away
-        if not parts.run("the report", lambda: _print(verdict, args), otherwise=False):
+        if not parts.run("the report", lambda: _print(verdict, args, seen), otherwise=False):
             print(f"{verdict.cause}: {escape(verdict.headline)}")
         _print_verdict_line(verdict, args)
         if broken := (*verdict.internal, *parts.broken):
@@ -136,13 +141,15 @@ def _look_for_source(capture: "Capture", paths: Sequence[str]) -> tuple[str, ...
     return find_source([stack for stack in stacks if stack], [path for path in paths if Path(path).exists()])
 
 
-def _print(verdict: "Verdict", args: Namespace) -> bool:
-    if _print_instead(verdict, args):
+def _print(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
+    if _print_instead(verdict, args, seen):
         return True
     if args.quiet and not args.json:
         print_sentence(verdict)
     else:
         print_verdict(verdict, as_json=args.json, width=args.width, verbose=args.verbose)
+        if not args.json:
+            print_seen(seen)
     return True
 
 
@@ -160,28 +167,39 @@ def _check_outputs(args: Namespace) -> None:
             check_writable(f"--{option}", path)
 
 
-def _print_instead(verdict: "Verdict", args: Namespace) -> bool:
+def _print_instead(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
     """Whether an output went to standard output in place of the report."""
     if args.md == STDOUT:
-        print(_markdown(verdict, args), end="")
+        print(_markdown(verdict, args, seen), end="")
     elif args.sarif == STDOUT:
         print(_sarif(verdict))
     return STDOUT in (args.md, args.sarif)
 
 
-def _write_outputs(paths: Sequence[str], capture: "Capture", verdict: "Verdict", args: Namespace, parts: Parts) -> None:
+class _Told(NamedTuple):
+    """What outputs are made of."""
+
+    paths: Sequence[str]
+    capture: "Capture"
+    verdict: "Verdict"
+    seen: Sequence[str]
+    """Lines about earlier incidents at the same fork."""
+
+
+def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
     """Each file, whatever becomes of the others. Raises UsageError at the end."""
+    paths, capture, verdict, seen = told
     failed: list[str] = []
 
     def write(path: str, pieces: Callable[[], Iterable[str]]) -> None:
         failed.extend(parts.run(f"the output {path}", lambda: _written(path, pieces(), args), []))
 
     if args.html is not None:
-        write(args.html, lambda: [_html(verdict)])
+        write(args.html, lambda: [_html(verdict, seen)])
     if args.share is not None:
         write(args.share, lambda: [_share(verdict)])
     if args.md not in (None, STDOUT):
-        write(args.md, lambda: [_markdown(verdict, args)])
+        write(args.md, lambda: [_markdown(verdict, args, seen)])
     if args.sarif not in (None, STDOUT):
         write(args.sarif, lambda: [_sarif(verdict), "\n"])
     if args.perfetto is not None:
@@ -213,10 +231,10 @@ def _written(path: str, pieces: Iterable[str], args: Namespace) -> list[str]:
     return []
 
 
-def _html(verdict: "Verdict") -> str:
+def _html(verdict: "Verdict", seen: Sequence[str]) -> str:
     from forkpoint.report.page import render_html
 
-    return render_html(verdict)
+    return render_html(verdict, seen=seen)
 
 
 def _share(verdict: "Verdict") -> str:
@@ -225,10 +243,10 @@ def _share(verdict: "Verdict") -> str:
     return render_share(verdict)
 
 
-def _markdown(verdict: "Verdict", args: Namespace) -> str:
-    from forkpoint.report.markdown import render_markdown
+def _markdown(verdict: "Verdict", args: Namespace, seen: Sequence[str] = ()) -> str:
+    from forkpoint.report.markdown import render_markdown, render_seen
 
-    return render_markdown(verdict, embed_source=args.embed_source)
+    return render_markdown(verdict, embed_source=args.embed_source) + render_seen(seen)
 
 
 def _sarif(verdict: "Verdict") -> str:
@@ -338,6 +356,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     _add_choice_arguments(parser)
     add_output_arguments(parser)
+    add_keeping_arguments(parser)
     add_cluster_arguments(parser)
 
 

@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
     if args.record is not None:
         check_writable("--record", args.record)
     record = None if args.record is None else Path(args.record)
-    server = make_server(desk, None if args.paths else Path(args.root or ".").resolve(), record)
+    server = make_server(desk, None if args.paths else Path(args.root or ".").resolve(), record, args.store)
     try:
         if args.http is None:
             serve_stdio(server)
@@ -70,6 +70,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--root", type=directory, metavar="DIR", help="where the agent may open cases (default: the current folder)"
     )
     parser.add_argument("--record", metavar="FILE", help="add every question and answer to this file, as JSON lines")
+    parser.add_argument("--store", metavar="URL", help="also let it ask what was seen before there (docs/history.md)")
     parser.add_argument(
         "--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
     )

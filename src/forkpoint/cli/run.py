@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, add_source_argument, seconds, whole_number
 from forkpoint.cli.output import check_writable, needing_extra, say, terminal_width, write_file
+from forkpoint.cli.store import add_store_argument, print_seen, store_of
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def _print_attempt(attempt: "Attempt") -> None:
     """Nothing at all of a job that succeeded and left nothing."""
     if attempt.found:
         print(attempt.found.report, file=sys.stderr)
+        print_seen(attempt.found.seen, file=sys.stderr)
+        if attempt.found.store_problem:
+            say(attempt.found.store_problem)
     if attempt.left:
         say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30` of them")
     if attempt.hung:
@@ -118,6 +122,7 @@ def _settings(args: Namespace) -> "RunSettings":
         grace_s=args.grace,
         hang_s=args.hang_after,
         keep=args.keep,
+        store=store_of(args),
         width=terminal_width(),
     )
 
@@ -143,6 +148,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--keep", action="store_true", help="keep the folder of a job that succeeded, too")
     add_source_argument(parser)
+    add_store_argument(parser)
     _add_limits(parser)
     parser.add_argument("--json", metavar="FILE", help="write attempts, verdicts and decision (schema forkpoint.run/1)")
     parser.add_argument("--prometheus", metavar="FILE.prom", help="write a file for node_exporter's textfile collector")

@@ -1,10 +1,14 @@
 """`forkpoint serve`: the report in a browser, while evidence still arrives."""
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from forkpoint.cli.options import Command, add_source_argument, directory, port
 from forkpoint.cli.output import needing_extra, say
 from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.history.store import Store
 
 _DESCRIPTION = """\
 Show the report of `diagnose --html` in a browser on this machine, and again
@@ -16,6 +20,9 @@ Otherwise each of its folders is one, and a list shows them. Only 127.0.0.1
 answers, only to GET; nothing is changed. To look from another machine, forward
 the port under the same number: ssh -L PORT:127.0.0.1:PORT HOST
 
+With --store the page of forkpoint history is shown as well, or alone without
+DIR, and again when incidents come.
+
 Needs two more packages: pip install 'forkpoint[serve]'
 """
 
@@ -23,21 +30,34 @@ Needs two more packages: pip install 'forkpoint[serve]'
 def run(args: Namespace) -> int:
     if args.embed_source and not args.source:
         raise UsageError("--embed-source shows lines of --source DIR: give it, too")
+    if args.folder is None and not args.store:
+        raise UsageError("name a folder of evidence, a --store, or both")
     with needing_extra("serve", "serve"):
         from forkpoint.live.serve.server import bind
         from forkpoint.live.serve.server import run as serve
+    store = _open(args.store) if args.store else None
     bound = bind(args.port)
     print(bound.url, flush=True)
     say("open this address in a browser; Ctrl-C ends the server")
     try:
-        serve(bound, args.folder, args.source, embed_source=args.embed_source)
+        serve(bound, args.folder, args.source, embed_source=args.embed_source, store=store)
     except KeyboardInterrupt:  # how it is meant to end
         return 0
+    finally:
+        if store:
+            store.close()
     return 0
 
 
+def _open(place: str) -> "Store":
+    with needing_extra("--store", "history"):
+        from forkpoint.history.store import open_store
+    return open_store(place, create=False)
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=directory, metavar="DIR", help="folder of an incident, or of several")
+    parser.add_argument("folder", nargs="?", type=directory, metavar="DIR", help="folder of an incident, or of several")
+    parser.add_argument("--store", metavar="URL", help="also show the history of this store (docs/history.md)")
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
 from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
+from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
 from forkpoint.errors import UsageError
 from forkpoint.report.escape import escape
 
@@ -64,7 +65,7 @@ def _run_once(args: Namespace, watch: "JobWatch", alerts: "Alerts") -> int:
     from forkpoint.live.watch.look import look_once
     from forkpoint.live.watch.rule import WatchState
 
-    sight = _tell(look_once(watch, args.every), alerts)
+    sight = _tell(look_once(watch, args.every), alerts, args)
     _print_sight(sight, args)
     if sight.state is WatchState.FOUND and sight.verdict:
         return exit_code(sight.verdict)
@@ -84,7 +85,7 @@ def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "Watc
         live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_drawn else None
         shown: object = None
         for found in looks(watch, args.every):
-            sight = _tell(found, alerts)
+            sight = _tell(found, alerts, args)
             if metrics:
                 metrics.update(sight)
             if live:
@@ -95,13 +96,14 @@ def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "Watc
     raise AssertionError  # looks do not end by themselves
 
 
-def _tell(sight: "Sight", alerts: "Alerts") -> "Sight":
-    """The sight, with notes of what could not be told."""
+def _tell(sight: "Sight", alerts: "Alerts", args: Namespace) -> "Sight":
+    """The sight, with what a store knows of it, and notes of what could not be told."""
     from dataclasses import replace
 
     if not sight.is_alarm or sight.verdict is None:
         return sight
-    return replace(sight, notes=(*sight.notes, *alerts.send(sight.verdict)))
+    seen = keep_verdict(args, sight.capture, sight.verdict, args.source) if sight.capture else ()
+    return replace(sight, seen=seen, notes=(*sight.notes, *alerts.send(sight.verdict, seen)))
 
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
@@ -115,6 +117,7 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
     print(render_line(sight), flush=True)
     if sight.is_alarm and sight.verdict:
         print_verdict(sight.verdict, as_json=False, width=None)
+        print_seen(sight.seen)
         kept = (
             f"forkpoint diagnose --follow-links {sight.evidence}"
             if args.keep
@@ -246,6 +249,7 @@ def _add_rule(parser: ArgumentParser) -> None:
 
 def _add_outputs(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="a line of JSON per change (schema forkpoint.watch/1)")
+    add_keeping_arguments(parser)
     parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; else it is removed at the end")
     parser.add_argument(
         "--serve",

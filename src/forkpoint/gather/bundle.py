@@ -39,10 +39,10 @@ from forkpoint.gather.bundle_evidence import (
     read_doctor,
     relative_name,
 )
-from forkpoint.gather.redact import Redactor
 from forkpoint.model.capture import Capture, Problem
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
+from forkpoint.redact import Redactor
 from forkpoint.report.escape import json_text
 from forkpoint.report.json_report import SCHEMA as VERDICT_SCHEMA
 from forkpoint.report.json_report import render_json

@@ -21,9 +21,9 @@ from forkpoint.errors import Unsafe
 from forkpoint.evidence.archives import SmallHeader
 from forkpoint.evidence.files import SNIFF
 from forkpoint.gather.bundle_evidence import Json, redact_dump
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
-from forkpoint.gather.redact_secrets import MASKED
+from forkpoint.redact import Redactor
+from forkpoint.redact.logs import Lines, mask_environments, pieces
+from forkpoint.redact.secrets import MASKED
 from forkpoint.report.page import read_page
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
 

@@ -17,11 +17,11 @@ from forkpoint.evidence import WAY_OUT
 from forkpoint.evidence.archives import open_members
 from forkpoint.evidence.files import SNIFF, STDIN, find_files, is_archive, open_file
 from forkpoint.evidence.links import LeadsOut
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_logs import Lines, mask_environments, pieces
 from forkpoint.knowledge.variables import may_be_shown
 from forkpoint.model.capture import Problem
 from forkpoint.model.verdict import Verdict
+from forkpoint.redact import Redactor
+from forkpoint.redact.logs import Lines, mask_environments, pieces
 from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 from forkpoint.traces.pickles import BINUNICODE, BYTES, FRAME, MEMO_GETS, MEMO_PUTS, PROTO, TEXTS, opcodes
 

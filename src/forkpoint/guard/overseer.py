@@ -21,7 +21,7 @@ from forkpoint.guard.messages import Ask, RankAnswer, RankHealth, decode, encode
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect
-from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, Task
+from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, StoreTask, Task, keep_incident
 from forkpoint.live.stall import stall_limit
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 
@@ -184,7 +184,9 @@ class Overseer:
         moving = summary.still_s < QUIET_S
         try:
             write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
-            task = Task((str(inquiry.folder),), (self._settings.source,) if self._settings.source else ())
+            source = (self._settings.source,) if self._settings.source else ()
+            store = StoreTask(self._settings.store, write=False) if self._settings.store else None
+            task = Task((str(inquiry.folder),), source, store=store)
             inquiry.diagnosis = Diagnosis(task, _LIMIT_S)
         except OSError as error:
             self._settled.add(inquiry.suspicion.key)
@@ -206,9 +208,21 @@ class Overseer:
         self._told.add(key)
         told = _with_content(_as_stopped(told, summary), summary, self._world_size)
         share_s = 0.0 if certain else stall_limit(None, summary.timeout_s)
+        told = self._with_store(told)
         alarm = Alarm(told, reason, self._keep(inquiry, told), time.time(), share_s)
         self._close(inquiry)
         return alarm
+
+    def _with_store(self, told: Diagnosed) -> Diagnosed:
+        """Kept only now: most of what is looked into is no incident."""
+        if self._settings.store is None or told.incident is None:
+            return told
+        said = {"cause": told.cause, "action": told.action, "headline": told.headline}
+        try:
+            keep_incident(self._settings.store, told.incident | said)
+        except OSError as error:
+            return replace(told, store_problem=f"the incident is not kept: {error.strerror}")
+        return told
 
     def _keep(self, inquiry: _Inquiry, told: Diagnosed) -> str:
         """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
@@ -328,6 +342,8 @@ def render(alarm: Alarm) -> str:
     lines = [f"forkpoint guard: {when} {told.cause}, confidence {told.confidence:.2f}: {told.headline}"]
     lines += [f"  {told.summary}"] if told.summary != told.headline else []
     lines += [f"  at {site}" for site in told.sites]
+    lines += [f"  {line}" for line in told.seen]
+    lines += [f"  {told.store_problem}"] if told.store_problem else []
     if alarm.folder:
         lines.append(f"  evidence: {alarm.folder}")
     return "\n".join(lines)

@@ -35,6 +35,8 @@ class Settings:
     """Where `dump` writes."""
     source: str | None = None
     """The program's folder, for sites and fixes in the verdict. Without it sites are the lines of stacks."""
+    store: str | None = None
+    """Where incidents are kept: a SQLite file or postgresql://... A child process writes."""
 
     def interval_s(self, world_size: int) -> float:
         """Between two looks in a job of this size."""
@@ -53,6 +55,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
         stall_s=_seconds(environ, "FORKPOINT_STALL_S"),
         folder=environ.get("FORKPOINT_DIR") or defaults.folder,
         source=environ.get("FORKPOINT_SOURCE") or None,
+        store=environ.get("FORKPOINT_STORE") or None,
     )
 
 

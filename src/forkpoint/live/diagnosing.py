@@ -54,6 +54,18 @@ class DecisionTask:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreTask:
+    """Whether the fork was seen before."""
+
+    place: str
+    """A file or a URL."""
+    run: str | None = None
+    attempt: int = 0
+    write: bool = True
+    """False: whoever asks decides later whether it is an incident (`keep_incident`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A verdict is always wanted; `None` means that the rest is not."""
 
@@ -63,6 +75,7 @@ class Task:
     """Characters per line of the text report."""
     page: PageTask | None = None
     decision: DecisionTask | None = None
+    store: StoreTask | None = None
     with_value: bool = False
     """Also the verdict as a value, for `read_verdict` in `worker`."""
 
@@ -101,12 +114,41 @@ class Diagnosed:
     step: int | None = None
     """The last training step that a log mentions; only with a decision."""
     decision: Decision | None = None
+    seen: tuple[str, ...] = ()
+    """Lines about earlier incidents at the same fork; only with a store."""
+    store_problem: str | None = None
+    """Why the store could not be used."""
+    incident: dict[str, Any] | None = None
+    """What `keep_incident` takes; only with a store that was not written to."""
     value: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotDiagnosed:
     why: str
+
+
+_keeping: Final[list[subprocess.Popen[bytes]]] = []
+"""Those that may still run: each is asked how it ended before the next begins."""
+
+
+def keep_incident(store: str, incident: dict[str, Any]) -> None:
+    """In a process of its own that outlives this one, which may end because of the incident. Raises OSError."""
+    with _memory_file() as given:
+        given.write(json.dumps({"store": store, "incident": incident}).encode())
+        given.seek(0)
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "forkpoint.history.keeping"],
+            stdin=given,
+            stdout=subprocess.DEVNULL,
+            env=_environ(),
+            start_new_session=True,
+        )
+    _keeping[:] = [*(one for one in _keeping if one.poll() is None), child]
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _UNSET}
 
 
 class Diagnosis:
@@ -128,7 +170,7 @@ class Diagnosis:
                     stdin=given,
                     stdout=self._out,
                     stderr=self._err,
-                    env={name: value for name, value in os.environ.items() if name not in _UNSET},
+                    env=_environ(),
                     start_new_session=own_session,
                 )
         except OSError:

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from forkpoint.live.diagnosing import (
     Diagnosed,
     NotDiagnosed,
     PageTask,
+    StoreTask,
     Task,
 )
 from forkpoint.model.capture import Capture
@@ -77,6 +78,7 @@ def work(task: Task) -> Diagnosed:
     page, wanted = task.page, task.decision
     embed_source = page is not None and page.embed_source
     verdict = diagnose(capture, task.source, picture=page is not None, embed_source=embed_source)
+    memory = _remember(verdict, capture, task, task.store) if task.store else _Memory()
     return Diagnosed(
         cause=verdict.cause,
         action=verdict.action,
@@ -91,11 +93,37 @@ def work(task: Task) -> Diagnosed:
         sites=tuple(map(_name_site, verdict.sites[:_MAX_SITES])),
         when=max((moment.utc for moment in verdict.moments if moment.utc), default=None),
         report=_report(verdict, task.report_width) if task.report_width else "",
-        page=_page(verdict, page) if page else "",
+        page=_page(verdict, page, memory.seen) if page else "",
         step=find_last_step([file for file, _ in capture.logs]) if wanted else None,
         decision=_decide(verdict, capture, wanted) if wanted else None,
+        seen=memory.seen,
+        store_problem=memory.problem,
+        incident=memory.incident,
         value=_value(verdict) if task.with_value else None,
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a store says, and what is still to be kept."""
+
+    seen: tuple[str, ...] = ()
+    problem: str | None = None
+    incident: dict[str, Any] | None = None
+
+
+def _remember(verdict: Verdict, capture: Capture, task: Task, store: StoreTask) -> _Memory:
+    """The environment is that of the job."""
+    from forkpoint.history.incident import describe_incident, job_of  # noqa: PLC0415 - most tasks have no store
+    from forkpoint.history.keeping import keep  # noqa: PLC0415 - as above
+
+    source = task.source[0] if task.source else str(Path.cwd())
+    nodes = find_nodes(capture, Path(task.decision.attempt)) if task.decision else {}
+    incident = describe_incident(verdict, capture, job_of(os.environ, source, store.run, store.attempt), nodes)
+    if incident is None:
+        return _Memory()
+    kept = keep(store.place, incident, write=store.write)
+    return _Memory(kept.seen, kept.problem, None if store.write else msgspec.to_builtins(incident))
 
 
 def _seq(verdict: Verdict) -> int | None:
@@ -107,10 +135,10 @@ def _name_site(site: Site) -> str:
     return f"{site.file}:{site.line}" + (f" ({site.why})" if site.why else "")
 
 
-def _page(verdict: Verdict, page: PageTask) -> str:
+def _page(verdict: Verdict, page: PageTask, seen: Sequence[str]) -> str:
     from forkpoint.report.page import Live, render_html  # noqa: PLC0415 the guard's verdict does not wait for it
 
-    return render_html(verdict, live=Live(page.events, page.home))
+    return render_html(verdict, live=Live(page.events, page.home), seen=seen)
 
 
 def _report(verdict: Verdict, width: int) -> str:

@@ -1,6 +1,7 @@
 """Verdict -> Markdown for tickets and chat, in which strings from input can do nothing: no markup, no mention, no link."""
 
 import re
+from collections.abc import Sequence
 
 from forkpoint.model.verdict import Cause, Fix, Probe, Site, Verdict
 from forkpoint.model.world import format_ranks, name_ranks
@@ -97,6 +98,17 @@ _SENTENCE = 400
 _CODE_WIDTH = 100
 _PATCH = 8000
 """Characters."""
+
+
+_MAX_SEEN = 300
+
+
+def render_seen(lines: Sequence[str]) -> str:
+    """A paragraph below the report: earlier incidents at the same fork."""
+    if not lines:
+        return ""
+    first, *rest = (sentence(line, _MAX_SEEN) for line in lines)
+    return "\n".join(["", f"**Seen before**: {first}", "", *(f"- {line}" for line in rest), ""])
 
 
 def render_markdown(verdict: Verdict, *, embed_source: bool = True) -> str:

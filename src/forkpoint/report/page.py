@@ -2,14 +2,17 @@
 
 import base64
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from html import escape as as_html
 from importlib.resources import files
 
 from forkpoint.model.verdict import Verdict
+from forkpoint.report.escape import escape
 from forkpoint.report.fork_svg import draw_fork, render_share
-from forkpoint.report.page_data import encode, render_document
+from forkpoint.report.page_data import bounded, encode, render_document
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a page has besides when it is served: a script that hears of news. A page on disk has none of it.
@@ -36,7 +39,7 @@ def write_live(live: Live) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The page without data: document, style and script of the front end, put together with a policy that allows no more.
 
-_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE|FORK|SHARE)@@")
+_MARK = re.compile("@@(CSP|TITLE|STYLE|SCRIPT|VERDICT|PICTURE|FORK|SHARE|SEEN)@@")
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
 )
@@ -68,6 +71,8 @@ class Parts:
     """The elements of a drawing."""
     share: str
     """An image, in base64."""
+    seen: str = ""
+    """A paragraph about earlier incidents."""
 
 
 def assemble(page: Page, told: Parts, live: Live | None = None) -> str:
@@ -81,6 +86,7 @@ def assemble(page: Page, told: Parts, live: Live | None = None) -> str:
         "PICTURE": told.picture,
         "FORK": told.fork,
         "SHARE": told.share,
+        "SEEN": told.seen,
     }
     # In one pass: a mark inside what is put in stays text.
     return _MARK.sub(lambda mark: parts[mark[1]], page.html if live is None else _with_live(page.html, live))
@@ -110,12 +116,24 @@ def _hash(text: str) -> str:
 __all__ = ["Live", "encode", "render_html"]
 
 
-def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None) -> str:
+def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = None, seen: Sequence[str] = ()) -> str:
     """All that comes from input is ASCII: escaped inside JSON, or compressed in base64. `page`: another front end.
 
-    `live`: for a page that is served, which then loads itself again when there is news.
+    `live`: for a page that is served, which then loads itself again when there is news. `seen`: lines about earlier incidents.
     """
     picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
     share = base64.b64encode(render_share(verdict).encode("ascii")).decode("ascii")
-    told = Parts(f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share)
+    told = Parts(
+        f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share, _seen(seen)
+    )
     return assemble(page or read_page(), told, live)
+
+
+def _seen(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    first, *rest = (
+        as_html(bounded(escape(line))).encode("ascii", "xmlcharrefreplace").decode("ascii") for line in lines
+    )
+    items = "".join(f"<li>{line}</li>" for line in rest)
+    return f'<section id="seen" aria-labelledby="seen-h"><h2 id="seen-h">Seen before</h2><p>{first}</p><ul>{items}</ul></section>'

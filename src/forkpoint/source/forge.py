@@ -1,4 +1,4 @@
-"""Where a file is on the forge: its page at the commit that is checked out. Read from `.git`; no program is run."""
+"""Which commit is checked out, and where a file of it is on the forge. Read from `.git`; no program is run."""
 
 import re
 from configparser import ConfigParser
@@ -18,6 +18,13 @@ def forge_page(path: str) -> str | None:
     root = next((folder for folder in file.parents if (folder / ".git").is_dir()), None)
     base = _base(root) if root else None
     return f"{base}/{quote(file.relative_to(root).as_posix())}" if root and base else None
+
+
+def commit_of(path: str) -> str | None:
+    """What is checked out where `path` lies; None where git does not say."""
+    place = Path(path).resolve()
+    root = next((folder for folder in (place, *place.parents) if (folder / ".git").is_dir()), None)
+    return _commit(root / ".git") if root else None
 
 
 @cache

@@ -31,6 +31,8 @@ from forkpoint.agent.mcp.pages import Item
 from forkpoint.agent.tools import TOOLS
 from forkpoint.agent.tools.around import changes_since
 from forkpoint.agent.tools.runs import compare_runs
+from forkpoint.history.incident import JobFacts, describe_incident
+from forkpoint.history.keeping import Kept, keep
 
 INSTRUCTIONS = """\
 forkpoint has read the evidence of a distributed PyTorch job that hung or failed (dumps, logs, stacks) and has judged it
@@ -98,13 +100,14 @@ class McpQuestion:
         return short_schema(self.arguments)
 
 
-def questions(*, may_open: bool) -> tuple[McpQuestion, ...]:
-    """`may_open`: the case was not named when the server was started."""
+def questions(*, may_open: bool, store: str | None = None) -> tuple[McpQuestion, ...]:
+    """`may_open`: the case was not named when the server was started. `store`: of earlier incidents."""
     return (
         *((_OPEN_CASE,) if may_open else ()),
         _VERDICT,
         *map(_from_tool, TOOLS),
         _CHANGES,
+        *((_seen_before(store),) if store else ()),
         _SUBMIT,
         _OFFER,
         _CHECK,
@@ -130,6 +133,23 @@ def _changes(opened: Opened, asked: Changes) -> Iterable[Item]:
         raise Refused("name a commit of the source, or the evidence of another run")
     other = open_case(asked.paths)
     return [*compare_runs(opened.case, other.incident, other.verdict)]
+
+
+def _seen_before(store: str) -> McpQuestion:
+    def answer(opened: Opened, _: Wire) -> Iterable[Item]:
+        case = opened.case
+        incident = describe_incident(case.verdict, case.incident.capture, JobFacts())
+        kept = keep(store, incident, write=False) if incident else Kept()
+        if kept.problem:
+            raise Refused(case.clean(kept.problem))
+        return [case.clean(line) for line in kept.seen] or ["No earlier incident at this fork is kept."]
+
+    return McpQuestion(
+        name="seen_before",
+        description="Earlier incidents at the same fork: when, at which commit, how resolved. The same fork need not be the same bug.",
+        arguments=Nothing,
+        answer=answer,
+    )
 
 
 def _no_answer(_: Opened, __: Wire) -> Iterable[Item]:

@@ -67,11 +67,11 @@ _BUG = "this is a bug in forkpoint; standard error of the server says more"
 Context = ServerRequestContext[Any]
 
 
-def make_server(desk: Desk, root: Path | None, record: Path | None = None) -> "Server[Any]":
+def make_server(desk: Desk, root: Path | None, record: Path | None = None, store: str | None = None) -> "Server[Any]":
     """`root`: the folder in which peers may open cases; None: the case is given, and they may open none. `record`: a file to
-    which every question and its answer is added, a JSON object on a line.
+    which every question and its answer is added, a JSON object on a line. `store`: of earlier incidents, which is only read.
     """
-    handlers = _Handlers(desk, root, record)
+    handlers = _Handlers(desk, root, record, store)
     return Server(
         "forkpoint",
         version=__version__,
@@ -89,11 +89,11 @@ def make_server(desk: Desk, root: Path | None, record: Path | None = None) -> "S
 
 
 class _Handlers:
-    def __init__(self, desk: Desk, root: Path | None, record: Path | None) -> None:
+    def __init__(self, desk: Desk, root: Path | None, record: Path | None, store: str | None) -> None:
         self._desk = desk
         self._root = root
         self._record = record
-        self._questions = {question.name: question for question in questions(may_open=root is not None)}
+        self._questions = {question.name: question for question in questions(may_open=root is not None, store=store)}
 
     async def list_tools(self, _: Context, __: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
         return wire.ListToolsResult(tools=[_as_tool(question) for question in self._questions.values()])

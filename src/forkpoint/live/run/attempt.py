@@ -23,6 +23,7 @@ from forkpoint.live.diagnosing import (
     DecisionTask,
     Diagnosed,
     NotDiagnosed,
+    StoreTask,
     Task,
     diagnose,
 )
@@ -186,6 +187,7 @@ def _guard_saw_stall(alarm: Path) -> bool:
 # One attempt: started with recording on, ended whole, its evidence waited for and judged.
 
 ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
+STORE_VARIABLE = "FORKPOINT_STORE"
 
 _ENDED = "ranks.json"
 """Beside the logs of each node: how the command ended there."""
@@ -203,6 +205,8 @@ class RunSettings:
     hang_s: float | None = None
     keep: bool = False
     """The folder of an attempt that succeeded, too."""
+    store: str | None = None
+    """Where incidents are kept."""
     width: int = 100
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -236,7 +240,8 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: RunSet
         return Attempt(number, place.attempt, ended, Decision(0, "it succeeded"), left=left, kept=kept)
     if told_to_stop:
         return Attempt(number, place.attempt, ended, Decision(ended.code, "it was told to stop"), left=left)
-    found, decision = _judge(place, alarm, ended.code or 1, settings)
+    store = StoreTask(settings.store, place.attempt.parent.name, number) if settings.store else None
+    found, decision = _judge(alarm or place.attempt, DecisionTask(str(place.attempt), ended.code or 1), settings, store)
     return Attempt(number, place.attempt, ended, decision, found, hung=alarm is not None, left=left)
 
 
@@ -247,6 +252,8 @@ def _start(launch: Launch, place: AttemptFolder, number: int, settings: RunSetti
     if settings.hang_s is not None:
         environ |= guarding(place, environ, settings.hang_s, settings.source[0] if settings.source else None)
     environ[ATTEMPT_VARIABLE] = str(number)
+    if settings.store:  # what the guard inside would keep is kept here
+        environ[STORE_VARIABLE] = ""
     return JobStart(
         argv=launch.argv(place.logs),
         environ=environ,
@@ -271,14 +278,13 @@ def _run(job: JobProcess, place: AttemptFolder, settings: RunSettings) -> tuple[
 
 
 def _judge(
-    place: AttemptFolder, alarm: Path | None, child_code: int, settings: RunSettings
+    evidence: Path, wanted: DecisionTask, settings: RunSettings, store: StoreTask | None
 ) -> tuple[Diagnosed | None, Decision]:
     """A job that was ended because it hung is judged by what the guard saw, not by how its ranks then ended."""
-    wanted = DecisionTask(str(place.attempt), child_code)
-    task = Task((str(alarm or place.attempt),), settings.source, report_width=settings.width, decision=wanted)
+    task = Task((str(evidence),), settings.source, report_width=settings.width, decision=wanted, store=store)
     found = diagnose(task)
     if isinstance(found, NotDiagnosed):
-        return None, Decision(child_code, f"not diagnosed: {found.why}")
+        return None, Decision(wanted.child_code, f"not diagnosed: {found.why}")
     assert found.decision is not None  # it was asked for
     return found, found.decision
 

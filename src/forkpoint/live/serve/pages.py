@@ -36,17 +36,23 @@ WELCOME = """<!doctype html>
 """
 """Redirects to the start page, without the token in the address."""
 
+HISTORY = "/history"
+"""Where the page of a store is, beside those of a folder."""
 _HEADINGS = ("Incident", "Cause", "Suspects", "Confidence", "Last seen", "What happened")
 
 
-def render_list(root: str, incidents: Sequence[ShownIncident], left_out: int, events: str) -> str:
+def render_list(
+    root: str, incidents: Sequence[ShownIncident], left_out: int, events: str, history: str | None = None
+) -> str:
+    """`history`: the address of the page of a store."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
     rows = "\n".join(map(_row, incidents))
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
     nothing = '<p class="faint">No evidence here yet. Files that are put there will be shown.</p>'
     more = f'<p class="faint">and {left_out} older ones: serve a folder with fewer</p>' if left_out else ""
     title = f"Incidents in {_text(Path(root).name)}"
-    return _page(title, f"<h1>{title}</h1>\n{table if incidents else nothing}\n{more}", events)
+    link = f'<p><a href="{history}">History of all incidents</a></p>' if history else ""
+    return _page(title, f"<h1>{title}</h1>\n{link}\n{table if incidents else nothing}\n{more}", events)
 
 
 def render_message(title: str, text: str, events: str | None) -> str:
@@ -112,13 +118,16 @@ _SIGN_OF_LIFE_S = 15.0
 """Proxies and laptops that slept give up on a silent stream after half a minute or more."""
 
 
-def make_app(watch: FolderWatch) -> Starlette:
+def make_app(watch: FolderWatch, history: Sequence[Route] = ()) -> Starlette:
+    """`history`: of a store, whose page is shown, too."""
+
     async def show_start(_: Request) -> Response:
         shown = watch.shown()
         if watch.folders.alone and shown and isinstance(shown[0].result, IncidentPage):
             return HTMLResponse(shown[0].result.html)
         events = events_of(LIST, watch.version(LIST))
-        return HTMLResponse(render_list(watch.root, shown, watch.folders.left_out, events))
+        link = HISTORY if history else None
+        return HTMLResponse(render_list(watch.root, shown, watch.folders.left_out, events, link))
 
     async def show_incident(request: Request) -> Response:
         key = request.path_params["key"]
@@ -134,6 +143,7 @@ def make_app(watch: FolderWatch) -> Starlette:
         return StreamingResponse(stream, media_type="text/event-stream")
 
     routes = [
+        *history,
         Route("/", show_start),
         Route("/incidents/{key}", show_incident),
         Route("/events", stream_events),

@@ -11,17 +11,23 @@ from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from threading import Thread
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import uvicorn
+from starlette.routing import Route
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from forkpoint.errors import UsageError
-from forkpoint.live.serve.pages import TokenGate, make_app
+from forkpoint.live.serve.pages import HISTORY, TokenGate, make_app
 from forkpoint.live.serve.watch import Diagnoser, FolderWatch
 
+if TYPE_CHECKING:
+    from forkpoint.history.store import Store
+
 _LOOPBACK = "127.0.0.1"
+_NOWHERE = ""
+"""In place of a folder: there is none to look at."""
 _MAX_CONNECTIONS = 200
 _LAST_WORDS_S = 2
 """For answers that are on their way when the server stops."""
@@ -55,9 +61,23 @@ def bind(port: int) -> BoundSocket:
     return BoundSocket(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
 
 
-def run(bound: BoundSocket, root: str, source: Sequence[str] = (), *, embed_source: bool = False) -> None:
-    """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended."""
-    asyncio.run(_serve(bound, FolderWatch(str(Path(root).resolve()), Diagnoser(source, embed_source))))
+def run(
+    bound: BoundSocket,
+    root: str | None,
+    source: Sequence[str] = (),
+    *,
+    embed_source: bool = False,
+    store: "Store | None" = None,
+) -> None:
+    """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended. Without a `root` the store alone is shown."""
+    watch = FolderWatch(str(Path(root).resolve()) if root else _NOWHERE, Diagnoser(source, embed_source))
+    asyncio.run(_serve(bound, watch, history=_history(watch, store) if store else ()))
+
+
+def _history(watch: FolderWatch, store: "Store") -> list[Route]:
+    from forkpoint.live.serve.history import history_routes  # noqa: PLC0415 - SQLAlchemy is an extra of its own
+
+    return history_routes(store, lambda: watch.closed, HISTORY if watch.root else "/")
 
 
 @contextlib.contextmanager
@@ -126,8 +146,13 @@ def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] 
     )
 
 
-async def _serve(bound: BoundSocket, watch: FolderWatch, begun: Callable[["_Server"], None] | None = None) -> None:
-    config = quiet_config(TokenGate(make_app(watch), bound.port, bound.token), _MAX_CONNECTIONS)
+async def _serve(
+    bound: BoundSocket,
+    watch: FolderWatch,
+    begun: Callable[["_Server"], None] | None = None,
+    history: Sequence[Route] = (),
+) -> None:
+    config = quiet_config(TokenGate(make_app(watch, history), bound.port, bound.token), _MAX_CONNECTIONS)
     watching = asyncio.create_task(watch.run())
     server = _Server(config, watch, watching)
     if begun:

@@ -1,6 +1,7 @@
 """Alerts: the verdict's JSON to a webhook and to a command. A failed alert becomes a note, and the watch goes on."""
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from forkpoint.errors import UsageError
 from forkpoint.live.watch.rule import WatchNote
 from forkpoint.model.verdict import Verdict
+from forkpoint.report.escape import ascii_json
 from forkpoint.report.json_report import render_json
 
 _TRIES = 3
@@ -42,9 +44,11 @@ class Alerts:
     pause_s: float = _PAUSE_S
     command_limit_s: float = _COMMAND_LIMIT_S
 
-    def send(self, verdict: Verdict) -> tuple[WatchNote, ...]:
-        """What could not be told."""
+    def send(self, verdict: Verdict, seen: Sequence[str] = ()) -> tuple[WatchNote, ...]:
+        """What could not be told. `seen`: lines about earlier incidents, which come beside the verdict's own fields."""
         document = render_json(verdict).encode()
+        if seen:
+            document = ascii_json(json.loads(document) | {"seen_before": list(seen)}, indent=2).encode()
         failed = [_post(self.webhook, document, self.pause_s)] if self.webhook else []
         failed += [_run(self.command, document, self.command_limit_s)] if self.command else []
         return tuple(note for note in failed if note)

@@ -197,11 +197,12 @@ class JobWatch:
     def _find(self, sight: Sight, judged: _Judged, incident: tuple[object, ...]) -> Sight:
         folder = self._spool.keep()
         # Again, so that it cites what is kept. Logs may have been moved away by now.
-        verdict = (self._judge(folder) or judged).verdict
+        judged = self._judge(folder) or judged
+        verdict = judged.verdict
         self._found = replace(sight, state=WatchState.FOUND, why=verdict.headline, verdict=verdict, evidence=folder)
         is_alarm = incident not in self._told
         self._told.add(incident)
-        return replace(self._found, is_alarm=is_alarm)
+        return replace(self._found, is_alarm=is_alarm, capture=judged.capture if is_alarm else None)
 
     def _judge(self, folder: str) -> _Judged | None:
         try:

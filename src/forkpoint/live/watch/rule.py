@@ -14,7 +14,7 @@ that are still to come would change it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from forkpoint.judge.stacks import is_communicating
@@ -82,6 +82,10 @@ class Sight:
     """The folder that the verdict was read from."""
     is_alarm: bool = False
     """The first sight of this incident: the one to tell others about."""
+    capture: Capture | None = field(default=None, compare=False, repr=False)
+    """What the verdict was read from, of an alarm."""
+    seen: tuple[str, ...] = ()
+    """Lines about earlier incidents at the same fork."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

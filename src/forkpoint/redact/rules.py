@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from forkpoint.gather.redact_hidden import BASE64_RUN, decode_base64
-from forkpoint.gather.redact_secrets import MASKED, Names, on_lines, redact_keyed, redact_secrets
+from forkpoint.redact.hidden import BASE64_RUN, decode_base64
+from forkpoint.redact.secrets import MASKED, Names, on_lines, redact_keyed, redact_secrets
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Words that look made: letters and digits, small and capital, in turn. Only classes of characters are asked, never which

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from forkpoint.gather.redact_secrets import Names, on_lines
+from forkpoint.redact.secrets import Names, on_lines
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Network addresses: IPv4, IPv6, MAC, InfiniBand GUIDs. Loopback and `0.0.0.0` say nothing about a site and stay.

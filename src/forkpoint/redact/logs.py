@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import BinaryIO
 
-from forkpoint.gather.redact import Redactor
-from forkpoint.gather.redact_across import asks_for_next, goes_on
-from forkpoint.gather.redact_hidden import PERCENT
-from forkpoint.gather.redact_rules import asks_for_digits
 from forkpoint.knowledge.variables import may_be_shown
+from forkpoint.redact import Redactor
+from forkpoint.redact.across import asks_for_next, goes_on
+from forkpoint.redact.hidden import PERCENT
+from forkpoint.redact.rules import asks_for_digits
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Environments that a log prints: of variables not known to be harmless, only the name is kept.

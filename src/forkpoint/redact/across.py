@@ -2,7 +2,7 @@
 
 import re
 
-from forkpoint.gather.redact_secrets import Names, looks_made
+from forkpoint.redact.secrets import Names, looks_made
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Private keys, plain, escaped, or each line behind what a launcher or a logger writes before it.

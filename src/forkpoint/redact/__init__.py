@@ -1,8 +1,7 @@
 """Removes from text what must not leave the machine, so that what is left still tells the story.
 
 Secrets are masked. Hosts, addresses and users become pseudonyms, the same one each time. One redactor per capture knows the
-capture's hosts and users.
-
+capture's hosts and users. `mask_secrets` leaves names as they are, for what stays with those who may know them.
 """
 
 import re
@@ -10,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Self
 
-from forkpoint.gather.redact_across import redact_across_lines, redact_key_lines
-from forkpoint.gather.redact_hidden import (
+from forkpoint.model.capture import Capture
+from forkpoint.redact.across import redact_across_lines, redact_key_lines
+from forkpoint.redact.hidden import (
     HIDING,
     PERCENT,
     UNSEEN,
@@ -19,12 +19,11 @@ from forkpoint.gather.redact_hidden import (
     put_together,
     without_colours,
 )
-from forkpoint.gather.redact_names import Hosts, Users, redact_addresses
-from forkpoint.gather.redact_rules import made_words, redact_ruled, without_secrets
-from forkpoint.gather.redact_secrets import Names, on_lines, redact_keyed, redact_secrets
-from forkpoint.model.capture import Capture
+from forkpoint.redact.names import Hosts, Users, redact_addresses
+from forkpoint.redact.rules import made_words, redact_ruled, without_secrets
+from forkpoint.redact.secrets import Names, on_lines, redact_keyed, redact_secrets
 
-__all__ = ["Redactor"]
+__all__ = ["Redactor", "mask_secrets"]
 
 _SECRETS = (redact_secrets, redact_keyed, redact_ruled)
 _PIECE = 1 << 15
@@ -104,6 +103,13 @@ class Redactor:
     def map(self) -> dict[str, str]:
         """Originals by pseudonym. For this machine only."""
         return {pseudonym: original for (_, original), pseudonym in self.names.given.items()}
+
+
+def mask_secrets(text: str) -> str:
+    """Secrets alone: hosts, addresses and users stay."""
+    redactor = Redactor()
+    redactor._families = _SECRETS  # noqa: SLF001 - of its own module
+    return redactor.redact(text)
 
 
 def _secret(text: str) -> int:

@@ -1,0 +1,69 @@
+"""The door for whoever has a verdict: keep it, and say whether it was seen before. A store that fails costs a warning.
+
+`python -m forkpoint.history.keeping` does it for a process that must not load a database's client, as the guard inside a
+training process (`keep_incident` in `live/diagnosing.py`): a `KeepTask` as JSON on standard input.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+
+import msgspec
+
+from forkpoint.errors import StoreError
+from forkpoint.history.incident import KeptIncident
+
+_MISSING = "pip install 'forkpoint[history]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    seen: tuple[str, ...] = ()
+    """Lines about earlier incidents at the same fork."""
+    problem: str | None = None
+    """Why the store could not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTask:
+    store: str
+    incident: KeptIncident
+
+
+def keep(place: str, incident: KeptIncident, *, write: bool = True) -> Kept:
+    """Never raises: the verdict is printed whatever becomes of the store. `write`: False only looks."""
+    try:
+        return _keep(place, incident, write=write)
+    except StoreError as error:
+        lost = "the verdict stands, and is not kept" if write else "whether it was seen before is not known"
+        return Kept(problem=f"{error} ({lost})")
+
+
+def _keep(place: str, incident: KeptIncident, *, write: bool) -> Kept:
+    try:
+        from forkpoint.history.queries import count_seen, seen_before  # noqa: PLC0415 - an extra, and 0.3 s to import
+        from forkpoint.history.seen import describe_seen  # noqa: PLC0415 - as above
+        from forkpoint.history.store import open_store  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise StoreError(f"--store needs {error.name}: {_MISSING}") from error
+    store = open_store(place)
+    try:
+        if write:
+            store.write(incident)
+        if incident.fingerprint is None:
+            return Kept()
+        earlier = seen_before(store, incident.fingerprint, incident.id)
+        return Kept(describe_seen(earlier, count_seen(store, incident.fingerprint, incident.id) if earlier else 0))
+    finally:
+        store.close()
+
+
+def main() -> None:
+    task = msgspec.convert(json.load(sys.stdin), KeepTask)
+    kept = keep(task.store, task.incident)
+    if kept.problem:
+        sys.stderr.write(f"forkpoint: {kept.problem}\n")
+
+
+if __name__ == "__main__":
+    main()
