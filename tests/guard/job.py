@@ -101,7 +101,9 @@ for step in range(JOB["steps"]):
             continue
     if RANK == 0 and JOB["how"] == "dtype" and forkpoint.guard.status().alarms:
         values[0] = 1  # the job goes on in spite of its fault: all ranks end it in the same step once it was said
-    other = JOB["how"] == "dtype" and step == JOB["at"] and JOB["who"] == RANK
+    # Again and again: on a busy machine a look may come when the recorder no longer holds the first one.
+    again = step >= JOB["at"] and (step - JOB["at"]) % 50 == 0
+    other = JOB["how"] == "dtype" and again and JOB["who"] == RANK
     dist.all_reduce(values.int() if other else values)
     if JOB["how"] == "order" and step == JOB["at"] and RANK in (0, 1) and JOB["who"] != RANK:
         dist.all_reduce(torch.ones(7), group=pair)
