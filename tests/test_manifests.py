@@ -184,7 +184,7 @@ def test_commands_of_the_skill_can_be_parsed() -> None:
 
 
 def test_tools_that_the_skill_and_the_page_name_exist() -> None:
-    there = {question.name for question in questions(may_open=True)}
+    there = {question.name for question in questions(may_open=True, store="history.db")}
     page = (ROOT / "docs" / "mcp.md").read_text()
     in_table = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     in_skill = set(re.findall(r"^\d\. `(\w+)`", SKILL.read_text(), re.MULTILINE))

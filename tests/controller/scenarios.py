@@ -31,9 +31,18 @@ def tell(name: str, run: Callable[[dict[str, object]], None]) -> None:
 def ranks_left() -> list[str]:
     """Processes of ranks that this one has started and that still run."""
     threads = Path(f"/proc/{os.getpid()}/task").iterdir()
-    children = [pid for thread in threads for pid in (thread / "children").read_text().split()]
-    commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in children}
-    return [pid for pid, command in commands.items() if command.exists() and b"bootstrap_main" in command.read_bytes()]
+    children = [pid for thread in threads for pid in read_if_there(thread / "children").split()]
+    return [
+        pid.decode() for pid in children if b"bootstrap_main" in read_if_there(Path(f"/proc/{pid.decode()}/cmdline"))
+    ]
+
+
+def read_if_there(path: Path) -> bytes:
+    """Threads and processes end while they are listed."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def healthy_then(method: str) -> Callable[[dict[str, object]], None]:
