@@ -125,6 +125,7 @@ def running(hang: Hang, port: int) -> Generator[Running]:
         finally:
             for rank in ranks:
                 rank.kill()
+            for rank in ranks:
                 rank.wait()
 
 
@@ -138,6 +139,7 @@ def _start(hang: Hang, rank: int, port: int, folder: Path) -> "subprocess.Popen[
     with (folder / f"log_rank_{rank}.txt").open("w") as log:
         return subprocess.Popen(
             [*(_AS_NOBODY if hang.other_user else ()), sys.executable, str(JOB), hang.kind, str(folder)],
+            cwd=folder,
             env={**os.environ, **told, **given},
             stdout=log,
             stderr=subprocess.STDOUT,

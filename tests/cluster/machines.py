@@ -16,6 +16,7 @@ from small_jobs import SmallJob
 
 PATHS = ("~/dumps",)
 TOLD = "told.json"
+SAID = "said.txt"
 _TESTS = Path(__file__).parents[1]
 _LIMIT_S = 800
 _ENDS_MS = 20_000
@@ -64,7 +65,7 @@ class Scenario:
             self.process.wait(timeout=_LIMIT_S)
         finally:
             self.end()
-        assert self.process.returncode == 0
+        assert self.process.returncode == 0, (self.root / SAID).read_text()[-4000:]
         return {**json.loads((self.root / TOLD).read_text()), "left": left_behind(self.root)}
 
     def end(self) -> None:
@@ -77,7 +78,9 @@ def begin(program: str, root: Path) -> Scenario:
     named = [path for path in (os.environ.get("PYTHONPATH"), str(_TESTS)) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(named), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(_TESTS / "cluster" / program), str(root)]
-    return Scenario(root, subprocess.Popen(command, env=env, start_new_session=True))
+    with (root / SAID).open("w") as said:
+        process = subprocess.Popen(command, env=env, start_new_session=True, stdout=said, stderr=subprocess.STDOUT)
+    return Scenario(root, process)
 
 
 def left_behind(root: Path) -> list[int]:

@@ -18,16 +18,15 @@ from forkpoint.gather.remote import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
 TIMEOUT_S = 60.0
+_JOINED_S = 120.0
 
 
 def main(root: Path) -> None:
     refused = _open_without_cluster()
     plant(root, NODES[:3], per_node=2)
     pipes = {node: make_slow(root, node) for node in NODES[3:]}
-    cluster = Cluster()
+    cluster, started = _start(root)
     try:
-        started = {node: _add(cluster, root / node) for node in NODES}
-        cluster.wait_for_nodes()
         names = {_name(node): home for home, node in started.items()}
         death = (cluster, started["dying"], pipes["dying"])
         killer = threading.Thread(target=_kill_when_read, args=death, daemon=True)
@@ -59,6 +58,20 @@ def _open_without_cluster() -> str:
     except UsageError as error:
         return str(error)
     return "connected"
+
+
+def _start(root: Path, attempts: int = 4) -> tuple[Cluster, dict[str, Node]]:
+    """Ray gives a node 30 s to start, which a busy machine may exceed: tried again then."""
+    cluster = Cluster()
+    try:
+        started = {node: _add(cluster, root / node) for node in NODES}
+        cluster.wait_for_nodes(timeout=_JOINED_S)
+    except Exception:
+        cluster.shutdown()
+        if attempts == 1:
+            raise
+        return _start(root, attempts - 1)
+    return cluster, started
 
 
 def _add(cluster: Cluster, home: Path) -> Node:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def test_a_process_that_ends_is_named_and_not_those_that_lose_their_connection(t
     verdict = told["exited"]["verdict"]
 
     assert (verdict["cause"], verdict["suspects"], verdict["action"]) == ("rank-lost", [1], "replace-or-retry")
-    assert "code 7" in verdict["summary"]
+    # Monarch tells the code some seconds after the kernel told of the end: on a busy machine too late.
+    assert re.search(r"rank 1 was lost: its process (exited with .*code 7|ended)", verdict["summary"])
 
 
 @pytest.mark.sweep
