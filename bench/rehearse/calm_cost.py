@@ -17,7 +17,7 @@ from statistics import median
 from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.model import Order, RunMode
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.run import Job, Limits, run_job
+from forkpoint.rehearse.run import Limits, RehearsedJob, run_job
 from forkpoint.rehearse.workspace import workspace
 
 _SCRIPT = """
@@ -55,7 +55,7 @@ def main() -> int:
     starter = WarmStart(sys.executable, common_environ(os.environ))
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         Path("train.py").write_text(_SCRIPT)
-        job = Job(plan_program([sys.executable, "train.py"], args.ranks, os.environ), os.environ, starter)
+        job = RehearsedJob(plan_program([sys.executable, "train.py"], args.ranks, os.environ), os.environ, starter)
         pairs = [(_per_step(job, RunMode.TRIAL), _per_step(job, RunMode.CALM)) for _ in range(args.rounds)]
     starter.end()
     ratios = sorted(noted / plain for plain, noted in pairs)
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def _per_step(job: Job, mode: RunMode) -> float:
+def _per_step(job: RehearsedJob, mode: RunMode) -> float:
     """Without a trial nothing is disturbed and nothing noted."""
     with workspace(job.program.folder) as place:
         run_job(job, Order(mode, str(place.told), (str(place.work),)), place, Limits(600, 300, steps_after=False))

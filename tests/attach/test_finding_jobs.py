@@ -10,7 +10,7 @@ import pytest
 
 from forkpoint.cli import main
 from forkpoint.errors import UsageError
-from forkpoint.gather.attach.jobs import Job, choose_job, find_jobs, job_of_pids
+from forkpoint.gather.attach.jobs import LiveJob, choose_job, find_jobs, job_of_pids
 from forkpoint.gather.attach.stacks import why_forbidden
 
 WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
@@ -42,7 +42,7 @@ def environ(rank: int, port: int, world: int = 2, **more: str) -> dict[str, str]
     return told | {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world)} | more
 
 
-def jobs_at(*ports: int) -> list[Job]:
+def jobs_at(*ports: int) -> list[LiveJob]:
     return [job for job in find_jobs() if job.names & {str(port) for port in ports}]
 
 

@@ -12,7 +12,7 @@ from forkpoint.rehearse.fake import Call, Schedule, compare, sample_ranks
 from forkpoint.rehearse.junit import render_junit
 from forkpoint.rehearse.model import Calm, Effect, Outcome, RankUses, Rehearsal, Result, Site, Target, Trial, Verified
 from forkpoint.rehearse.page import render_page
-from forkpoint.rehearse.paths import Fork
+from forkpoint.rehearse.paths import SeenFork
 from forkpoint.rehearse.remedy import with_remedies
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
 from forkpoint.rehearse.verify import apply_patch, moved_line
@@ -31,7 +31,7 @@ VERDICT = {
 def parting(number, kind, rank=1):
     trial = Trial(number, kind, rank, Target(Site("train.py", 7, "main"), (0, 1)), 0, 0)
     effect = Effect(rank, "its loss became nan", Site("train.py", 7, "main"), 3, 1.0)
-    fork = Fork("train.py", 8, 9, 0, 10)
+    fork = SeenFork("train.py", 8, 9, 0, 10)
     return Result(trial, Outcome.PARTS, "Rank 1 <left>.", 2.0, effect, fork, VERDICT)
 
 
@@ -127,7 +127,7 @@ def test_the_fix_is_for_the_line_at_which_ranks_were_seen_to_part(tmp_path):
         "        optimizer.step()\n"
     )
 
-    told = with_remedies(VERDICT, Fork("train.py", 8, 9, 0, 10), [str(tmp_path)])
+    told = with_remedies(VERDICT, SeenFork("train.py", 8, 9, 0, 10), [str(tmp_path)])
 
     assert "torch.isnan(loss)" in told["fixes"][0]["title"]
     assert apply_patch(told["fixes"][0]["patch"], tmp_path)

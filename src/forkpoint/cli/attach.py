@@ -16,7 +16,7 @@ from forkpoint.errors import UsageError
 if TYPE_CHECKING:
     from forkpoint.gather.attach.folder import Attached
     from forkpoint.gather.attach.hosts import HostAnswer
-    from forkpoint.gather.attach.jobs import Job
+    from forkpoint.gather.attach.jobs import LiveJob
     from forkpoint.gather.attach.look import RankSeen
     from forkpoint.gather.folder import EvidenceFolder
 
@@ -116,7 +116,7 @@ def _ask_here(args: Namespace, folder: "EvidenceFolder") -> "Attached":
     return attached
 
 
-def _find_job(args: Namespace) -> "Job":
+def _find_job(args: Namespace) -> "LiveJob":
     from forkpoint.gather.attach.jobs import choose_job, find_jobs, job_of_debug_server, job_of_pids
     from forkpoint.live.watch.sources.ask import parse_address
 

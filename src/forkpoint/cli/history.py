@@ -159,10 +159,10 @@ def _line(incident: "ListedIncident") -> str:
 
 
 def _forks(store: "Store", args: Namespace) -> int:
-    from forkpoint.history.queries import Fork, top_forks
+    from forkpoint.history.queries import RecurringFork, top_forks
     from forkpoint.history.seen import day
 
-    def line(fork: Fork) -> str:
+    def line(fork: RecurringFork) -> str:
         cost = f", {fork.gpu_hours:.1f} GPU h" if fork.gpu_hours else ""
         jobs = f" in {fork.jobs} {'job' if fork.jobs == 1 else 'jobs'}" if fork.jobs else ""
         times = (

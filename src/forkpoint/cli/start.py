@@ -88,7 +88,7 @@ def check_json_file(argv: Sequence[str]) -> None:
 
 
 def refuse_unknown(unknown: Sequence[str], parser: ArgumentParser) -> None:
-    """Raises UsageError, with the option that was meant where one is near."""
+    """Raises UsageError. Its message suggests a known option that is spelled like the unknown one."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse lists them nowhere else
     near = did_you_mean(word.partition("=")[0], known) if word.startswith("-") else None

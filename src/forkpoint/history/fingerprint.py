@@ -1,4 +1,4 @@
-"""Which incidents are the same fork: the cause, the functions of user code on both sides, the op, and the group's role.
+"""Decides which incidents have the same fork: the same cause, functions of user code on both sides, op and kind of group.
 
 Names of functions alone: lines shift with every commit, files move, and the directory is each user's own. Numbers of
 groups and ranks say nothing either, so a group is known by what it is for. Where no side shows user code there is no

@@ -129,7 +129,7 @@ def _stored_if_any(text: str | None) -> str | None:
 
 
 def job_of(environ: Mapping[str, str], source: str, run: str | None = None, attempt: int = 0) -> JobFacts:
-    """Of a job that runs in this environment, from this folder."""
+    """What environment variables and the repository in `source` tell about the job."""
     return JobFacts(
         job=environ.get("FORKPOINT_JOB") or environ.get("SLURM_JOB_NAME") or None,
         user=environ.get("SLURM_JOB_USER") or environ.get("USER") or None,

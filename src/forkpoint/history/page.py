@@ -19,8 +19,8 @@ from forkpoint.history.queries import (
     EVERYTHING,
     Bar,
     Filters,
-    Fork,
     ListedIncident,
+    RecurringFork,
     Totals,
     bars,
     host_exposures,
@@ -46,9 +46,9 @@ class Overview:
     totals: Totals
     bars: tuple[Bar, ...]
     bar_s: int
-    forks: tuple[Fork, ...]
+    forks: tuple[RecurringFork, ...]
     nodes: tuple[NodeOdds, ...]
-    """Of the whole store, whatever is filtered: odds need all that is known."""
+    """Computed from the whole store even where the page is filtered: the odds of a node depend on every incident."""
     incidents: tuple[ListedIncident, ...]
 
 

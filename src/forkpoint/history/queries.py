@@ -61,7 +61,7 @@ class SuspectPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class RecurringFork:
     """Incidents with one fingerprint."""
 
     fingerprint: str
@@ -77,7 +77,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Incidents of one cause and job in one stretch of time."""
+    """One bar of the chart: the incidents of one cause and one job in one period."""
 
     start: int
     cause: str
@@ -156,7 +156,7 @@ def count_attempts(store: Store, run: str) -> int:
         return connection.execute(wanted).scalar_one()
 
 
-def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> list[Fork]:
+def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> list[RecurringFork]:
     """The most frequent first."""
     count = func.count()
     wanted = (
@@ -181,7 +181,7 @@ def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> l
     )
     with store.reading() as connection:
         return [
-            Fork(r.fingerprint, r.cause, r.fork, r.count_, r.jobs, r.first, r.last, r.gpu_hours, r.resolved)
+            RecurringFork(r.fingerprint, r.cause, r.fork, r.count_, r.jobs, r.first, r.last, r.gpu_hours, r.resolved)
             for r in connection.execute(wanted)
         ]
 
@@ -202,7 +202,7 @@ def stamp(store: Store) -> str:
 
 
 def bars(store: Store, filters: Filters = EVERYTHING) -> tuple[list[Bar], int]:
-    """At most 60 stretches of whole days, and how long each is. Jobs beyond the most frequent are one."""
+    """The chart of at most 60 periods of whole days, and the length of a period in seconds. Rare jobs are counted together."""
     whole = totals(store, filters)
     days = ((whole.last or 0) - (whole.first or 0)) // _DAY_S + 1
     width = -(-days // _MAX_BARS) * _DAY_S

@@ -1,4 +1,4 @@
-"""Readings of ranks that say nothing: they did not come, are gone, or left no file."""
+"""Hypotheses about ranks of which nothing was heard: they did not reach the call, they died, or their files were not given."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ MAX_SIDES = 8
 
 
 def find_unstopped(spoke: set[int], incident: Incident) -> tuple[int, ...]:
-    """Ranks that did not speak, and that no launcher stopped before they could."""
+    """Ranks that are not in `spoke`, without those that the launcher stopped: these had no chance to say anything."""
     exits = find_exits(incident)
     return tuple(r for r in incident.timeline.world if r not in spoke and not (r in exits and exits[r].is_stopped))
 
@@ -69,7 +69,7 @@ def left_no_trace(unheard: tuple[int, ...]) -> Hypothesis:
 
 
 def nothing_said(incident: Incident) -> Hypothesis:
-    """Something failed, and nothing that was given says on which rank: the files that are missing would."""
+    """A failure is shown, but not on which rank it began. Only files that were not given can show that."""
     if unheard := tuple(sorted(find_unheard(incident))):
         return left_no_trace(unheard)
     failed = [e for e in incident.capture.events if e.is_failure]

@@ -134,7 +134,7 @@ class Quote:
     editor: str | None = None
     """Opens the marked line in an editor on this machine."""
     forge: str | None = None
-    """Opens it on the forge, at the commit that is checked out."""
+    """The address of the line on the site that hosts the code (GitHub, GitLab), at the commit that is checked out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Record:
     data: bytes
 
 
-class Parts(NamedTuple):
+class RecordParts(NamedTuple):
     """Groups and channels of a record, each with where its own part begins."""
 
     groups: list[tuple[int, GroupHead]]
@@ -96,7 +96,7 @@ class Parts(NamedTuple):
     end: int
 
 
-def parts_of(data: bytes) -> Parts:
+def parts_of(data: bytes) -> RecordParts:
     head = HEAD.read(data)
     at = HEAD.size + U64.size * head.threads
     groups: list[tuple[int, GroupHead]] = []
@@ -109,7 +109,7 @@ def parts_of(data: bytes) -> Parts:
         channel = CHANNEL.read(data, at)
         channels.append((at + CHANNEL.size, channel))
         at += CHANNEL.size + channel.own
-    return Parts(groups, channels, at)
+    return RecordParts(groups, channels, at)
 
 
 class RecordStore:

@@ -20,8 +20,8 @@ from forkpoint.model.records import (
     TIMED,
     GroupHead,
     Head,
-    Parts,
     Record,
+    RecordParts,
     parts_of,
 )
 from forkpoint.model.tables import SharedTables
@@ -234,7 +234,7 @@ class RankTrace:
         self.tables = tables
         self._take = take
         self._record: Record | None = None
-        self._parts: Parts | None = None
+        self._parts: RecordParts | None = None
 
     @property
     def record(self) -> Record:
@@ -369,7 +369,7 @@ class RankTrace:
     def thread(self, index: int) -> str:
         return self.tables.text(U64.unpack_from(self.data, HEAD.size + U64.size * index)[0])
 
-    def _found(self) -> Parts:
+    def _found(self) -> RecordParts:
         if self._parts is None:
             self._parts = parts_of(self.data)
         return self._parts

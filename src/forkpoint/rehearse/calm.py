@@ -8,7 +8,7 @@ from typing import Final
 from forkpoint.errors import ForkpointError
 from forkpoint.rehearse.model import OLDER, RESUMED, Calm, Order, RankUses, RunMode, Use, UseKind, read_value
 from forkpoint.rehearse.outcome import read_alarm, tell_errors
-from forkpoint.rehearse.run import Ended, Job, Limits, run_job
+from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
 from forkpoint.rehearse.workspace import Workspace
 
 _STALL_S: Final = 60.0
@@ -19,7 +19,7 @@ class CalmRunFailed(ForkpointError):
     """The job does not run undisturbed, so that nothing can be said about luck."""
 
 
-def run_calm(job: Job, place: Workspace, limit_s: float) -> Calm:
+def run_calm(job: RehearsedJob, place: Workspace, limit_s: float) -> Calm:
     """`limit_s`: a job that takes longer is ended then, and what it has used so far counts."""
     order = Order(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
     ended = run_job(job, order, place, Limits(limit_s, min(_STALL_S, limit_s), steps_after=False))
@@ -35,7 +35,7 @@ def saves(calm: Calm) -> bool:
     return calm.complete and asks and bool(calm.uses(UseKind.WRITE))
 
 
-def run_resumed(job: Job, place: Workspace, calm: Calm, limit_s: float) -> Calm:
+def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float) -> Calm:
     """The job once more where it left its files. The same calm run, with the checkpoints that the second one read."""
     for path in place.told.iterdir():
         if path.is_file():

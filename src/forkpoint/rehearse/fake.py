@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from forkpoint.rehearse.model import Order, RunMode
 from forkpoint.rehearse.outcome import own_errors
-from forkpoint.rehearse.run import Ended, Job, Limits, run_job
+from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
 from forkpoint.rehearse.workspace import workspace
 
 SCHEMA: Final = "forkpoint.schedules/1"
@@ -59,7 +59,7 @@ def sample_ranks(world: int) -> tuple[int, ...]:
     return tuple(sorted({rank for rank in wanted if 0 <= rank < world}))
 
 
-def run_pretended(job: Job, world: int, ranks: Sequence[int], limit_s: float) -> Pretended:
+def run_pretended(job: RehearsedJob, world: int, ranks: Sequence[int], limit_s: float) -> Pretended:
     with workspace(job.program.folder) as place:
         order = Order(RunMode.FAKE, str(place.told), (str(place.work),), cpu=job.cpu, world=world, ranks=tuple(ranks))
         ended = run_job(job, order, place, Limits(limit_s, limit_s, steps_after=False))

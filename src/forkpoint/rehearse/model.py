@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from forkpoint.model.world import ProcessGroup
-from forkpoint.rehearse.paths import Fork
+from forkpoint.rehearse.paths import SeenFork
 
 ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
 """The file with what a rank is to do: set for every rank of a calm run and of a trial."""
@@ -238,7 +238,7 @@ class Result:
     """One sentence: what the ranks did."""
     seconds: float
     effect: Effect | None = None
-    fork: Fork | None = None
+    fork: SeenFork | None = None
     """Where the disturbed rank went another way than one that was left alone."""
     verdict: dict[str, Any] | None = None
     """As `diagnose --json` has it."""

@@ -17,7 +17,7 @@ _MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class SeenFork:
     """Where the disturbed rank went another way than the one it is compared with."""
 
     file: str
@@ -59,7 +59,7 @@ class PathFile:
         self.add(*_MARK)
 
 
-def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None = None) -> Fork | None:
+def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None = None) -> SeenFork | None:
     """`at_line`: where the perturbation had its effect. None: both went the same way as far as is known, or it is not known."""
     names, mine = _read(folder, rank)
     their_names, theirs = _read(folder, other)
@@ -81,7 +81,7 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     for here, there in zip(lines[at:], their_lines[begin:], strict=False):
         if here != there:
             in_file = [entry[1] if entry[0] == last[0] else 0 for entry in (here, there)]
-            return Fork(last[0], last[1], in_file[0], other, in_file[1])
+            return SeenFork(last[0], last[1], in_file[0], other, in_file[1])
         last = here
     return None
 

@@ -27,9 +27,9 @@ def plan_trials(
 
 
 def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
-    """The occasion from which on a rank is disturbed. Later ranks are disturbed in the middle of the run: a program that warms
-    up, or compares a value with those before it, takes no notice earlier. Never the last occasion, if there are several:
-    after it there may be nothing left to disagree about.
+    """The occasion at which the disturbance begins: early for the first rank, in the middle of the run for later ones. A program
+    that warms up, or compares a value with earlier ones, does not react to an early disturbance. The last occasion is not
+    chosen if there are several: nothing may follow on which ranks could disagree.
     """
     third = target.occurrences // 3
     if early or third <= _EARLY:

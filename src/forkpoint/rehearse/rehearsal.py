@@ -18,7 +18,7 @@ from forkpoint.rehearse.perturbation import Perturbation
 from forkpoint.rehearse.perturbations import PERTURBATIONS
 from forkpoint.rehearse.plan import plan_trials
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.run import Job
+from forkpoint.rehearse.run import RehearsedJob
 from forkpoint.rehearse.trial import Stage, run_trial
 from forkpoint.rehearse.verify import verify_fix
 from forkpoint.rehearse.workspace import scratch_folder, workspace
@@ -57,7 +57,7 @@ def rehearse(program: Program, settings: Settings, progress: Progress, heard: He
     until = began + settings.minutes * 60
     wanted = [p for p in PERTURBATIONS if not settings.only or p.kind in settings.only]
     with _starter(program, settings, progress) as starter, scratch_folder() as resumed:
-        job = Job(program, settings.environ, starter, settings.cpu)
+        job = RehearsedJob(program, settings.environ, starter, settings.cpu)
         calm = settings.known.calm if settings.known else _calm(job, settings, progress, resumed / "work")
         if program.starts_itself:
             job = replace(job, program=replace(program, ranks=calm.world))
@@ -80,7 +80,7 @@ def pretend(program: Program, settings: Settings, world: int, progress: Progress
         raise UsageError("--fake starts ranks by itself: give torchrun or python with your script")
     ranks = sample_ranks(world)
     with _starter(program, settings, progress) as starter:
-        job = Job(replace(program, ranks=len(ranks)), settings.environ, starter, settings.cpu)
+        job = RehearsedJob(replace(program, ranks=len(ranks)), settings.environ, starter, settings.cpu)
         progress(0, 0, f"{len(ranks)} of {world} ranks, each alone")
         return run_pretended(job, world, ranks, settings.minutes * 60)
 
@@ -100,7 +100,7 @@ def _starter(program: Program, settings: Settings, progress: Progress) -> Genera
             starter.end()
 
 
-def _calm(job: Job, settings: Settings, progress: Progress, resumed: Path) -> Calm:
+def _calm(job: RehearsedJob, settings: Settings, progress: Progress, resumed: Path) -> Calm:
     """`resumed`: gets a copy of the folder as the run left it, where a second run could resume from there."""
     progress(0, 0, "calm run")
     limit_s = settings.minutes * 60 / 3

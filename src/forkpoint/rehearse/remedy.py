@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from forkpoint.rehearse.paths import Fork as SeenFork
+from forkpoint.rehearse.paths import SeenFork
 from forkpoint.remedies import remedies
 from forkpoint.source import read_program
 from forkpoint.source.analysis import Analysis, analyse

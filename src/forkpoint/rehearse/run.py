@@ -58,7 +58,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RehearsedJob:
     """The user's job, however often it is run."""
 
     program: Program
@@ -68,7 +68,7 @@ class Job:
     cpu: bool = False
 
 
-def run_job(job: Job, order: Order, place: Workspace, limits: Limits) -> Ended:
+def run_job(job: RehearsedJob, order: Order, place: Workspace, limits: Limits) -> Ended:
     program = job.program
     write_value(place.told / "order.json", order)
     shared = {**common_environ(job.environ), **_switches(place, limits)}

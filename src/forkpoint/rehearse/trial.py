@@ -9,7 +9,7 @@ from forkpoint.rehearse.model import RESUMED, Calm, Order, Result, RunMode, Tria
 from forkpoint.rehearse.outcome import judge_trial
 from forkpoint.rehearse.paths import find_fork
 from forkpoint.rehearse.remedy import with_remedies
-from forkpoint.rehearse.run import Ended, Job, Limits, run_job
+from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
 from forkpoint.rehearse.workspace import Workspace, workspace
 
 _SHORT_S: Final = 20.0
@@ -25,7 +25,7 @@ _PATIENCE: Final = 3.0
 class Stage:
     """What all trials of a rehearsal share."""
 
-    job: Job
+    job: RehearsedJob
     origin: Path
     """The folder that is copied for each."""
     calm: Calm

@@ -61,7 +61,7 @@ def read_page() -> Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PageParts:
     """What is put in as it is: already escaped."""
 
     title: str
@@ -75,7 +75,7 @@ class Parts:
     """A paragraph about earlier incidents."""
 
 
-def assemble(page: Page, told: Parts, live: Live | None = None) -> str:
+def assemble(page: Page, told: PageParts, live: Live | None = None) -> str:
     """`live`: only where it is served."""
     parts = {
         "CSP": write_policy(page.style, page.script, live=live is not None),
@@ -123,7 +123,7 @@ def render_html(verdict: Verdict, page: Page | None = None, live: Live | None = 
     """
     picture = "" if verdict.picture is None else base64.b64encode(encode(verdict.picture)).decode("ascii")
     share = base64.b64encode(render_share(verdict).encode("ascii")).decode("ascii")
-    told = Parts(
+    told = PageParts(
         f"forkpoint: {verdict.cause}", render_document(verdict), picture, draw_fork(verdict), share, _seen(seen)
     )
     return assemble(page or read_page(), told, live)

@@ -294,7 +294,9 @@ class _Report:
         *,
         beyond: int = 0,
     ) -> list[Text]:
-        """Whole texts, as many as fit; the first is shown unless it is longer than any sentence. `beyond`: others there are."""
+        """As many whole texts as fit. The first is shown even if it does not fit, unless it is too long for a sentence. `beyond`: how
+        many more there are that are not in `texts`.
+        """
         lines: list[Text] = []
         shown = 0
         for text in texts:

@@ -169,7 +169,7 @@ def _lay_out(known: KnownCase, folder: Path, arm: Arm, kept: Path, plan: ArmsPla
 
 
 def _neutralise(known: KnownCase, folder: Path) -> None:
-    """Folders that bear the name of what was broken get another of the same length: lengths stand in dumps."""
+    """Renames folders whose name gives the fault away. Names keep their length, because dumps store the length of each string."""
     source = folder / "source" if known.source is not None else None
     names = {known.name, known.fault, *(folders_of_job(folder / "evidence", source) if source else ())} - {""}
     for path in (folder / "evidence").rglob("*"):

@@ -13,7 +13,7 @@ import msgspec
 from forkpoint.doctor.nvml import Gpu
 from forkpoint.errors import UsageError
 from forkpoint.evidence.files import find_files
-from forkpoint.gather.attach.jobs import Job, LiveRank
+from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.look import Seen
 from forkpoint.gather.attach.samples import WORDS, ProcessSample
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
@@ -74,7 +74,7 @@ class Attached(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.a
         return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks} - set(self.lost)))
 
 
-def describe_seen(job: Job, seen: Seen, gpus: tuple[Gpu, ...] | str) -> Attached:
+def describe_seen(job: LiveJob, seen: Seen, gpus: tuple[Gpu, ...] | str) -> Attached:
     host = socket.gethostname()
     by_pid = {pid: gpu for gpu in gpus for pid in gpu.pids} if not isinstance(gpus, str) else {}
     ranks = tuple(_asked(rank, host, seen, by_pid.get(rank.pid)) for rank in job.ranks)
@@ -105,7 +105,7 @@ def _asked(rank: LiveRank, host: str, seen: Seen, gpu: Gpu | None) -> AskedRank:
 # The files.
 
 
-def keep_seen(job: Job, seen: Seen, folder: EvidenceFolder) -> list[CollectNote]:
+def keep_seen(job: LiveJob, seen: Seen, folder: EvidenceFolder) -> list[CollectNote]:
     """What was asked for, and the logs of this run. Returns what could not be kept."""
     host = socket.gethostname()
     got: list[Copied | CollectNote] = []

@@ -48,7 +48,7 @@ class LiveRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LiveJob:
     title: str
     """`train.py at 127.0.0.1:29500`."""
     names: frozenset[str]
@@ -84,7 +84,7 @@ def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
     return sorted((rank for job in find_jobs(proc) for rank in job.ranks), key=lambda rank: (rank.rank, rank.pid))
 
 
-def find_jobs(proc: str = PROC) -> list[Job]:
+def find_jobs(proc: str = PROC) -> list[LiveJob]:
     environs = {pid: environ for pid in list_pids(proc) if (environ := read_environ(pid, proc))}
     found = [rank for pid, environ in environs.items() if (rank := look_at(pid, environ, proc))]
     by_job: dict[tuple[str, ...], list[LiveRank]] = {}
@@ -180,7 +180,7 @@ def _namespace(pid: int, proc: str) -> str:
         return ""
 
 
-def _make_job(ranks: Sequence[LiveRank], proc: str) -> Job:
+def _make_job(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
     ordered = tuple(sorted(ranks, key=lambda rank: (rank.rank, rank.pid)))
     first = ordered[0]
     environ = first.environ
@@ -189,7 +189,7 @@ def _make_job(ranks: Sequence[LiveRank], proc: str) -> Job:
     title = f"{script} at {where}" if where else script
     told = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_JOB_NAME", "TORCHELASTIC_RUN_ID", "MASTER_PORT"))
     names = frozenset({name for name in (*told, script, where) if name and name != "none"})
-    return Job(title, names, first.world_size, ordered, tuple(_lost(ordered)))
+    return LiveJob(title, names, first.world_size, ordered, tuple(_lost(ordered)))
 
 
 def _script(pid: int, proc: str) -> str:
@@ -229,7 +229,7 @@ def _lost(ranks: Sequence[LiveRank]) -> Iterator[int]:
 # The job that is meant.
 
 
-def choose_job(jobs: Sequence[Job], name: str | None) -> Job:
+def choose_job(jobs: Sequence[LiveJob], name: str | None) -> LiveJob:
     """Raises UsageError where none or several fit, and says which there are."""
     fitting = [job for job in jobs if name is None or name in job.names]
     if len(fitting) == 1:
@@ -246,7 +246,7 @@ def choose_job(jobs: Sequence[Job], name: str | None) -> Job:
     raise UsageError(_none_found())
 
 
-def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> Job:
+def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> LiveJob:
     """`pids`: (rank, pid). Where neither the user nor the environment says the rank, it is the place in the list."""
     ranks: list[LiveRank] = []
     for place, (told, pid) in enumerate(pids):
@@ -262,14 +262,14 @@ def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> Job
     return _make_job(ranks, proc)
 
 
-def job_of_debug_server(frontend: SourceAddress) -> Job:
+def job_of_debug_server(frontend: SourceAddress) -> LiveJob:
     """All ranks that its page lists, on whichever machine and of whichever user. Raises UsageError."""
     found = list_workers(frontend)
     if isinstance(found, NoAnswer):
         raise UsageError(f"--debug-server {frontend}: {found.why}; is torch.distributed.debug on in the job?")
     size = found.world_size or 0
     ranks = tuple(LiveRank(0, one.rank, {}, "/", (), size, one.address) for one in found.workers)
-    return Job(f"the job of the debug server at {frontend}", frozenset(), size, ranks, ())
+    return LiveJob(f"the job of the debug server at {frontend}", frozenset(), size, ranks, ())
 
 
 def _folder(pid: int, proc: str) -> str:
@@ -301,7 +301,7 @@ def _none_found() -> str:
     )
 
 
-def _served_for_others() -> Job | None:
+def _served_for_others() -> LiveJob | None:
     """Another user's job whose debug server answers anybody, at the port that torch takes by default."""
     if not any(foreign.has_debug_server for foreign in find_foreign()):
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
 from forkpoint.gather.attach.asking import AT_ONCE, Answer, ask_rank, find_pipes
-from forkpoint.gather.attach.jobs import Job, LiveRank
+from forkpoint.gather.attach.jobs import LiveJob, LiveRank
 from forkpoint.gather.attach.samples import ProcessSample, sample_process
 from forkpoint.gather.attach.stacks import INSTALL, NoStacks, find_py_spy, take_stacks
 from forkpoint.judge.stacks import is_waiting_for_ranks
@@ -86,7 +86,7 @@ class Seen:
 class Looker:
     """Looks at one job."""
 
-    job: Job
+    job: LiveJob
     folder: Path
     """For what is seen; a new one for each look."""
     stacks: bool = True
