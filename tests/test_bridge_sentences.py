@@ -153,6 +153,26 @@ def test_a_line_that_only_the_suspect_printed_points_at_the_branch_that_prints_i
     assert 'only rank 2 printed "skipping batch 17' in (first.why or "")
 
 
+CAUGHT = """
+for _ in local.rows():
+    try:
+        local.parse(x)
+    except ValueError as error:
+        print(f"skipping batch {x}: {error}")
+        dist.broadcast(x, 0)  # odd
+dist.barrier()  # usual
+"""
+
+
+def test_a_line_printed_in_an_except_points_at_the_except_and_not_at_the_loop_around_it(tmp_path: Path) -> None:
+    source = write_program(tmp_path, CAUGHT)
+
+    first = forkpoint.diagnose(parted(source, noticed(2)), source=[str(tmp_path)]).sites[0]
+
+    assert first.condition == "except ValueError"
+    assert 'only rank 2 printed "skipping batch 17: the loss is not finite"' in (first.why or "")
+
+
 def test_a_line_that_all_ranks_printed_points_at_nothing(tmp_path: Path) -> None:
     source = write_program(tmp_path, NOTICED)
 

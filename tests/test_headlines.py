@@ -44,21 +44,27 @@ FROM_EVIDENCE = {
     "0031": "Rank 1 left no dump, and its log ends without a word about the failure: gone or stopped; the other 3 wait for it in all_reduce (train.py:34).",
     "0038": "Rank 2 never joined the job: it is still in `wait_for_staging` (train.py:13); the other 3 waited for it at start-up.",
     "0036": "Rank 0 came to all_reduce (train.py:30) 20.7 s after the other 3, later than the timeout allows.",
-    "0137": "Rank 1 held other values than the other replicas at step 20 (update); all was equal at step 10; an update was skipped.",
-    "0006": "All 4 ranks agree on every operation that their dumps still hold, and none is waiting.",
+    "0137": "Rank 1 held other values than the other replicas at step 20; all was equal at step 10; an update was skipped.",
+    "0006": "No fault found: all 4 ranks agree on every call that their dumps hold, and none is waiting.",
+    "0009": "Rank 3 called all_reduce at train.py:28 while the other 3 called all_gather at train.py:11.",
+    "0011": "Rank 1 called all_reduce at train.py:16 while the other 3 called another all_reduce of size [51600].",
+    "0049": "Rank 1 went on to all_gather at train.py:11 without the all_reduce at train.py:24 that the other 3 made.",
 }
 UNDECIDED = {
-    "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22: most likely rank 6 is stuck on its host; a second stack of rank 6 would decide.",
+    "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
+    "0084": 'Rank 2 failed with DistNetworkError ("Broken pipe"): most likely rank 2 or rank 3 made another call than the others; the dumps of all ranks would decide.',
     "0079": "Ranks 0-3 failed with RuntimeError: most likely rank 2 built another model than the others; printing its parameters' names and shapes would decide.",
 }
 WITH_SOURCE = {
+    "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",
     "0013": "Rank 0 skipped the barrier at prepared.py:20 that ranks 1-3 ran; `self.rank != 0` was false on it.",
     "0051": "Rank 0 ran `report()` at train.py:28, which ranks 1-3 skipped; `rank == 0` was true on it.",
     "0072": "Rank 1 took the `return` at keeper.py:18 and missed the gather of ranks 2-3; `error >= self.best` was true on it.",
+    "0094": "Rank 3 caught an exception at tolerance.py:19 and went on without the all_reduce of ranks 0-2.",
     "0052": "Rank 3 left the `while budget.left() > 0` loop at train.py:33 when ranks 0-2 ran another round; each rank reads its own clock.",
     "0047": "Rank 3 caught `torch.OutOfMemoryError` at train.py:28 and went on without the all_reduce of ranks 0-2, in an earlier round.",
     "0015": "Ranks make one call per element of `self.changed` at stats.py:18, in an order that differs by rank; it is a set, whose order differs between processes.",
-    "0092": "Rank 3 and ranks 1-2 parted at storage.py:29, in an earlier round; `not self.cadence.due()` was false on rank 3.",
+    "0092": "Rank 3 and ranks 1-2 went different ways at storage.py:29, in an earlier round; `not self.cadence.due()` was false on rank 3.",
 }
 
 

@@ -197,7 +197,9 @@ def assert_every_log_is_there(job: Done, ranks: int) -> None:
     files = [path for path in job.evidence() if path.suffix == ".log"]
 
     assert [path.name for path in files if path.parent.name == "logs"] == ["stderr.log"]
-    assert len([path for path in files if "stdout" in path.name and "step 9\n" in path.read_text()]) == ranks
+    said = [path.read_text() for path in files if "stdout" in path.name]
+    assert len(said) == ranks
+    assert any("step 9\n" in text for text in said)  # a rank that waits for nobody may be ended before it comes so far
 
 
 def test_a_hanging_job_is_judged_by_dumps_and_stacks_of_all_ranks(jobs: dict[str, Done]) -> None:

@@ -1,6 +1,7 @@
 """Comparing recorded calls: the same line or another, another order, arguments that no dump holds, who came late, the last slot."""
 
 from collections import Counter
+from itertools import pairwise
 from statistics import median
 
 from forkpoint.diverge.cohorts import build_divergence, frontier_op
@@ -99,6 +100,20 @@ def may_be_reordered(divergence: Divergence, incident: Incident) -> bool:
     firsts = [int(h.match[seq - h.first]) for h in held]
     later = [set(h.match[seq - h.first + 1 :][:REORDER_WINDOW].tolist()) for h in held]
     return any(first in rest for i, first in enumerate(firsts) for j, rest in enumerate(later) if i != j)
+
+
+def went_without(divergence: Divergence, own: Cohort, usual: Cohort, incident: Incident) -> bool:
+    """In every round so far the call that `own` makes in this slot came after the one that `usual` makes in it."""
+    seq = divergence.first_visible_seq
+    if divergence.channel is not None or seq is None or divergence.shift is not None:
+        return False
+    group = group_of(divergence, incident)
+    held = [_held(cohort.ranks[0], group, incident) for cohort in (own, usual)]
+    if any(h is None or not h.shows(seq) for h in held):
+        return False
+    mine, theirs = (h.calls[: seq - h.first + 1].tolist() for h in held if h)
+    rounds = [at for at, call in enumerate(theirs) if call == theirs[-1]]
+    return len(rounds) > 1 and all(mine[-1] in theirs[first + 1 : last] for first, last in pairwise(rounds))
 
 
 def _held(rank: int, group: GroupTimeline, incident: Incident) -> SlotSequence | None:

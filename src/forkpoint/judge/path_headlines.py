@@ -1,13 +1,13 @@
 """Headlines of ranks that took another path: a call skipped, added or replaced, an exception, an end."""
 
-from forkpoint.judge.calls import issuing
+from forkpoint.judge.calls import issuing, went_without
 from forkpoint.judge.cite import live_stack, verb
 from forkpoint.judge.departures import Departed, Departure
 from forkpoint.judge.refusal import Refusal
 from forkpoint.judge.stacks import Handling
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
 from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
-from forkpoint.model.incident import Divergence, Incident, PartingKind
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
 
 
 def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -47,10 +47,20 @@ def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident)
     usual = max((c for c in cohorts if c is not own), key=lambda c: len(c.ranks), default=None)
     if usual is None:
         return ()
+    rest = others(usual.ranks, odd, incident)
+    if went_without(divergence, own, usual, incident):
+        missed = f"without the {_sized_call(usual)} that {rest} made"
+        return (f"{plain_ranks(odd)} went on to {call_of(own)} {missed}", f"{plain_ranks(odd)} went on {missed}")
     same = plain_call(own.op) == plain_call(usual.op) and not plain_place(usual.stack)
-    called = f"another {plain_call(usual.op)}" if same else call_of(usual)
-    main = f"{plain_ranks(odd)} called {call_of(own)} while {others(usual.ranks, odd, incident)} called {called}"
+    called = f"another {_sized_call(usual)}" if same else call_of(usual)
+    main = f"{plain_ranks(odd)} called {call_of(own)} while {rest} called {called}"
     return (main, f"{plain_ranks(odd)} called {plain_call(own.op)} while the others called {called}")
+
+
+def _sized_call(cohort: Cohort) -> str:
+    """With its size where no line of the user's own code made it: DDP's buckets differ in nothing else."""
+    size = f" of size {list(cohort.sizes[0])}" if len(cohort.sizes) == 1 and not plain_place(cohort.stack) else ""
+    return f"{call_of(cohort)}{size}"
 
 
 def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:

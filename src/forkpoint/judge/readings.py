@@ -42,10 +42,22 @@ def read_calls(incident: Incident) -> Iterator[Hypothesis]:
     closed = divergence.how is PartingKind.ABSENCE and _all_wait(divergence, incident)
     if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK) and not closed and not hang_is_shown(incident):
         # People take stacks because a job stands still. Dumps alone are taken of healthy jobs, too.
-        place = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
-        readings.insert(place, _in_flight(divergence, incident))
+        late = len(readings) if without_dumps(incident) else 1 if incident.capture.stacks else 0
+        readings.insert(0 if _moved_between(divergence, incident) else late, _in_flight(divergence, incident))
     readings[:0] = _stand_outside(divergence, incident)
     yield from readings
+
+
+def _moved_between(divergence: Divergence, incident: Incident) -> bool:
+    """Dumps and stacks show different moments: a rank that waits by its dump stands, by its stack, in own code where the ranks
+    that are missed stand. With NCCL that is no contradiction: the host goes on while the GPU waits.
+    """
+    if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
+        return False
+    standings = {r: s for r, s in find_standings(incident).items() if not is_communicating(s.stack)}
+    missed = [rank for side in find_missed_ranks(incident) for rank in side]
+    places = {user_place(standings[rank].stack) for rank in divergence.sides[0] if rank in standings}
+    return bool(missed) and all(r in standings and user_place(standings[r].stack) in places for r in missed)
 
 
 def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesis]:

@@ -32,6 +32,8 @@ from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+_AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
+"""What only a rank says that has met the others."""
 _OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while rank (\d{1,7}) has inconsistent")
 
 
@@ -162,7 +164,10 @@ def _not_joined(incident: Incident) -> Iterator[Hypothesis]:
     if not events or has_ops(incident):
         return
     spoke = {e.rank for e in incident.capture.events if e.is_failure} | find_seen_waiting(incident)
-    silent = tuple(r for r in incident.timeline.world if r not in spoke)
+    joined = {e.rank for e in incident.capture.events if e.kind in _AFTER_JOINING}
+    silent = tuple(r for r in incident.timeline.world if r not in spoke | joined)
+    if joined >= set(incident.timeline.world):
+        return
     few = 2 * len(silent) < len(incident.timeline.world)
     named, sides = (silent, ()) if few else ((), tuple((rank,) for rank in silent[:MAX_SIDES]))
     yield Hypothesis(

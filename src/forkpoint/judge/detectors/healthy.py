@@ -20,7 +20,7 @@ _BY_A_PERSON = "KeyboardInterrupt"
 def find(incident: Incident) -> Iterator[Finding]:
     if _dumps_agree(incident):
         count = len(incident.timeline.traces)
-        yield _finding(f"all {count} ranks agree on every operation that their dumps still hold, and none is waiting")
+        yield _finding(f"all {count} ranks agree on every call that their dumps hold, and none is waiting")
     elif told := _well_by_logs(incident):
         yield _finding(told, confidence=LIKELY)
     elif only_values_tell(incident) and not incident.timeline.traces:
@@ -30,7 +30,8 @@ def find(incident: Incident) -> Iterator[Finding]:
 def _finding(
     summary: str, evidence: tuple[Evidence, ...] = (), *, detector: str = "healthy", confidence: float = HEALTHY
 ) -> Finding:
-    return Finding(detector, Cause.HEALTHY, (), confidence, summary, Action.NONE, evidence, headlines=(summary,))
+    told = f"no fault found: {summary}"
+    return Finding(detector, Cause.HEALTHY, (), confidence, summary, Action.NONE, evidence, headlines=(told, summary))
 
 
 def _dumps_agree(incident: Incident) -> bool:

@@ -155,7 +155,7 @@ def _headlines(vote: Vote) -> tuple[str, ...]:
         f"; {why}" if software and why else "; its hardware is suspected" if vote.kind is DesyncKind.HARDWARE else ""
     )
     first = first_words(vote.mismatches[0].what)
-    where = f" ({first})" if first and len(vote.mismatches) == 1 else ""
+    where = f" ({first})" if first and " " in first and len(vote.mismatches) == 1 else ""
     main = f"{plain_ranks(ranks)} {held} at step {vote.step}"
     return (f"{main}{where}{since}{reason}", *with_endings(main, reason, since))
 

@@ -57,7 +57,7 @@ def _tell_branch(fork: Fork, separation: Separation, sides: Sides, place: str) -
         went = f"{_condition(fork) or 'the condition'} at {place} went differently on {odd} than on {usual}"
         return [[went, *_because(fork)]]
     if not sides.named:
-        return [[f"{odd} and {usual} parted at {place}", *decided]]
+        return [[f"{odd} and {usual} went different ways at {place}", *decided]]
     step, line = fork.step, plain_line(fork.function.module.path, fork.step.call.lineno) if fork.step else None
     word = exit_of(separation.usual.block) if separation.usual else None
     if step is not None and line and _holds(turn, step):
@@ -121,7 +121,8 @@ def _loop(fork: Fork) -> str:
 def _tell_caught(fork: Fork, separation: Separation, sides: Sides, place: str) -> list[list[str]]:
     odd, usual = plain_ranks(sides.odd.ranks), plain_ranks(sides.usual.ranks)
     caught = fork.node.type if isinstance(fork.node, ast.ExceptHandler) else None
-    name = (quoted(fork.function.module.source(caught)) if caught else None) or "an exception"
+    kinds = fork.function.module.source(caught) if caught else ""
+    name = (quoted(kinds) if any(letter.isupper() for letter in kinds) else None) or "an exception"
     if separation.turn is not separation.odd:
         return [[f"{usual} caught {name} at {place}, and {odd} did not"]]
     call = f"{plain_call(sides.usual.op)} of {usual}" if sides.usual.op else f"the call of {usual}"

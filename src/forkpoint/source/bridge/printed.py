@@ -9,17 +9,17 @@ from forkpoint.model.incident import Incident
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import name_ranks
-from forkpoint.source.bridge.fork import ForkKind, Weighed
+from forkpoint.source.bridge.fork import Fork, ForkKind, Weighed
 from forkpoint.source.bridge.search import ProgramFlow
 from forkpoint.source.bridge.sides import CodeLine
-from forkpoint.source.bridge.why import decision_fork, place_fork, tell_decision
+from forkpoint.source.bridge.why import because, decision_fork, how_caught, place_fork, tell_decision
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import all_arguments, enclosing, last_word, shortened
+from forkpoint.source.syntax import BranchOrLoop, all_arguments, ancestors, last_word, shortened
 
 _PRINTS = frozenset({"print", "info", "warning", "warn", "error", "debug", "critical", "exception", "log", "write", "echo",
                      "log_rank", "print_rank"})  # fmt: skip
-_LEAST = 12
-"""Letters of a message that must be written in the source: fewer fit too many lines."""
+_LEAST = 8
+"""Letters of a message that must be written in the source: two short words. Fewer fit lines of anybody."""
 _SHOWN = 60
 _IN_BRANCH, _AT_LINE, _SAID = 0.9, 0.5, 0.05
 """The ranks were in the branch for certain; that it is where they parted is likely."""
@@ -33,7 +33,11 @@ def find_printed(
     so beside what it says already.
     """
     said = sorted(_only_theirs(incident, verdict.suspects))
-    printing = [(t, c, f) for c, f, fits in _messages(flow) for t in said if fits.search(t)] if said else []
+    printing = (
+        [(t[m.start() :], c, f) for c, f, fits in _messages(flow) for t in said if (m := fits.search(t))]
+        if said
+        else []
+    )
     if len(printing) != 1:
         return
     text, call, function = printing[0]
@@ -41,7 +45,7 @@ def find_printed(
     cohort = next((i for i, c in enumerate(cohorts) if set(c.ranks) & set(verdict.suspects)), None)
     who = name_ranks(verdict.suspects, 2)
     told = f'only {who} printed "{shortened(text, _SHOWN)}"'
-    node = next(iter(enclosing(call.lineno, function)), None)
+    node = _decision_around(call, function)
     if node is None:
         place = place_fork(ForkKind.SKIPPED, CodeLine(function, call.lineno), flow.places, told, cohort)
         if place is not None:
@@ -51,9 +55,18 @@ def find_printed(
     if known is not None:
         fork = replace(known.fork, sentence=f"{known.fork.sentence}; {told}")
         yield Weighed(fork, max(_IN_BRANCH, known.weight + _SAID))
+    elif isinstance(node, ast.ExceptHandler):
+        reasons, _ = how_caught(node, function, flow.analysis)
+        caught = f"{who} came to this `except`: {told}{because(reasons)}"
+        yield Weighed(Fork(ForkKind.CAUGHT, function, node, None, reasons, None, cohort, 0.0, caught), _IN_BRANCH)
     else:
         decided = f"{tell_decision(node, call.lineno, who, function)}: {told}"
         yield Weighed(decision_fork(node, function, flow.analysis, decided, cohort)[0], _IN_BRANCH)
+
+
+def _decision_around(call: ast.Call, function: Function) -> BranchOrLoop | ast.ExceptHandler | None:
+    above = (node for node, _ in ancestors(call, function) if not isinstance(node, ast.IfExp))
+    return next((node for node in above if isinstance(node, BranchOrLoop | ast.ExceptHandler)), None)
 
 
 def _only_theirs(incident: Incident, suspects: tuple[int, ...]) -> set[str]:
