@@ -43,6 +43,7 @@ FROM_EVIDENCE = {
     "0039": "All 4 ranks are in all_reduce (train.py:23), and it does not finish; a network error came before the timeout.",
     "0031": "Rank 1 left no dump, and its log ends without a word about the failure: gone or stopped; the other 3 wait for it in all_reduce (train.py:34).",
     "0038": "Rank 2 never joined the job: it is still in `wait_for_staging` (train.py:13); the other 3 waited for it at start-up.",
+    "0079": "Rank 2 built another model than the others, and DDP refused to start: rank 2 holds 4 parameters, ranks 0-1,3 hold 6 parameters.",
     "0036": "Rank 0 came to all_reduce (train.py:30) 20.7 s after the other 3, later than the timeout allows.",
     "0137": "Rank 1 held other values than the other replicas at step 20; all was equal at step 10; an update was skipped.",
     "0006": "No fault found: all 4 ranks agree on every call that their dumps hold, and none is waiting.",
@@ -53,7 +54,6 @@ FROM_EVIDENCE = {
 UNDECIDED = {
     "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
     "0084": 'Rank 2 failed with DistNetworkError ("Broken pipe"): most likely rank 2 or rank 3 made another call than the others; the dumps of all ranks would decide.',
-    "0079": "Ranks 0-3 failed with RuntimeError: most likely rank 2 built another model than the others; printing its parameters' names and shapes would decide.",
 }
 WITH_SOURCE = {
     "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",

@@ -89,13 +89,21 @@ def test_the_word_of_a_log_that_ends_in_the_middle_of_a_line_is_not_final(tmp_pa
     assert verdict.suspects == ()
 
 
+OF_FOUR = "[I1116 03:11:01.959692207 ProcessGroupNCCL.cpp:988] [PG ID 0 PG GUID 0 Rank 0] ProcessGroupNCCL initialization options: size: 4, global rank: 0, TIMEOUT(ms): 15000, USE_HIGH_PRIORITY_STREAM: 0, SPLIT_FROM: 0, SPLIT_COLOR: -2, PG Name: 0\n"
+
+
 @pytest.mark.parametrize(
-    ("last", "cause"), [("step 8\n", Cause.RANK_LOST), ("training finished\n", Cause.DIVERGENT_PATH)]
+    ("size", "last", "cause"),
+    [
+        (OF_FOUR, "step 8\n", Cause.RANK_LOST),
+        (OF_FOUR, "training finished\n", Cause.DIVERGENT_PATH),
+        ("", "step 8\n", Cause.INCONCLUSIVE),
+    ],
 )
-def test_the_only_rank_that_did_not_mention_a_closed_connection_went_first(
-    tmp_path: Path, last: str, cause: Cause
+def test_the_only_rank_that_did_not_mention_a_closed_connection_went_first_in_a_job_of_known_size(
+    tmp_path: Path, size: str, last: str, cause: Cause
 ) -> None:
-    said = {r: raised(r, CLOSED) for r in (0, 1, 3)} | {2: last}
+    said = {r: raised(r, CLOSED) for r in (1, 3)} | {0: size + raised(0, CLOSED), 2: last}
 
     assert diagnose(tmp_path, logs(said)).cause is cause
 
@@ -127,6 +135,6 @@ def test_a_rank_of_which_only_what_it_printed_without_error_is_kept_is_not_said_
 ) -> None:
     said = {f"attempt_0/{rank}/stderr.log": raised(rank, CLOSED) for rank in (0, 2, 3)}
 
-    verdict = diagnose(tmp_path, {**said, f"attempt_0/1/{kept}.log": STEP})
+    verdict = diagnose(tmp_path, {**said, f"attempt_0/1/{kept}.log": STEP, "attempt_0/0/stdout.log": OF_FOUR})
 
     assert verdict.suspects == suspects

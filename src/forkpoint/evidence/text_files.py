@@ -66,7 +66,7 @@ def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "li
     """A rank that only the path suggests counts unless a line of any file of that form names another one, two files of one
     form and name claim it (two nodes have local ranks alike), or the job has no such rank.
     """
-    wrong = {without_numbers(text.file) for text in texts if text.misplaced}
+    wrong = {without_numbers(t.file) for t in texts if t.placed is not None and t.speakers - {t.placed}}
     claims = Counter((_name(text.file), text.placed) for text in texts if text.placed is not None)
     wrong |= {without_numbers(t.file) for t in texts if t.placed is not None and claims[_name(t.file), t.placed] > 1}
     return [
@@ -83,7 +83,7 @@ def _name(file: str) -> str:
 
 def _disowned(text: "TextReading") -> "TextReading":
     """The text without the rank that only its place suggested."""
-    logs = [(file, None if rank == text.placed else rank) for file, rank in text.logs]
+    logs = [(file, None if rank == text.placed and rank not in text.speakers else rank) for file, rank in text.logs]
     named = [log for log in logs if log[1] is not None]
     return replace(
         text,
@@ -128,8 +128,8 @@ class TextReading:
     """Of a log."""
     placed: int | None = None
     """The rank that only the place of the file suggests; its events count as that rank's unless other files contradict."""
-    misplaced: bool = False
-    """Its lines name another rank than its place does."""
+    speakers: frozenset[int] = frozenset()
+    """Ranks that its lines name as their own."""
     remarks: list[Remark] = field(default_factory=list[Remark])
     places: list[Place] = field(default_factory=list[Place])
     states: list[RankStates] = field(default_factory=list[RankStates])
@@ -294,9 +294,9 @@ def _ends_within_a_line(source: io.BufferedIOBase) -> bool:
 def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None, reading: TextReading) -> None:
     reading.is_cut = _ends_within_a_line(source)
     log = read_log(cast("BinaryIO", source), name, rank)
-    speakers = log.speakers | ({rank} if rank is not None else set[int]())
-    reading.misplaced = reading.placed is not None and bool(log.speakers - {reading.placed})
-    reading.logs += [(name, speaker) for speaker in sorted(speakers)] or [(name, None)]
+    reading.speakers = log.speakers
+    owners = log.speakers | ({rank} if rank is not None else set[int]())
+    reading.logs += [(name, owner) for owner in sorted(owners)] or [(name, None)]
     reading.events += log.events
     reading.ending = log.ending
     reading.problems += log.problems

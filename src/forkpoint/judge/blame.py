@@ -24,7 +24,7 @@ _OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (
 _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),
     *(LogKind.DESYNC, LogKind.TEARDOWN, LogKind.DUMPED, LogKind.DUMP_SIGNAL, LogKind.CALLS_DIFFER),
-    *(LogKind.BARRIER_MISSED,),
+    *(LogKind.BARRIER_MISSED, LogKind.MODELS_DIFFER),
 })  # fmt: skip
 _IF_RAISED = frozenset({LogKind.NETWORK, LogKind.STORE, LogKind.RENDEZVOUS})
 """Also printed where a second try then succeeds: they count where an exception says that none did."""

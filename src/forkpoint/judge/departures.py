@@ -180,9 +180,12 @@ class _Sources:
         return any(i is not None and i.clock == ended.clock and i.second < ended.second for i in instants)
 
     def went_silent(self) -> tuple[Departed, ...]:
-        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken."""
+        """Ranks that alone did not speak, where others say that a process went away or a living one would have spoken. Where the
+        size of the job is not stated, it may be one of which no file is left.
+        """
         silent = [rank for rank in self._incident.timeline.world if not (rank in self._exits or self._is_alive(rank))]
-        if silent and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
+        all_named = self._incident.timeline.unseen == 0
+        if silent and all_named and all(self._is_silent(rank) and self._silence_tells(rank) for rank in silent):
             return tuple(Departed(rank, Departure.WENT_SILENT, None, silent=True) for rank in silent)
         asked = {r: file for r in silent if self._is_silent(r) and (file := _unanswered(r, self._incident))}
         return tuple(Departed(r, Departure.WENT_SILENT, None, silent=True, asked=file) for r, file in asked.items())

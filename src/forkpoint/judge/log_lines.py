@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.text import read_stamp
-from forkpoint.judge.blame import find_exits
-from forkpoint.judge.cite import cite_event, events_of
+from forkpoint.judge.blame import blames_peers, find_exits
+from forkpoint.judge.cite import cite_event, events_of, verb
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.model.frames import user_frames
 from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role, fact
@@ -201,6 +201,74 @@ def _call(event: LogEvent, whose: str) -> ComparedCall:
 
 def _place(stack: Stack) -> tuple[tuple[str, int], ...]:
     return tuple((frame.filename, frame.line) for frame in user_frames(stack))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models that DDP compared when it was made: each rank says what it holds, and that another holds something else.
+
+_OF_RANK_0 = "as rank 0"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMismatch:
+    models: dict[int, str]
+    """By rank: what it holds, as far as words tell."""
+    odd: tuple[int, ...]
+    """Those that differ from most of the job; empty where no model is that of most."""
+    events: tuple[LogEvent, ...]
+
+    @property
+    def sides(self) -> tuple[tuple[int, ...], ...]:
+        """The fewest first."""
+        kinds = dict.fromkeys(self.models.values())
+        sides = (tuple(sorted(r for r, model in self.models.items() if model == kind)) for kind in kinds)
+        return tuple(sorted(sides, key=lambda side: (len(side), side)))
+
+    @property
+    def told(self) -> str:
+        """What the sides hold of which it is known."""
+        known = [side for side in self.sides if self.models[side[0]] != _OF_RANK_0]
+        return ", ".join(f"{name_ranks(side)} {verb(side, 'holds', 'hold')} {self.models[side[0]]}" for side in known)
+
+    @property
+    def divergence(self) -> Divergence:
+        stacks = {event.rank: event.stack for event in self.events if event.stack}
+        # torch gathers the numbers of parameters; their sizes it broadcasts from rank 0.
+        op = "all_gather" if any(event.detail("own_count") for event in self.events) else "broadcast"
+        cohorts = tuple(Cohort(side, Role.WAITING, op, stack=stacks.get(side[0])) for side in self.sides)
+        return unrecorded_divergence(PartingKind.METADATA, cohorts, self.odd)
+
+
+def find_model_mismatch(incident: Incident) -> ModelMismatch | None:
+    """None also where the numbers in the words are not those of the job: then they are ranks within another group."""
+    events = [e for e in incident.capture.events if e.kind is LogKind.MODELS_DIFFER and e.rank is not None]
+    if not events or any((e.detail("own") or e.detail("number")) != str(e.rank) for e in events):
+        return None
+    models: dict[int, str] = {}
+    for event in events:
+        assert event.rank is not None
+        if event.detail("peer"):
+            models[int(event.detail("peer") or 0)] = f"{event.detail('peer_count')} parameters"
+    for event in events:
+        count, at, sizes = (event.detail(name) for name in ("own_count", "parameter", "sizes"))
+        models[event.rank or 0] = f"{count} parameters" if count else f"params[{at}] of sizes {sizes}"
+        if sizes:
+            models |= dict.fromkeys(_hold_as_rank_0(incident) - models.keys(), _OF_RANK_0)
+    usual, times = Counter(models.values()).most_common(1)[0]
+    outvoted = 2 * times > len(incident.timeline.world) + incident.timeline.unseen
+    odd = tuple(sorted(rank for rank, model in models.items() if model != usual)) if outvoted else ()
+    return ModelMismatch(models, odd, tuple(events))
+
+
+def _hold_as_rank_0(incident: Incident) -> set[int]:
+    """Rank 0, and ranks that came further than the comparison: what they say is of another call."""
+    further = {
+        event.rank
+        for event in incident.capture.events
+        if event.rank is not None and event.stack and blames_peers(event) and event.kind is not LogKind.MODELS_DIFFER
+        if not any("_verify_param" in frame.name for frame in event.stack)
+    }
+    return {0, *further}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

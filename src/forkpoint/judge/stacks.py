@@ -96,7 +96,8 @@ class Standing:
 
     @property
     def place(self) -> UserLines:
-        return tuple((frame.filename, frame.line) for frame in user_frames(self.stack))
+        """Without folders: tracebacks give whole paths, py-spy short ones."""
+        return _lines(self.stack)
 
     @property
     def called(self) -> str:
@@ -142,7 +143,11 @@ def find_all_standings(incident: Incident) -> dict[int, Standing]:
 
 
 def _tells_place(event: LogEvent) -> bool:
-    """A traceback whose exception peers caused, or a person who interrupted it: where the main thread was."""
+    """A traceback whose exception peers caused, or a person who interrupted it: where the main thread was. Models that differ
+    are told after the call in which they were compared.
+    """
+    if event.kind is LogKind.MODELS_DIFFER:
+        return False
     interrupted = event.exception == "KeyboardInterrupt"
     ended = event.exception is not None and (blames_peers(event) or event.kind is LogKind.SIZES_DIFFER or interrupted)
     return ended and bool(event.stack) and not in_side_thread(event.stack)
@@ -243,6 +248,41 @@ def _is_of_a_part(standing: Standing) -> bool:
     named = any(_OF_A_PART.search(f"{short_name(f.filename)} {f.name}") for f in standing.stack)
     inside = {bare_name(frame) for frame in find_last_call(standing.stack)}
     return named or bool(inside & _MESSAGES) or "group" in standing.code
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two sides made different calls, and of some members no dump tells what they did: their stacks may.
+
+
+def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """Who differs, counting members that stand in the line from which one side made its call and not in the other's. All had
+    finished the slot before, so that it is this call in which they stand.
+    """
+    if divergence.odd or divergence.channel or len(divergence.sides) != 2 or divergence.how is not PartingKind.METADATA:
+        return ()
+    standings = find_standings(incident)
+    places = [
+        {_lines(c.stack) for c in divergence.cohorts if c.stack and set(c.ranks) <= set(side)} - {()}
+        for side in divergence.sides
+    ]
+    seen = {r: standings[r].place for r in divergence.unknown if _stands_waiting(standings.get(r))}
+    votes = [
+        len(side) + sum(place in own and place not in other for place in seen.values())
+        for side, own, other in zip(divergence.sides, places, places[::-1], strict=True)
+    ]
+    members = len(divergence.group.ranks) if divergence.group.declared else len(incident.timeline.world)
+    unseen = 0 if divergence.group.declared else incident.timeline.unseen
+    usual = votes.index(max(votes))
+    outvoted = all(places) and 2 * votes[usual] > members + unseen
+    return divergence.sides[1 - usual] if outvoted else ()
+
+
+def _lines(stack: Stack | None) -> UserLines:
+    return tuple((short_name(frame.filename), frame.line) for frame in user_frames(stack))
+
+
+def _stands_waiting(standing: Standing | None) -> bool:
+    return standing is not None and is_waiting_for_ranks(standing.stack)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

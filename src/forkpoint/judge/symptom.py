@@ -74,8 +74,8 @@ def hang_is_shown(incident: Incident) -> bool:
 
 @fact
 def _stood_still(incident: Incident) -> bool:
-    """Someone looked more than once while the job ran."""
-    return any(e.kind is LogKind.STOOD_STILL for e in incident.capture.events)
+    """Someone looked more than once while the job ran, or a debugger asks for a command."""
+    return any(e.kind in (LogKind.STOOD_STILL, LogKind.DEBUGGER) for e in incident.capture.events)
 
 
 @fact

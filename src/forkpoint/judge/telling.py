@@ -69,9 +69,15 @@ def shared_call(divergence: Divergence) -> str:
 def raised(event: LogEvent) -> tuple[str, ...]:
     """`KeyError ("'fr'")`, then `KeyError` alone."""
     text = _FIRST_SENTENCE.split(event.text.strip(), maxsplit=1)[0]
-    kind = (event.exception or text).partition(":")[0].rpartition(".")[2].strip()
+    kind = (
+        (event.exception or event.detail("class") or text)
+        .replace("::", ".")
+        .partition(":")[0]
+        .rpartition(".")[2]
+        .strip()
+    )
     name = kind if kind.isidentifier() else "an exception"
-    said = text.partition(":")[2].strip() if ":" in text else ""
+    said = text.partition(": ")[2].strip()
     return (f'{name} ("{said}")', name) if said and len(said) <= _MAX_WORDS and "…" not in said else (name,)
 
 

@@ -1,14 +1,13 @@
 """Incident -> readings where no recorded call shows it: what logs say, and where ranks stand."""
 
-import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant, whom_to_ask
+from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
+from forkpoint.judge.log_lines import find_model_mismatch
 from forkpoint.judge.log_progress import view_logs
 from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
@@ -34,7 +33,6 @@ from forkpoint.model.world import name_ranks
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 """What only a rank says that has met the others."""
-_OTHER_MODEL = re.compile(r"expects same model across all ranks.{0,200}while rank (\d{1,7}) has inconsistent")
 
 
 def read_words_and_stacks(incident: Incident) -> Iterator[Hypothesis]:
@@ -84,6 +82,18 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
     others = tuple(r for r in incident.timeline.world if r not in refusing)
     # In an all-to-all each pair has sizes of its own: who refuses got what another one sent.
     single = len(refusing) == 1 and len(others) > 1 and not refused_in_all_to_all(incident)
+    standings = {r: s for r, s in find_standings(incident).items() if is_waiting_for_ranks(s.stack)}
+    if len(places := _by_place(standings)) > 1:
+        yield Hypothesis(
+            Cause.DIVERGENT_PATH,
+            (),
+            f"{who_is_meant((), places[:MAX_SIDES])} was at another call than its peers",
+            "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which call did each make, and in which order?",
+            alternatives=(Cause.METADATA_MISMATCH,),
+            sides=places[:MAX_SIDES],
+            supports=(*(standings[side[0]].evidence for side in places[:3]), cite_event(events[0])),
+            asks="the dumps of all ranks",
+        )
     named, sides = (refusing, ()) if single else ((), tuple(side for side in (refusing, others) if side))
     cited = tuple(cite_event(e) for e in events[:4])
     decides = "PYTHONFAULTHANDLER=1 and the dumps of all ranks: where did each stand, with which sizes?"
@@ -102,21 +112,19 @@ def _refused(incident: Incident) -> Iterator[Hypothesis]:
 
 
 def _other_models(incident: Incident) -> Iterator[Hypothesis]:
-    """DDP compares the models of ranks when it is made, and each rank names one that differs from its own."""
-    told = [(e, found) for e in incident.capture.events if (found := _OTHER_MODEL.search(e.text))]
-    votes = Counter(int(found[1]) for _, found in told)
-    if votes:
-        (rank, times), *rest = votes.most_common()
-        named = (rank,) if not rest or times > rest[0][1] else ()
+    """DDP refused to start, and no model is that of most ranks."""
+    models = find_model_mismatch(incident)
+    if models is not None and not models.odd:
         yield Hypothesis(
-            Cause.DIVERGENT_PATH,
-            named,
-            f"{who_is_meant(named, ())} built another model than the others: most ranks name it as the one that differs",
-            f"print the parameters' names and shapes on {whom_to_ask(named, ())} and on one of the others, before DDP is made",
-            alternatives=(Cause.METADATA_MISMATCH,),
-            supports=tuple(cite_event(e) for e, _ in told[:4]),
-            plain=f"{who_is_meant(named, ())} built another model than the others",
-            asks="printing its parameters' names and shapes",
+            Cause.METADATA_MISMATCH,
+            (),
+            f"{who_is_meant((), models.sides)} built another model than the others: {models.told}",
+            "print the parameters' names and shapes on every rank, before DDP is made",
+            alternatives=(Cause.DIVERGENT_PATH,),
+            sides=models.sides,
+            supports=tuple(cite_event(e) for e in models.events[:4]),
+            plain=f"{who_is_meant((), models.sides)} built another model than the others",
+            asks="printing the parameters' names and shapes on every rank",
         )
 
 

@@ -48,6 +48,8 @@ class LogKind(StrEnum):
     """Two ranks brought different sizes to one operation."""
     CALLS_DIFFER = "calls-differ"
     """Ranks compared their calls before they made them (DETAIL), and they differ."""
+    MODELS_DIFFER = "models-differ"
+    """DDP compared the ranks' models when it was made, and they differ."""
     BARRIER_MISSED = "barrier-missed"
     """Ranks that did not come to a monitored barrier in time, as rank 0 names them."""
     STORE = "store"
@@ -84,6 +86,8 @@ class LogKind(StrEnum):
     """A watch saw that no rank issued or finished a call for a while."""
     NOTICE = "notice"
     """The program says that it left something out: a batch, a step, the rest of an epoch."""
+    DEBUGGER = "debugger"
+    """A debugger asks for a command: the process stands until somebody types one."""
     REPEATED = "repeated"
     """Ray left out lines like this one."""
 
@@ -97,6 +101,7 @@ QUIET = frozenset({
     LogKind.SETTINGS,
     LogKind.STACK,
     LogKind.NOTICE,
+    LogKind.DEBUGGER,
     LogKind.REPEATED,
 })  # fmt: skip
 """Kinds that can fill a log: fewer of each are kept."""
@@ -119,6 +124,7 @@ FAILURES = frozenset({
     LogKind.NETWORK,
     LogKind.SIZES_DIFFER,
     LogKind.CALLS_DIFFER,
+    LogKind.MODELS_DIFFER,
     LogKind.BARRIER_MISSED,
     LogKind.RENDEZVOUS,
     LogKind.NODE_FAILED,
@@ -205,8 +211,8 @@ class LogEvent:
 
     @property
     def is_failure(self) -> bool:
-        """Of a kind that tells of one, or a traceback, whatever it ended in."""
-        return self.kind in FAILURES or self.exception is not None
+        """Of a kind that tells of one, or a traceback, whatever it ended in: but for that of a launcher that was told to stop."""
+        return self.kind in FAILURES or (self.exception is not None and self.kind is not LogKind.AGENT_STOP)
 
     def detail(self, name: str) -> str | None:
         return next((value for key, value in self.details if key == name), None)

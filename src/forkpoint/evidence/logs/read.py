@@ -203,11 +203,12 @@ class LogReader:
         heard = self._heard
         for speaker in list(self._open):
             self._close(speaker)
-        for after, line in heard.notices():
-            if line.from_c10 or line.message[:1].isspace() or match_line(line.message) is not None:
+        for kind, after, line in heard.notices():
+            told = is_hit(line.message.encode()) and match_line(line.message) is not None
+            if line.from_c10 or line.message[:1].isspace() or told:
                 continue  # it says something else, or is a line of code
             base = base_event(line, self._file, max(1, lines - after), self._rank)
-            self._keeper.add(Kept(replace(base, kind=LogKind.NOTICE), _is_sure(line)))
+            self._keeper.add(Kept(replace(base, kind=kind), _is_sure(line)))
         kept = self._keeper.kept()
         events = tuple(_settled(each, heard, self._rank) for each in kept)
         return LogReading(

@@ -19,11 +19,11 @@ from forkpoint.evidence.logs.lines import (
     split_lines,
 )
 from forkpoint.evidence.text import clean
-from forkpoint.model.log import Ending
+from forkpoint.model.log import Ending, LogKind
 
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
-_CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{1,2}(\d{1,7})\b")
+_CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
 _EVERY = 64
@@ -53,8 +53,9 @@ _NOTICED = 1 << 16
 _LEAVES_OUT = re.compile(
     rb"(?i)non-?finite|\bnan\b|\boverflow|\bskipp(?:ed|ing)\b|\bdropp(?:ed|ing)\b|\bdiscard(?:ed|ing)\b|early[ -]stop|stopping early"
     rb"|no more (?:data|batches|samples)|\bexhausted\b|empty batch|bad batch|\bcorrupt(?:ed)?\b|\bplateau"
-    rb"|\bno improvement\b|\bleaving the (?:\w{1,12} )?loop\b|\bgiving up\b|\brolling back\b"
+    rb"|\bno improvement\b|\bleaving the (?:\w{1,12} )?loop\b|\bg(?:iv(?:e|es|ing)|ave) up\b|\brolling back\b"
 )
+_PROMPT = re.compile(rb"\(Pdb(?:\+\+)?\)(?: |$)|\bipdb> ")
 _NONE_OF_IT = re.compile(rb"(?i)(?:skipped|dropped|nan|overflow|non-finite)[ \w]{0,30}[:=] {0,4}0\b")
 """`number of skipped iterations: 0`"""
 
@@ -145,15 +146,19 @@ class LogSpeakers:
             done_by=frozenset(int(named[1]) for at in done if (named := _CALLS_ITSELF.search(texts[at]))),
         )
 
-    def notices(self) -> Iterator[tuple[int, ParsedLine]]:
-        """Lines near the end in which a program says that it left something out, and how many lines follow each."""
+    def notices(self) -> Iterator[tuple[LogKind, int, ParsedLine]]:
+        """Lines near the end in which a program says that it left something out, or its debugger that it waits, and how many
+        lines follow each.
+        """
         end = self._last[-_NOTICED:]
-        if not _LEAVES_OUT.search(end):
+        if not (_LEAVES_OUT.search(end) or _PROMPT.search(end)):
             return
         lines = split_lines(end)
         for place, raw in enumerate(lines):
-            if _LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw):
-                yield len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
+            asks = _PROMPT.search(raw)
+            if asks or (_LEAVES_OUT.search(raw) and not _NONE_OF_IT.search(raw)):
+                kind = LogKind.DEBUGGER if asks else LogKind.NOTICE
+                yield kind, len(lines) - 1 - place, parse_line(decode_line(raw, _HEAD))
 
     def note(self, line_rank: int | None, task: int | None, local: int | None, role: int | None) -> None:
         """Whether the prefixes of one line contradict each other."""

@@ -61,7 +61,9 @@ from forkpoint.judge.stacks import (
     Standing,
     find_all_standings,
     find_handling,
+    find_odd_by_stacks,
     find_parted_stacks,
+    find_standings,
     is_communicating,
     is_making_group,
 )
@@ -121,13 +123,20 @@ def find(incident: Incident) -> Iterator[Finding]:
 
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
-    """Where no vote tells who differs, a rank may have said so itself."""
-    words = None if divergence.odd else find_last_words(divergence.sides, incident)
-    named = replace(divergence, odd=(words.rank,)) if words and words.rank is not None else divergence
-    sure = LIKELY if words else _confidence(divergence)
+    """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
+    by_stacks = find_odd_by_stacks(divergence, incident)
+    words = None if divergence.odd or by_stacks else find_last_words(divergence.sides, incident)
+    odd = (words.rank,) if words and words.rank is not None else divergence.odd or by_stacks
+    named = replace(divergence, odd=odd)
+    sure = LIKELY if words else _confidence(named)
     finding = _finding(named, named.odd, _tell(named, incident), sure, incident)
-    said = (cite_event(words),) if words else ()
+    said = (cite_event(words),) if words else _cite_stacks(divergence.unknown if by_stacks else (), incident)
     return replace(finding, evidence=(*said, *finding.evidence), headlines=tell_parting(named, incident))
+
+
+def _cite_stacks(ranks: tuple[int, ...], incident: Incident) -> tuple[Evidence, ...]:
+    standings = find_standings(incident)
+    return tuple(standings[rank].evidence for rank in ranks if rank in standings)[:2]
 
 
 def _is_other_path(divergence: Divergence, incident: Incident) -> bool:

@@ -39,7 +39,14 @@ from forkpoint.judge.cite import (
 )
 from forkpoint.judge.departures import missing_from
 from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on, were_alive
-from forkpoint.judge.stacks import is_at_work, is_communicating, is_in_storage, is_waiting_for_ranks, waits_for_gpu
+from forkpoint.judge.stacks import (
+    find_standings,
+    is_at_work,
+    is_communicating,
+    is_in_storage,
+    is_waiting_for_ranks,
+    waits_for_gpu,
+)
 from forkpoint.judge.symptom import find_symptom, hang_is_shown, has_ops, stands_still
 from forkpoint.judge.telling import wait_for
 from forkpoint.model.capture import LiveStack
@@ -53,15 +60,18 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
 NAME = "host-stall"
+_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
 
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
     only_stacks = not has_ops(incident) and find_symptom(incident) is Symptom.SILENT_HANG
+    yield from _at_a_prompt(incident)
     if not (hang_is_shown(incident) or stands_still(incident) or only_stacks):
         return
     if divergence is None:
         yield from _by_stacks_alone(incident)
+        yield from _alone_outside(incident)
         yield from _by_side_threads(incident)
         yield from _by_words(incident)
     elif divergence.how is PartingKind.ABSENCE and divergence.shift is None and divergence.odd != divergence.sides[0]:
@@ -72,6 +82,29 @@ def find(incident: Incident) -> Iterator[Finding]:
             yield _finding(divergence.odd, stacks, incident)
         elif busy := _at_work_without_dump(divergence, incident):
             yield _finding(tuple(s.rank for s in busy), busy, incident)
+
+
+def _at_a_prompt(incident: Incident) -> Iterator[Finding]:
+    """The debugger of one rank asks for a command, and that rank has not come to the call in which others wait."""
+    asking = [e for e in incident.capture.events if e.kind is LogKind.DEBUGGER]
+    ranks = tuple(sorted({e.rank for e in asking if e.rank is not None}))
+    divergence = incident.divergence
+    if len(ranks) != 1 or divergence is None or divergence.how is not PartingKind.ABSENCE:
+        return
+    if ranks[0] in divergence.sides[0] or ranks[0] not in divergence.group.ranks:
+        return
+    finding = _finding(ranks, [], incident)
+    told = f"rank {ranks[0]} waits at the prompt of a debugger"
+    yield replace(
+        finding,
+        confidence=STRONG,
+        summary=f"{finding.summary}: {told}",
+        evidence=(cite_event(asking[-1]), *finding.evidence),
+        probes=(Probe("look at its terminal: `where` shows the line, `continue` lets it go on"),),
+        fixes=(Fix("take breakpoint() out, or set PYTHONBREAKPOINT=0 for the job"),),
+        next=(),
+        headlines=with_endings(told, *wait_for(divergence, ranks, incident)),
+    )
 
 
 def _owes_next(divergence: Divergence, incident: Incident) -> bool:
@@ -155,6 +188,21 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
     if has_ops(incident) and not stands_still(incident):
         return  # a job that goes on may be seen so, too
     yield _finding(tuple(sorted(s.rank for s in held)), sorted(held, key=lambda s: s.rank), incident)
+
+
+def _alone_outside(incident: Incident) -> Iterator[Finding]:
+    """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code."""
+    gave_up = {e.rank for e in incident.capture.events if e.kind in _TIMEOUTS} - {None}
+    rest = set(incident.timeline.world) - gave_up
+    standings = find_standings(incident)
+    if len(rest) != 1 or len(gave_up) < 2 or incident.timeline.unseen > 1 or not gave_up <= standings.keys():
+        return
+    (rank,) = rest
+    own = live_stack(rank, incident)
+    waited = {standings[r].place for r in gave_up if r is not None and is_waiting_for_ranks(standings[r].stack)}
+    outside = own is not None and not is_waiting_for_ranks(own.stack) and not waits_for_gpu(own.stack)
+    if own and outside and len(waited) == 1 and _is_quiet(rank, incident) and not is_at_work(own.stack):
+        yield _finding((rank,), [own], incident)
 
 
 def _by_side_threads(incident: Incident) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from forkpoint.judge.calls import find_two_roots, issuing, may_be_reordered, may_differ_unseen, same_call_site, same_op
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot, verb
-from forkpoint.judge.log_lines import find_call_mismatch, find_lone_notice
+from forkpoint.judge.log_lines import ModelMismatch, find_call_mismatch, find_lone_notice, find_model_mismatch
 from forkpoint.judge.printed_values import Dissent, find_dissent
 from forkpoint.judge.refusal import (
     Refused,
@@ -117,6 +117,8 @@ def _says_nothing(divergence: Divergence) -> bool:
 
 def _by_words(incident: Incident) -> Iterator[Finding]:
     """Where nothing was recorded, and ranks themselves say what they brought."""
+    if (models := find_model_mismatch(incident)) and models.odd:
+        yield _other_model(models)
     mismatch = find_call_mismatch(incident)
     if mismatch is not None and not mismatch.is_other_path:
         told = "; ".join(f"{name_ranks(c.ranks)} {mismatch.calls[c.ranks[0]]}" for c in mismatch.divergence.cohorts[:4])
@@ -132,6 +134,25 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         finding = _finding(places.divergence, says, LIKELY, incident)
         plain = _plain_refusal(places.event.rank, places.event, places.divergence)
         yield replace(finding, evidence=places.evidence, headlines=plain)
+
+
+def _other_model(models: ModelMismatch) -> Finding:
+    """DDP refuses to start. Those who say so are mostly those who are right."""
+    who = plain_ranks(models.odd)
+    return Finding(
+        detector=NAME,
+        cause=Cause.METADATA_MISMATCH,
+        suspects=models.odd,
+        confidence=LIKELY,
+        summary=f"{name_ranks(models.odd)} built another model than the others, and DDP refuses to start: {models.told}",
+        action=Action.FIX_CODE,
+        evidence=tuple(cite_event(e) for e in models.events[:4]),
+        divergence=models.divergence,
+        probes=(Probe("print rank, and the names and shapes of model.named_parameters(), before DDP is made"),),
+        fixes=(Fix("build the model from the same configuration, vocabulary and files on all ranks"),),
+        headlines=(f"{who} built another model than the others, and DDP refused to start: {models.told}",
+                   f"{who} built another model than the others, and DDP refused to start"),
+    )  # fmt: skip
 
 
 def _noticed(notice: LogEvent, incident: Incident) -> Finding:

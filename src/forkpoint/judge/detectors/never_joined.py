@@ -26,9 +26,10 @@ from collections.abc import Iterator
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.judge.blame import is_connecting
 from forkpoint.judge.cite import LIKELY, STRONG, WEAK, cite_event, cite_remark, cite_stack
+from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.machines import find_unanswering
 from forkpoint.judge.stacks import is_communicating, is_making_group
-from forkpoint.judge.telling import others
+from forkpoint.judge.telling import others, raised
 from forkpoint.model.capture import LiveStack
 from forkpoint.model.frames import bare_name, user_frames
 from forkpoint.model.headline import plain_place, plain_ranks, quoted, with_endings
@@ -52,6 +53,8 @@ def find(incident: Incident) -> Iterator[Finding]:
     waiting, elsewhere = _by_stack(incident)
     if events:
         missing = _missing(events, incident)
+    elif (failed := _failed_before(incident)) and (events := _meeting(failed, incident)):
+        missing = failed
     elif events := _seeking_store(elsewhere, incident):
         missing = (STORE_HOST,)
     elif is_connecting(incident) and waiting and elsewhere:
@@ -67,7 +70,8 @@ def _job_not_joined(
 ) -> Finding:
     named = missing if len(missing) <= len(incident.timeline.world) // 2 else ()
     unanswering = {r: remark for r, remark in find_unanswering(incident, _size(events, incident)).items() if r in named}
-    supported = bool(named) and len(unanswering) == len(named)
+    own = {d.rank: d.event for d in find_departed(incident) if d.rank in named and d.event}
+    supported = bool(named) and named in (tuple(unanswering), tuple(own))
     told = f"{name_ranks(named)} did not join the job" if named else "not all ranks joined the job"
     return Finding(
         detector=NAME,
@@ -77,7 +81,7 @@ def _job_not_joined(
         summary=f"{told}, and no collective was done",
         action=Action.INVESTIGATE,
         evidence=(
-            *(cite_event(e) for e in events[:4]),
+            *(cite_event(e) for e in (*list(own.values())[:2], *events[:4])),
             *(cite_stack(s) for s in stacks),
             *(cite_remark(remark, rank) for rank, remark in list(unanswering.items())[:2]),
         ),
@@ -85,7 +89,7 @@ def _job_not_joined(
         probes=(Probe("on each node: is the process there, and does it reach MASTER_ADDR:MASTER_PORT?"),),
         fixes=(Fix("start the missing ranks with the same WORLD_SIZE and address; see their own logs first"),),
         next=("the log of each rank that printed nothing",),
-        headlines=_headlines(named, stacks, incident),
+        headlines=_headlines(named, stacks, own, incident),
     )
 
 
@@ -114,7 +118,9 @@ def _agents_not_met(incident: Incident) -> Iterator[Finding]:
     )
 
 
-def _headlines(named: tuple[int, ...], stacks: tuple[LiveStack, ...], incident: Incident) -> tuple[str, ...]:
+def _headlines(
+    named: tuple[int, ...], stacks: tuple[LiveStack, ...], failed: dict[int, LogEvent], incident: Incident
+) -> tuple[str, ...]:
     if not named:
         return ("not all ranks joined the job, and nothing shows which of them did not",)
     joined = [rank for rank in incident.timeline.world if rank not in named]
@@ -127,7 +133,12 @@ def _headlines(named: tuple[int, ...], stacks: tuple[LiveStack, ...], incident: 
         if joined
         else ""
     )
-    return with_endings(f"{plain_ranks(named)} never joined the job", stands, wait)
+    who, reason = f"{plain_ranks(named)} never joined the job", failed.get(named[0])
+    if reason is None or not reason.exception:
+        return with_endings(who, stands, wait)
+    place = plain_place(reason.stack)
+    at = f" at {place}" if place else ""
+    return tuple(text for what in raised(reason) for text in with_endings(f"{who}: it raised {what}{at}", wait))
 
 
 def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEvent]:
@@ -177,15 +188,31 @@ def _first_slot(missing: tuple[int, ...], incident: Incident) -> Divergence:
 
 
 def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
-    """Ranks that do not speak of any failure, if their number is just what the logs say is missing."""
+    """Ranks that failed by themselves, else those that do not speak of any failure, if their number is just what the logs say
+    is missing.
+    """
     spoke = {e.rank for e in incident.capture.events if e.is_failure}
     counts = [m for e in events if (m := _JOINED.search(e.text))]
     world = range(_size(events, incident)) if counts else incident.timeline.world
     silent = tuple(r for r in world if r not in spoke)
+    expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
+    if failed := _failed_before(incident):
+        return failed if len(failed) == expected else ()
     if any(rank in silent and file in incident.capture.cut_logs for file, rank in incident.capture.logs):
         return ()  # what it would have said is cut off
-    expected = int(counts[0][2]) - int(counts[0][1]) if counts else len(silent)
     return silent if len(silent) == expected else ()
+
+
+def _failed_before(incident: Incident) -> tuple[int, ...]:
+    """Ranks whose own words tell of an end of their own: nobody had joined, so it came before."""
+    return tuple(d.rank for d in find_departed(incident) if d.how in (Departure.RAISED, Departure.KILLED))
+
+
+def _meeting(failed: tuple[int, ...], incident: Incident) -> list[LogEvent]:
+    """The words of all other ranks that complain, if each of them does so from inside init_process_group."""
+    said = [e for e in incident.capture.events if e.exception and e.rank is not None and e.rank not in failed]
+    inside = [e for e in said if any(bare_name(frame) == "init_process_group" for frame in e.stack)]
+    return inside if len(inside) == len(said) else []
 
 
 def _size(events: list[LogEvent], incident: Incident) -> int:
