@@ -129,6 +129,32 @@ def test_the_sentence_says_which_way_each_side_went(what: str, tmp_path: Path) -
     assert case.says in (first.why or "")
 
 
+ASKS_THE_DISK = """
+import os
+if os.stat("/shared/control").st_mtime_ns > 5:
+    dist.broadcast(x, 0)  # odd
+dist.barrier()  # usual
+"""
+
+
+def test_what_a_file_system_says_of_a_file_can_differ_by_rank(tmp_path: Path) -> None:
+    source = write_program(tmp_path, ASKS_THE_DISK)
+
+    first = forkpoint.diagnose(parted(source), source=[str(tmp_path)]).sites[0]
+
+    assert first.condition == 'os.stat("/shared/control").st_mtime_ns > 5'
+    assert "it exists on one node only" in (first.why or "")
+
+
+def test_calls_that_differ_are_never_said_to_have_other_arguments(tmp_path: Path) -> None:
+    """Both sides stand in one line by then, and what led one of them aside is not to be seen."""
+    source = write_program(tmp_path, "dist.barrier()  # usual\ndist.broadcast(x, 0)  # odd\n")
+
+    sites = forkpoint.diagnose(parted(source), source=[str(tmp_path)]).sites
+
+    assert not any("arguments that do not match" in (site.why or "") for site in sites)
+
+
 NOTICED = """
 if local.first():
     print("starting the epoch")

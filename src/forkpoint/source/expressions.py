@@ -164,8 +164,9 @@ class Expressions(CallValues):
             # Of a loader: how it was set up.
             return UNKNOWN
         base = self.value(node.value)
-        # An attribute of an object that differs need not differ, unless it is data.
-        carried = frozenset(r for r in base.content if r.origin is Origin.LOCAL_DATA)
+        # An attribute of an object that differs need not differ, unless it is data or what a file system says of a file.
+        origins = {Origin.LOCAL_DATA, *([Origin.FILES] if node.attr.startswith("st_") else [])}
+        carried = frozenset(r for r in base.content if r.origin in origins)
         return Value(carried, equal=base.equal, made=base.made, unless_equal=base.unless_equal)
 
     def _is_size_of_matrix(self, node: ast.Attribute) -> bool:

@@ -16,6 +16,8 @@ _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInt
                              "ImportError", "ModuleNotFoundError", "AttributeError"})  # fmt: skip
 """Caught to end a loop, to leave, or to see what is installed: none of them is bad luck."""
 
+_TAPS = str(Path(__file__).with_name("taps.py"))
+
 
 class Places:
     """Sites of the user's files, found once each."""
@@ -26,11 +28,14 @@ class Places:
         self._sites: dict[tuple[str, int], Site] = {}
 
     def at(self, frame: FrameType) -> Site | None:
-        """None: a library's."""
+        """None: a library's. What stands in for a function is passed over: one inside `try` has two of them."""
         code = frame.f_code
+        if code.co_filename == _TAPS and frame.f_back is not None:
+            return self.at(frame.f_back)
         name = code.co_filename
         own = self._own.get(name, "")
         if own == "":
+            self._own[name] = None  # to find out asks the file system, and a tap on that asks here
             own = self._own[name] = self._shown(name)
         if own is None:
             return None

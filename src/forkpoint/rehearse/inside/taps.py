@@ -4,6 +4,7 @@ Only what the user's own code asks is told. Libraries, the guard among them, get
 """
 
 import builtins
+import errno
 import functools
 import glob
 import os
@@ -30,6 +31,7 @@ _frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who a
 _CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _QUESTIONS: Final = ("exists", "isfile", "isdir")
 _PATH_QUESTIONS: Final = ("exists", "is_file", "is_dir")
+_STATS: Final = ((os, "stat"), (os.path, "getmtime"), (os.path, "getsize"), (pathlib.Path, "stat"))
 _READS: Final = ("item", "tolist", "__bool__", "__float__", "__int__")
 _DRAWS: Final = ("random", "randint", "uniform", "choice", "randrange", "sample", "shuffle", "gauss")
 _TORCH_DRAWS: Final = ("rand", "randn", "randint", "randperm")
@@ -68,6 +70,8 @@ class Taps:
             self._swap(os.path, name, self._question)
         for name in _PATH_QUESTIONS:
             self._swap(pathlib.Path, name, self._question)
+        for owner, name in _STATS:
+            self._swap(owner, name, self._stat)
         self._open_files()
         self._open_training()
 
@@ -141,6 +145,26 @@ class Taps:
             return there if site is None else listener.exists(site, str(path), bool(there))
 
         return question
+
+    def _stat(self, original: Any, _name: str) -> Any:
+        """A file that is not there raises; one that only this rank sees looks like a new one."""
+        at, listener = self._places.at, self._listener
+
+        def stat(path: Any, *args: Any, **named: Any) -> Any:
+            site = at(_frame(1)) if isinstance(path, str | os.PathLike) else None
+            if site is None:
+                return original(path, *args, **named)
+            try:
+                found = original(path, *args, **named)
+            except FileNotFoundError:
+                if not listener.exists(site, os.fspath(path), there=False):
+                    raise
+                return original(type(path)(__file__), *args, **named)
+            if not listener.exists(site, os.fspath(path), there=True):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+            return found
+
+        return stat
 
     def _open_files(self) -> None:
         self._swap(builtins, "open", self._open)

@@ -1,8 +1,8 @@
 """A file is there on one rank and not on the others, or the other way round.
 
 What it does
-    From the chosen question on, the chosen rank gets the other answer for one path (`os.path.exists`, `Path.is_file` and
-    their like), or finds one name fewer in a folder.
+    From the chosen question on, the chosen rank gets the other answer for one path (`os.path.exists`, `Path.is_file`,
+    `os.stat` and their like), or finds one name fewer in a folder.
 
 Where it comes from
     A checkpoint, a cache or a flag on a node's own disk; a shared disk that shows a new file to some nodes later; a

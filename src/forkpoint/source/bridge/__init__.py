@@ -80,7 +80,7 @@ def _separated(verdict: Verdict, sides: Sides, flow: ProgramFlow) -> Iterator[We
     if usual and (verdict.cause is Cause.ORDER_INVERSION or (odd and odd[0].function is not usual[0].function)):
         yield from find_order(usual, sides.usual.cohort, flow)
         yield from find_order(odd, sides.odd.cohort, flow) if odd else ()
-    elif odd and odd == usual and not any(w.weight >= LEAST for w in found):
+    elif odd and odd == usual and sides.odd.op == sides.usual.op and not any(w.weight >= LEAST for w in found):
         yield from find_argument(odd, sides.odd.cohort, flow)
 
 

@@ -148,11 +148,17 @@ def _first_apart(usual: int, odd: int, divergence: Divergence, incident: Inciden
         return visible
     one, other = (sequence(t, incident.timeline.tables) for t in tracks if t)
     first = max(one.first, other.first)
-    stacks = [s.stack[first - s.first : visible - first + first - s.first] for s in (one, other)]
+    stacks = [s.stack[first - s.first : visible - s.first] for s in (one, other)]
     length = min(len(s) for s in stacks)
     apart = np.flatnonzero(stacks[0][:length] != stacks[1][:length])
+    apart = apart[[_lines(stacks[0][at], incident) != _lines(stacks[1][at], incident) for at in apart]]
     # Different from the start: these ranks use different call sites.
     return first + int(apart[0]) if apart.size and apart[0] > 0 else visible
+
+
+def _lines(stack: np.uint64, incident: Incident) -> tuple[tuple[str, int], ...]:
+    """Frames of libraries may differ between ranks: a wrapper, another thread."""
+    return tuple((f.filename, f.line) for f in user_frames(incident.timeline.tables.stacks.get(int(stack))))
 
 
 def _odd_cohort(divergence: Divergence, suspects: tuple[int, ...]) -> int | None:

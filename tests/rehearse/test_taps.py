@@ -1,0 +1,56 @@
+"""Taps on what a program asks, without a job: who is heard, and what it is told."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.taps import Taps
+from forkpoint.rehearse.listening import Listener
+
+pytestmark = pytest.mark.torch
+
+
+class Contrary(Listener):
+    """Says the opposite of what is so."""
+
+    def __init__(self):
+        self.asked = []
+
+    def exists(self, site, path, there):
+        self.asked.append((site.line, there))
+        return not there
+
+
+def asking(folder: Path, listener: Listener):
+    """A function of the user's own that asks for a file's size, inside `try` or not."""
+    taps = Taps(listener, Places((str(folder),)), on_join=lambda: None, on_step=lambda _: None)
+    stat = taps._stat(os.stat, "stat")
+    names = {"stat": stat, "guarded": taps._guarded(stat, "stat")}
+    code = "def plain(path):\n    return stat(path).st_size\n\ndef tried(path):\n    return guarded(path).st_size\n"
+    exec(compile(code, str(folder / "prog.py"), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("how", ["plain", "tried"])
+def test_a_file_that_is_not_there_looks_like_a_new_one_and_the_other_way_round(tmp_path: Path, how: str) -> None:
+    listener, there = Contrary(), tmp_path / "there"
+    there.write_text("x")
+    ask = asking(tmp_path, listener)[how]
+
+    assert ask(str(tmp_path / "not there")) > 0
+    with pytest.raises(FileNotFoundError, match="there"):
+        ask(str(there))
+    line = 2 if how == "plain" else 5
+    assert listener.asked == [(line, False), (line, True)]
+
+
+def test_what_a_library_asks_is_told_as_it_is(tmp_path: Path) -> None:
+    listener = Contrary()
+    stat = asking(tmp_path, listener)["stat"]
+
+    assert stat(str(tmp_path)).st_mode == tmp_path.stat().st_mode
+    assert listener.asked == []
