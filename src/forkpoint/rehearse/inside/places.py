@@ -28,10 +28,8 @@ class Places:
         self._sites: dict[tuple[str, int], Site] = {}
 
     def at(self, frame: FrameType) -> Site | None:
-        """None: a library's. What stands in for a function is passed over: one inside `try` has two of them."""
+        """None: a library's."""
         code = frame.f_code
-        if code.co_filename == _TAPS and frame.f_back is not None:
-            return self.at(frame.f_back)
         name = code.co_filename
         own = self._own.get(name, "")
         if own == "":
@@ -44,6 +42,11 @@ class Places:
         if site is None:
             site = self._sites[key] = Site(own, frame.f_lineno, code.co_name)
         return site
+
+    def asking(self, frame: FrameType) -> Site | None:
+        """Who calls a tap. A function inside `try` has two that stand in for it."""
+        behind = frame.f_back if frame.f_code.co_filename == _TAPS else None
+        return self.at(behind or frame)
 
     def nearest(self, frame: FrameType | None) -> Site | None:
         """The innermost frame of the user's code."""

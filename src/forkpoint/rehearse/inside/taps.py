@@ -99,7 +99,7 @@ class Taps:
 
     def _on_tensor(self, name: str) -> None:
         original = getattr(torch.Tensor, name)
-        at, listener, how = self._places.at, self._listener, name.strip("_")
+        at, listener, how = self._places.asking, self._listener, name.strip("_")
 
         def read(tensor: Any, *args: Any) -> Any:
             value = original(tensor, *args)
@@ -111,7 +111,7 @@ class Taps:
     # -------------------------------------------------------------------------------------------- clocks, random, files
 
     def _clock(self, original: Any, name: str) -> Any:
-        at, listener, unit = self._places.at, self._listener, 1e9 if name.endswith("_ns") else 1.0
+        at, listener, unit = self._places.asking, self._listener, 1e9 if name.endswith("_ns") else 1.0
 
         def now() -> float:
             value = original()
@@ -124,7 +124,7 @@ class Taps:
         return now
 
     def _draw(self, original: Any, name: str) -> Any:
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def draw(*args: Any, **named: Any) -> Any:
             value = original(*args, **named)
@@ -137,7 +137,7 @@ class Taps:
 
     def _question(self, original: Any, name: str) -> Any:
         del name
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def question(path: Any, *args: Any, **named: Any) -> bool:
             there = original(path, *args, **named)
@@ -148,7 +148,7 @@ class Taps:
 
     def _stat(self, original: Any, _name: str) -> Any:
         """A file that is not there raises; one that only this rank sees looks like a new one."""
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def stat(path: Any, *args: Any, **named: Any) -> Any:
             site = at(_frame(1)) if isinstance(path, str | os.PathLike) else None
@@ -159,7 +159,7 @@ class Taps:
             except FileNotFoundError:
                 if not listener.exists(site, os.fspath(path), there=False):
                     raise
-                return original(type(path)(__file__), *args, **named)
+                return original(pathlib.Path(__file__) if isinstance(path, pathlib.Path) else __file__, *args, **named)
             if not listener.exists(site, os.fspath(path), there=True):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
             return found
@@ -179,7 +179,7 @@ class Taps:
         self._swap(torch, "load", self._load)
 
     def _open(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
             site = at(_frame(1))
@@ -190,7 +190,7 @@ class Taps:
         return opened
 
     def _write(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def write(path: Any, *args: Any, **named: Any) -> Any:
             site = at(_frame(1))
@@ -201,7 +201,7 @@ class Taps:
         return write
 
     def _list(self, original: Any, _name: str) -> Any:
-        at, listener = self._places.at, self._listener
+        at, listener = self._places.asking, self._listener
 
         def listed(path: Any = ".", *args: Any, **named: Any) -> Any:
             names = original(path, *args, **named)
