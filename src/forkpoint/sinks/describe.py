@@ -37,7 +37,7 @@ def describe_notice(
     decided = verdict.cause not in (Cause.INCONCLUSIVE, Cause.HEALTHY)
     suspects = verdict.suspects if decided else ()
     ranks = f"{name_ranks(suspects, _MAX_RANGES)} of {verdict.coverage.ranks}" if suspects else ""
-    document = mask_document(verdict_document(verdict)) | ({"seen_before": list(seen)} if seen else {})
+    document = verdict_document(verdict) | ({"seen_before": list(seen)} if seen else {})
     return Notice(
         cause=verdict.cause,
         action=verdict.action,
@@ -45,7 +45,7 @@ def describe_notice(
         is_likely=decided and verdict.confidence >= LIKELY,
         suspects=suspects,
         ranks=ranks,
-        headline=_told(verdict.headline or verdict.summary),
+        headline=_told(verdict.headline or verdict.summary or verdict.cause),
         summary=_told(verdict.summary),
         at=max((m.utc for m in verdict.moments if m.utc), default=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())),
         fork=_fork(verdict, capture, origin.job),
@@ -55,7 +55,7 @@ def describe_notice(
         readings=() if decided else tuple(map(_reading, verdict.hypotheses[:_MAX_READINGS])),
         next=tuple(map(_told, verdict.next[:_MAX_NEXT])),
         seen=tuple(map(_told, seen)),
-        document=ascii_json(document, indent=2),
+        document=ascii_json(mask_document(document), indent=2),
         markdown=mask_secrets(render_markdown(verdict, embed_source=embed_source) + render_seen(seen)),
     )
 

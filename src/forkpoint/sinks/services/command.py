@@ -43,7 +43,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
     if process.returncode:
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
         raise SinkRefused(f"{command[0]}: exit code {process.returncode}{f' ({last})' if last else ''}")

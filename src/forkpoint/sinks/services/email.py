@@ -21,6 +21,8 @@ _PASSWORD = Variable("FORKPOINT_SMTP_PASSWORD", "to log in with", secret=True)
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _TRY_S = 10.0
 _MAX_SUBJECT = 200
+_MAX_ATTACHED = 2 << 20
+"""Bytes: servers refuse large mails whole."""
 
 
 def mail(notice: Notice, environ: Mapping[str, str]) -> EmailMessage:
@@ -35,7 +37,8 @@ def mail(notice: Notice, environ: Mapping[str, str]) -> EmailMessage:
     told = "\n".join([notice.title, "", notice.summary, "", *(f"{label:10}{text}" for label, text in notice.facts())])
     message.set_content(f"{told}\n")
     message.add_attachment(notice.markdown, subtype="markdown", filename="verdict.md")
-    message.add_attachment(notice.document.encode(), "application", "json", filename="verdict.json")
+    if len(notice.document) <= _MAX_ATTACHED:
+        message.add_attachment(notice.document.encode(), "application", "json", filename="verdict.json")
     return message
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from forkpoint.sinks.notice import Notice
-from forkpoint.sinks.sink import Sink, SinkRefused, SinkUnreachable, Variable
+from forkpoint.sinks.sink import Sink, SinkRefused, Variable
 
 _ENDPOINT = Variable("OTEL_EXPORTER_OTLP_ENDPOINT", "of the collector, such as http://localhost:4318")
 _LOGS_ENDPOINT = Variable("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "of the collector's logs, where that is another")
@@ -15,7 +15,8 @@ _HEADERS = Variable("OTEL_EXPORTER_OTLP_HEADERS", "name=value,... for a collecto
 _SERVICE = Variable("OTEL_SERVICE_NAME", "what the job is called there")
 
 EVENT = "forkpoint.verdict"
-_TRY_S = 10.0
+_SHARE = 0.8
+"""Of the time, for the exporter with its own retries."""
 
 
 def attributes(notice: Notice) -> dict[str, str | bool | float | list[int] | list[str]]:
@@ -50,7 +51,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
     otlp = import_module("opentelemetry.exporter.otlp.proto.http._log_exporter")
     complaints = _Complaints()
     logging.getLogger("opentelemetry").addHandler(complaints)
-    exporter = _Watched(otlp.OTLPLogExporter(timeout=min(_TRY_S, limit_s)))
+    exporter = _Watched(otlp.OTLPLogExporter(timeout=_SHARE * limit_s))
     provider = sdk.LoggerProvider(shutdown_on_exit=False)
     provider.add_log_record_processor(export.SimpleLogRecordProcessor(exporter))
     severity = logs.SeverityNumber[_severity(notice)]
@@ -63,7 +64,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
     )
     logging.getLogger("opentelemetry").removeHandler(complaints)
     if not exporter.is_taken:
-        raise SinkUnreachable(complaints.last or "the collector did not take it")
+        raise SinkRefused(complaints.first or "the collector did not take it")
 
 
 def _severity(notice: Notice) -> str:
@@ -87,10 +88,12 @@ class _Watched:
 
 
 class _Complaints(logging.Handler):
-    last = ""
+    """The first says what is wrong, later ones only that it goes on."""
+
+    first = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
+        self.first = self.first or record.getMessage()
 
 
 SINK = Sink(
