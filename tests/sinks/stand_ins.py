@@ -69,7 +69,7 @@ def web_service(answers: list[Answer] | None = None, tls: ssl.SSLContext | None 
             self.end_headers()
             self.wfile.write(answer.body)
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815 - its name there
 
         def log_message(self, *_: object) -> None:
             """Says nothing."""
@@ -130,7 +130,19 @@ def unused_address() -> str:
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
     """A server's side for 127.0.0.1, and the file that makes a client trust it."""
     key, cert = folder / "key.pem", folder / "cert.pem"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1".split()
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
     names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(["openssl", *words, *names], check=True, capture_output=True, env=os.environ)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

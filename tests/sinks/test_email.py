@@ -28,7 +28,7 @@ class Inbox:
         self.answers = answers
         self.mails: list[Any] = []
 
-    async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:
+    async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - its name there
         answer = self.answers.pop(0) if self.answers else "250 OK"
         if answer.startswith("250"):
             self.mails.append(envelope)

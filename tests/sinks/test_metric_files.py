@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 import verdicts
 from forkpoint.doctor import prometheus as doctor_metrics
@@ -18,7 +19,6 @@ from forkpoint.live.metrics import WatchMetrics
 from forkpoint.live.run.attempt import Attempt
 from forkpoint.live.run.job import JobEnd
 from forkpoint.live.watch.rule import Sight, WatchNote, WatchState
-from prometheus_client import generate_latest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RULES = EXAMPLES / "prometheus" / "forkpoint-alerts.yaml"
@@ -59,7 +59,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_exist_and_the_dashboard_for_al
     names = metric_names()
     text = "".join(line for line in RULES.read_text().splitlines(keepends=True) if not line.lstrip().startswith("#"))
 
-    assert {name for name in _NAME.findall(text)} <= names
+    assert set(_NAME.findall(text)) <= names
     shown = {name for expression in expressions() for name in _NAME.findall(expression)}
     assert shown == names
 

@@ -1,7 +1,7 @@
 """`forkpoint watch`: beside a running job, without touching it."""
 
 import signal
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -194,8 +194,9 @@ def _make_metrics(args: Namespace) -> "WatchMetrics | None":
     with needing_extra("--metrics", "watch"):
         from forkpoint.live.metrics import WatchMetrics, serve_metrics
     metrics = WatchMetrics()
-    port = serve_metrics(metrics, args.metrics)
-    say(f"metrics at http://127.0.0.1:{port}/metrics")
+    address, wanted = args.metrics
+    bound = serve_metrics(metrics, wanted, address)
+    say(f"metrics at http://{address}:{bound}/metrics")
     return metrics
 
 
@@ -209,6 +210,14 @@ def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
 
 def _leave(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _metrics_place(text: str) -> tuple[str, int]:
+    """Where to serve metrics; on this machine alone unless an address is given."""
+    address, colon, number = text.rpartition(":")
+    if colon and not address:
+        raise ArgumentTypeError("must be PORT or ADDRESS:PORT")
+    return address.strip("[]") or "127.0.0.1", port(number)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -273,7 +282,12 @@ def _add_outputs(parser: ArgumentParser) -> None:
         metavar="PORT",
         help="show what is found in a browser, as forkpoint serve does (0: any port)",
     )
-    parser.add_argument("--metrics", type=port, metavar="PORT", help="Prometheus metrics on 127.0.0.1 (0: any port)")
+    parser.add_argument(
+        "--metrics",
+        type=_metrics_place,
+        metavar="PORT",
+        help="Prometheus metrics on 127.0.0.1 (0: any port), or on ADDRESS:PORT, such as 0.0.0.0:9464 in a pod",
+    )
 
 
 COMMAND = Command(
