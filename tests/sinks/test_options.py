@@ -56,17 +56,17 @@ def test_a_dry_run_sends_nothing_and_needs_no_keys(dumps: str, capfd: pytest.Cap
 
     said = capfd.readouterr()
     assert said.out.startswith("{")
-    assert "--- teams\n{" in said.err
+    assert "--- teams: a card in a Microsoft Teams channel\n{" in said.err
     assert "Subject: forkpoint: Rank 2 called" in said.err
 
 
 @for_each(
     ("words", "environ", "says"),
     [
-        (["--notify", "slack"], {}, "--notify slack needs FORKPOINT_SLACK_URL in the environment"),
+        (["--notify", "slack"], {}, "needs, in the environment: FORKPOINT_SLACK_URL (the address of"),
         (["--notify", "slak"], {}, "did you mean slack?"),
         ([], {"FORKPOINT_NOTIFY": "pigeon"}, "FORKPOINT_NOTIFY: pigeon is none of"),
-        ([], {"FORKPOINT_NOTIFY": "email"}, "needs FORKPOINT_EMAIL_TO and FORKPOINT_SMTP_HOST"),
+        ([], {"FORKPOINT_NOTIFY": "email"}, "separated by commas), FORKPOINT_SMTP_HOST (the server"),
         (["--notify-dry-run"], {}, "name a service"),
     ],
 )

@@ -48,7 +48,8 @@ def run(args: Namespace) -> int:
     ways = [name for name in ("pids", "hosts", "debug_server") if getattr(args, name)]
     if len(ways) > 1 or (args.job and ways and ways != ["hosts"]):
         raise UsageError("give one of: pids of this machine, --job, --hosts (with or without --job), --debug-server")
-    notify_settings(args)
+    if not args.send:  # who asked tells others
+        notify_settings(args)
     import_numpy()
     with _evidence_folder(args.keep) as folder:
         attached = _ask_others(args, folder) or _ask_here(args, folder)

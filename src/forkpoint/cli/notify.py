@@ -80,9 +80,8 @@ def _check_services(names: Sequence[str]) -> None:
 
     for sink in (sink for sink in SINKS if sink.name in names):
         if missing := missing_variables(sink, os.environ):
-            raise UsageError(
-                f"--notify {sink.name} needs {' and '.join(missing)} in the environment (see docs/sinks.md)"
-            )
+            told = ", ".join(f"{variable.name} ({variable.says})" for variable in missing)
+            raise UsageError(f"--notify {sink.name} needs, in the environment: {told}; see docs/sinks.md")
         if sink.package and find_spec(sink.package.partition(".")[0]) is None:
             raise UsageError(f"--notify {sink.name} needs {sink.package}: pip install 'forkpoint[{sink.name}]'")
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice
+from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, say_outcomes
 from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
 from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
 from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
         spool = args.keep or stack.enter_context(TemporaryDirectory(prefix="forkpoint-watch-"))
         watch = _make_watch(args, sources, spool)
         telling = Telling.of(args)
-        stack.callback(telling.end)
+        stack.callback(lambda: say_outcomes(telling.wait(), quiet=True))  # who is being told when it ends is told
         metrics = _make_metrics(args)
         if args.serve is not None:
             _serve(args, spool, stack)

@@ -37,7 +37,9 @@ def describe_notice(
     decided = verdict.cause not in (Cause.INCONCLUSIVE, Cause.HEALTHY)
     suspects = verdict.suspects if decided else ()
     ranks = f"{name_ranks(suspects, _MAX_RANGES)} of {verdict.coverage.ranks}" if suspects else ""
-    document = verdict_document(verdict) | ({"seen_before": list(seen)} if seen else {})
+    document = verdict_document(verdict)
+    if seen:
+        document["seen_before"] = [*seen]
     return Notice(
         cause=verdict.cause,
         action=verdict.action,

@@ -69,14 +69,14 @@ def describe_outcome(outcome: Outcome) -> str:
     return f"{outcome.sink}: could not be told ({outcome.problem})" if outcome.problem else f"{outcome.sink}: told"
 
 
-def missing_variables(sink: Sink, environ: Mapping[str, str]) -> list[str]:
-    return [v.name for v in sink.variables if v.required and not environ.get(v.name)]
+def missing_variables(sink: Sink, environ: Mapping[str, str]) -> list[Variable]:
+    return [variable for variable in sink.variables if variable.required and not environ.get(variable.name)]
 
 
 def deliver(sink: Sink, notice: Notice, environ: Mapping[str, str], limit_s: float) -> Outcome:
     """Never raises."""
     if missing := missing_variables(sink, environ):
-        return Outcome(sink.name, f"{' and '.join(missing)} is not set")
+        return Outcome(sink.name, f"{missing[0].name} is not set")
     until = time.monotonic() + limit_s
     why, tries = "there was no time for it", 0
     while tries < TRIES and (left_s := until - time.monotonic()) > 0:
@@ -86,7 +86,7 @@ def deliver(sink: Sink, notice: Notice, environ: Mapping[str, str], limit_s: flo
         except SinkRefused as error:
             return Outcome(sink.name, hide(sink, environ, str(error)))
         except SinkUnreachable as error:
-            why = str(error)
+            why = str(error) if error.wait_s is None else f"{error}, try again after {error.wait_s:g} s"
             wait_s = _PAUSE_S * 2 ** (tries - 1) if error.wait_s is None else error.wait_s
         except Exception as error:  # noqa: BLE001 - clients of services raise what they like, and the job must not care
             return Outcome(sink.name, hide(sink, environ, f"{type(error).__name__}: {error}"))

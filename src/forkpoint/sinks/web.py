@@ -59,12 +59,6 @@ def check_address(url: str) -> None:
         raise SinkRefused("its address must be http or https, without a user or password in it")
 
 
-def describe_address(url: str) -> str:
-    """What may be printed of it."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """What is sent holds secrets and the job's paths: it goes where it was addressed, or nowhere."""
 

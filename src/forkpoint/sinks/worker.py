@@ -103,7 +103,7 @@ def render_all(task: SendTask, environ: Mapping[str, str]) -> str:
     for sink in (by_name[name] for name in task.sinks):
         why_not = why_skipped(sink, task.notice, undecided=task.undecided)
         text = f"not told, {why_not}" if why_not else hide(sink, environ, sink.render(task.notice, environ), _LONG)
-        pieces.append(f"--- {sink.name}\n{text}")
+        pieces.append(f"--- {sink.name}: {sink.says}\n{text}")
     return "\n".join(pieces)
 
 
