@@ -151,7 +151,7 @@ def test_what_is_not_decided_is_told_as_such_and_accuses_nobody() -> None:
     [
         verdicts.FOUND,
         verdicts.INCONCLUSIVE,
-        verdicts.crowded(4096),
+        verdicts.crowded(512),
         replace(verdicts.FOUND, headline="", summary="x" * 9000),
     ],
 )

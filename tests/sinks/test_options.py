@@ -1,5 +1,6 @@
 """`--notify` of the commands: told before the work what is missing, one line when it fails, the exit code of the verdict."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,15 @@ def test_a_dry_run_sends_nothing_and_needs_no_keys(dumps: str, capfd: pytest.Cap
 @for_each(
     ("words", "environ", "says"),
     [
-        (["--notify", "slack"], {}, "needs, in the environment: FORKPOINT_SLACK_URL (the address of"),
+        (["--notify", "slack"], {}, "FORKPOINT_SLACK_URL is not set (the address of the incoming webhook)"),
         (["--notify", "slak"], {}, "did you mean slack?"),
         ([], {"FORKPOINT_NOTIFY": "pigeon"}, "FORKPOINT_NOTIFY: pigeon is none of"),
-        ([], {"FORKPOINT_NOTIFY": "email"}, "separated by commas), FORKPOINT_SMTP_HOST (the server"),
+        ([], {"FORKPOINT_NOTIFY": "email"}, "separated by commas), FORKPOINT_SMTP_HOST is not set"),
+        (
+            ["--notify", "github"],
+            {"GITHUB_TOKEN": ""},
+            "none of FORKPOINT_GITHUB_TOKEN, GITHUB_TOKEN, FORKPOINT_GITHUB_FILE",
+        ),
         (["--notify-dry-run"], {}, "name a service"),
     ],
 )
@@ -82,6 +88,17 @@ def test_what_is_missing_is_said_before_the_work(
 
     assert main(["diagnose", "/nowhere", *words]) == 2
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_client_that_is_not_installed_is_said_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+    assert main(["diagnose", "/nowhere", "--notify", "mlflow"]) == 2
+    assert "pip install 'forkpoint[mlflow]'" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_is_told_once_and_keeps_its_exit_code(tmp_path: Path) -> None:

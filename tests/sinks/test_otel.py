@@ -47,4 +47,4 @@ def test_a_collector_that_refuses_or_is_not_there_is_said(monkeypatch: pytest.Mo
 
     assert "Failed to export" in str(gone.problem)
     assert "401" in str(refused.problem)
-    assert "is not set" in str(deliver(SINK, notice_of(), {}, 5.0).problem)
+    assert "is set" in str(deliver(SINK, notice_of(), {}, 5.0).problem)

@@ -69,6 +69,7 @@ def test_a_service_is_told_once_with_what_it_would_be_sent(sink: Sink) -> None:
             1,
             "status 429 (ok), try again after 7200 s",
         ),
+        ([Answer(403, (("Retry-After", "0"),))], 2, None),  # GitHub's second limit
         ([Answer(500)] * 9, 4, "status 500 (ok), tried 4 times"),
         ([Answer(503, (("Retry-After", "soon"),))] * 9, 4, "tried 4 times"),
         ([Answer(404, body=b"no_team")], 1, "status 404 (no_team)"),
@@ -172,7 +173,7 @@ def test_without_a_token_the_text_of_an_issue_is_written_to_a_file(tmp_path: Pat
     assert file.read_text().startswith("forkpoint: ")
     lost = deliver(BY_NAME["github"], NOTICE, {"FORKPOINT_GITHUB_FILE": str(tmp_path / "no" / "x")}, 5.0)
     assert "cannot be written" in str(lost.problem)
-    assert "set FORKPOINT_GITHUB_TOKEN" in str(deliver(BY_NAME["github"], NOTICE, {}, 5.0).problem)
+    assert "none of FORKPOINT_GITHUB_TOKEN" in str(deliver(BY_NAME["github"], NOTICE, {}, 5.0).problem)
 
 
 def test_a_command_gets_the_verdict_on_standard_input_and_its_arguments_as_they_are(tmp_path: Path) -> None:
@@ -197,7 +198,9 @@ def test_a_command_that_fails_or_hangs_is_said(command: str, limit_s: float, say
 
 
 def test_what_a_service_needs_and_has_not_is_named() -> None:
-    assert deliver(BY_NAME["slack"], NOTICE, {}, 5.0) == Outcome("slack", "FORKPOINT_SLACK_URL is not set")
+    assert deliver(BY_NAME["slack"], NOTICE, {}, 5.0) == Outcome(
+        "slack", "FORKPOINT_SLACK_URL is not set (the address of the incoming webhook)"
+    )
     (outcome,) = send_all(SendTask(("carrier-pigeon",), NOTICE, 5.0), {})
     assert "no such service" in str(outcome.problem)
 
@@ -225,7 +228,10 @@ def test_a_process_of_its_own_tells_and_reports(monkeypatch: pytest.MonkeyPatch)
         outcomes = sending.wait()
         sending.end()
 
-    assert outcomes == (Outcome("webhook"), Outcome("teams", "FORKPOINT_TEAMS_URL is not set"))
+    assert outcomes == (
+        Outcome("webhook"),
+        Outcome("teams", "FORKPOINT_TEAMS_URL is not set (the address that the Workflow shows)"),
+    )
     assert len(service.heard) == 1
 
 

@@ -73,17 +73,23 @@ def notify_settings(args: Namespace) -> "NotifySettings | None":
 
 
 def _check_services(names: Sequence[str]) -> None:
-    from importlib.util import find_spec
-
     from forkpoint.sinks.services import SINKS
-    from forkpoint.sinks.sink import missing_variables
+    from forkpoint.sinks.sink import describe_missing
 
     for sink in (sink for sink in SINKS if sink.name in names):
-        if missing := missing_variables(sink, os.environ):
-            told = ", ".join(f"{variable.name} ({variable.says})" for variable in missing)
-            raise UsageError(f"--notify {sink.name} needs, in the environment: {told}; see docs/sinks.md")
-        if sink.package and find_spec(sink.package.partition(".")[0]) is None:
+        if missing := describe_missing(sink, os.environ):
+            raise UsageError(f"--notify {sink.name}: {missing}; set it in the environment, see docs/sinks.md")
+        if sink.package and not _is_installed(sink.package):
             raise UsageError(f"--notify {sink.name} needs {sink.package}: pip install 'forkpoint[{sink.name}]'")
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of what stands before a dot
+        return False
 
 
 class Telling:

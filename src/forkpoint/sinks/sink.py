@@ -13,6 +13,8 @@ _PAUSE_S: Final = 1.0
 """Doubled each time; what a server asks for (Retry-After) counts instead."""
 _HIDDEN: Final = "***"
 _MAX_WHY: Final = 300
+_MIN_PIECE: Final = 8
+"""Characters of a piece of a path that may be a key, where it is no word: `services` is none."""
 
 
 class SinkRefused(Exception):
@@ -49,6 +51,8 @@ class Sink:
     """What would be sent, for `--notify-dry-run`."""
     send: Callable[[Notice, Mapping[str, str], float], None]
     """Once, within so many seconds. Raises SinkRefused or SinkUnreachable; a client of somebody else's may raise anything."""
+    any_of: tuple[str, ...] = ()
+    """Variables of which one must be set."""
     acts: bool = False
     """It wakes people or opens tickets: a verdict that is not decided is not sent unless that is asked for."""
     package: str | None = None
@@ -69,14 +73,20 @@ def describe_outcome(outcome: Outcome) -> str:
     return f"{outcome.sink}: could not be told ({outcome.problem})" if outcome.problem else f"{outcome.sink}: told"
 
 
-def missing_variables(sink: Sink, environ: Mapping[str, str]) -> list[Variable]:
-    return [variable for variable in sink.variables if variable.required and not environ.get(variable.name)]
+def describe_missing(sink: Sink, environ: Mapping[str, str]) -> str | None:
+    """What the environment lacks. None: nothing that is known beforehand."""
+    lacking = [v for v in sink.variables if v.required and not environ.get(v.name)]
+    if lacking:
+        return ", ".join(f"{variable.name} is not set ({variable.says})" for variable in lacking)
+    if sink.any_of and not any(environ.get(name) for name in sink.any_of):
+        return f"none of {', '.join(sink.any_of)} is set"
+    return None
 
 
 def deliver(sink: Sink, notice: Notice, environ: Mapping[str, str], limit_s: float) -> Outcome:
     """Never raises."""
-    if missing := missing_variables(sink, environ):
-        return Outcome(sink.name, f"{missing[0].name} is not set")
+    if missing := describe_missing(sink, environ):
+        return Outcome(sink.name, missing)
     until = time.monotonic() + limit_s
     why, tries = "there was no time for it", 0
     while tries < TRIES and (left_s := until - time.monotonic()) > 0:
@@ -117,5 +127,6 @@ def _secret_parts(sink: Sink, environ: Mapping[str, str]) -> set[str]:
             parts |= {value, *(piece.partition("=")[2] for piece in value.split(","))}
             continue
         place = split.path + (f"?{split.query}" if split.query else "")
-        parts |= {place, split.path, split.query, *split.path.split("/"), split.password or ""}
+        pieces = {piece for piece in split.path.split("/") if len(piece) >= _MIN_PIECE and not piece.isalpha()}
+        parts |= {place, split.path, split.query, *pieces}
     return {part for part in parts if len(part) > 3}

@@ -74,8 +74,10 @@ def _opener() -> urllib.request.OpenerDirector:
 
 def _of_status(error: urllib.error.HTTPError) -> SinkRefused | SinkUnreachable:
     why = f"status {error.code}{_quoted(error)}"
-    if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code in _RETRIED:
-        return SinkUnreachable(why, _retry_after(error.headers.get("Retry-After")))
+    wait_s = _retry_after(error.headers.get("Retry-After"))
+    limited = error.code == HTTPStatus.FORBIDDEN and wait_s is not None  # GitHub's second limit
+    if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code in _RETRIED or limited:
+        return SinkUnreachable(why, wait_s)
     return SinkRefused(f"{why}, a redirect that is not followed" if 300 <= error.code < 400 else why)
 
 

@@ -52,8 +52,6 @@ def render(notice: Notice, _environ: Mapping[str, str]) -> str:
 
 def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
     file, token = environ.get(_FILE.name), environ.get(_TOKEN.name) or environ.get(_ACTIONS_TOKEN.name)
-    if not file and not token:
-        raise SinkRefused(f"set {_TOKEN.name} to post, or {_FILE.name} to write the text to a file")
     if file:
         _write(file, f"{title(notice)}\n\n{body(notice)}")
     if token:
@@ -101,5 +99,6 @@ SINK = Sink(
     (_TOKEN, _ACTIONS_TOKEN, _REPOSITORY, _ISSUE, _FILE, _API),
     render,
     send,
+    any_of=(_TOKEN.name, _ACTIONS_TOKEN.name, _FILE.name),
     acts=True,
 )

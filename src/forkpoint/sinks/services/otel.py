@@ -42,10 +42,8 @@ def render(notice: Notice, _environ: Mapping[str, str]) -> str:
     return json.dumps(told, indent=2)
 
 
-def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
+def send(notice: Notice, _environ: Mapping[str, str], limit_s: float) -> None:
     """The exporter tries again by itself within its timeout, and logs what is wrong instead of raising it."""
-    if not (environ.get(_ENDPOINT.name) or environ.get(_LOGS_ENDPOINT.name)):
-        raise SinkRefused(f"{_ENDPOINT.name} is not set")
     logs, sdk = import_module("opentelemetry._logs"), import_module("opentelemetry.sdk._logs")
     export = import_module("opentelemetry.sdk._logs.export")
     otlp = import_module("opentelemetry.exporter.otlp.proto.http._log_exporter")
@@ -102,5 +100,6 @@ SINK = Sink(
     (_ENDPOINT, _LOGS_ENDPOINT, _HEADERS, _SERVICE),
     render,
     send,
-    package="opentelemetry.sdk",
+    any_of=(_ENDPOINT.name, _LOGS_ENDPOINT.name),
+    package="opentelemetry.exporter.otlp.proto.http",
 )
