@@ -1,5 +1,7 @@
 """An OpenTelemetry event as a collector gets it: the real protobuf, decoded."""
 
+import re
+
 import pytest
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip install 'forkpoint[otel]'")
@@ -45,6 +47,6 @@ def test_a_collector_that_refuses_or_is_not_there_is_said(monkeypatch: pytest.Mo
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", service.url)
         refused = deliver(SINK, notice_of(), {"OTEL_EXPORTER_OTLP_ENDPOINT": service.url}, 20.0)
 
-    assert "Failed to export" in str(gone.problem)
+    assert re.search("export(ing)? logs batch", str(gone.problem))  # which of its two sentences depends on its jitter
     assert "401" in str(refused.problem)
     assert "is set" in str(deliver(SINK, notice_of(), {}, 5.0).problem)
