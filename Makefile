@@ -34,6 +34,7 @@ test: native chromium ## set up, check, and run every test
 	test $$tested = 0 && test $$checked = 0
 
 sweep: native chromium ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
+	$(BIN)/python -m pip install --quiet --editable '.[test-sinks]'
 	$(BIN)/python -m pytest -p tests.forked --forks 4 -m sweep
 	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -p tests.forked --forks 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json

@@ -106,9 +106,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_defaults_come_from_the_users_file_then_the_projects_then_the_command_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "home" / ".config" / "forkpoint.toml").write_text(
-        'width = 50\n[watch]\nwebhook = "https://x.example/h"\n'
-    )
+    (project / "home" / ".config" / "forkpoint.toml").write_text('width = 50\n[watch]\nnotify = ["slack"]\n')
     assert main(["diagnose", DEMO]) == 1
     narrow = max(map(len, capsys.readouterr().out.splitlines()))
     (project / "pyproject.toml").write_text('[tool.forkpoint]\nwidth = 70\nsource = ["src"]\n')
@@ -123,7 +121,7 @@ def test_defaults_come_from_the_users_file_then_the_projects_then_the_command_li
 @for_each(
     ("table", "says"),
     [
-        ('[tool.forkpoint.watch]\nwebhook = "https://evil.example"', "may stand in ~/.config/forkpoint.toml alone"),
+        ('[tool.forkpoint.watch]\nnotify = ["webhook"]', "may stand in ~/.config/forkpoint.toml alone"),
         ("[tool.forkpoint]\nwidht = 70", "may stand in ~/.config/forkpoint.toml alone"),
         ("[tool.forkpoint]\nwidth = 3", "width: must be a number, at least 40"),
         ('[tool.forkpoint]\nquiet = "yes"', "quiet must be true or false"),

@@ -46,14 +46,17 @@ class Job:
     until: str = ALARM
     """What rank 0 says when there is nothing more to wait for; "" = all ranks end by themselves."""
     settings: dict[str, Any] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
 
     def script(self) -> str:
         told = asdict(self) | {"patient": True, "settings": {"every_s": 0.5, "stall_s": 60.0} | self.settings}
         here = str(Path(__file__).parent / "job.py")
-        return f"import os, runpy\nos.environ['GUARD_JOB'] = {json.dumps(told)!r}\nrunpy.run_path({here!r}, run_name='__main__')\n"
+        environ = self.environ | {"GUARD_JOB": json.dumps(told)}
+        return f"import os, runpy\nos.environ.update({environ!r})\nrunpy.run_path({here!r}, run_name='__main__')\n"
 
 
 STORE = "history.sqlite"
+NOTICE = "notice.json"
 PATIENCE_S = 300.0
 JOBS = (
     Job("another call", "broadcast", until=r"^  evidence: ", settings={"mode": "dump"}),
@@ -68,7 +71,13 @@ JOBS = (
         until=r"evidence: not kept",
         settings={"mode": "dump", "folder": "/dev/null/full"},
     ),
-    Job("raise mode", "broadcast", until="", settings={"mode": "raise", "store": STORE}),
+    Job(
+        "raise mode",
+        "broadcast",
+        until="",
+        settings={"mode": "raise", "store": STORE, "notify": ("command", "slack")},
+        environ={"FORKPOINT_NOTIFY_COMMAND": f"tee {NOTICE}", "FORKPOINT_JOB": "pretrain"},
+    ),
     Job("late for longer than the threshold", "sleep", who=3, settings={"stall_s": 20.0}),
     Job("late for less than the threshold", "sleep", who=3, seconds=4.0, steps=100, until=""),
     Job("stopped", "stop", settings={"stall_s": 20.0}),
@@ -215,6 +224,18 @@ def test_what_it_alarms_for_is_kept_although_the_job_ends(ended) -> None:
             store.close()
 
     assert [(one.cause, one.suspects, one.world) for one in kept] == [("divergent-path", (2,), 4)]
+
+
+def test_services_are_told_although_the_job_ends_and_what_fails_is_one_line(ended) -> None:
+    until = time.monotonic() + PATIENCE_S
+    job = ended["raise mode"]
+    failed = "forkpoint: slack: could not be told (FORKPOINT_SLACK_URL is not set"
+    while failed not in job.log(0) and time.monotonic() < until:
+        time.sleep(0.2)
+
+    assert job.log(0).count(failed) == 1
+    told = json.loads((job.folder / NOTICE).read_text())
+    assert (told["cause"], told["suspects"]) == ("divergent-path", [2])
 
 
 def test_in_mode_dump_all_ranks_leave_dumps_and_stacks_that_can_be_diagnosed(ended) -> None:

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def test_once_ends_with_the_code_of_diagnose(
 
 
 def test_an_alarm_is_kept_and_the_webhook_hears_of_earlier_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, place = write_dumps(differing(), tmp_path / "dumps"), str(tmp_path / "history.sqlite")
     words = ["watch", str(folder), "--once", "--every", "0.01", "--store", place, "--job-name", "pretrain"]
@@ -88,7 +89,8 @@ def test_an_alarm_is_kept_and_the_webhook_hears_of_earlier_ones(
     capsys.readouterr()
 
     with hooked([200]) as (url, heard):
-        assert main([*words, "--webhook", url]) == 1
+        monkeypatch.setenv("FORKPOINT_WEBHOOK_URL", url)
+        assert main([*words, "--notify", "webhook"]) == 1
 
     assert kept.job == "pretrain"
     assert "the same fork was seen once before" in capsys.readouterr().out
@@ -112,7 +114,7 @@ def test_once_with_nothing_to_read_says_why_and_is_unreadable(
         ["--worker", "a"],
         ["--debug-server", "a:1", "--worker", "a:1"],
         ["--every", "0", "x"],
-        ["x", "--webhook", "a"],
+        ["x", "--notify", "a"],
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_looked_at(options: list[str]) -> None:
@@ -120,13 +122,14 @@ def test_wrong_usage_is_told_before_anything_is_looked_at(options: list[str]) ->
 
 
 @contextlib.contextmanager
-def watching(*options: str) -> Iterator["subprocess.Popen[str]"]:
+def watching(*options: str, **environ: str) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "forkpoint", "watch", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | environ,
     )
     try:
         yield process
@@ -151,12 +154,15 @@ def line_with(text: str, process: "subprocess.Popen[str]") -> str:
 def test_a_watch_tells_of_an_incident_everywhere_and_ends_in_order(tmp_path: Path) -> None:
     log, told, kept = tmp_path / "rank_3.log", tmp_path / "told", tmp_path / "kept"
     log.write_text("step 1\n")
-    command = ("--alert-command", sys.executable, "-c", "import sys; open(sys.argv[1], 'w').write('told')", str(told))
+    command = shlex.join([sys.executable, "-c", "import sys; open(sys.argv[1], 'w').write('told')", str(told)])
     with (
         hooked([]) as (url, heard),
         watching(
-            *(str(log), "--every", "0.2", "--json", "--keep", str(kept), "--webhook", url),
-            *("--metrics", "0", "--serve", "0", *command),
+            *(str(log), "--every", "0.2", "--json", "--keep", str(kept), "--metrics", "0", "--serve", "0"),
+            *("--notify", "webhook", "--notify", "command", "--notify", "pagerduty"),
+            FORKPOINT_WEBHOOK_URL=url,
+            FORKPOINT_NOTIFY_COMMAND=command,
+            FORKPOINT_PAGERDUTY_KEY="0" * 32,
         ) as process,
     ):
         metrics = line_with("metrics", process)
@@ -175,10 +181,14 @@ def test_a_watch_tells_of_an_incident_everywhere_and_ends_in_order(tmp_path: Pat
         port = re.findall(r":(\d+)/", page)[0]
         while "/incidents/" not in (shown := get(page, "/", Cookie=f"forkpoint-{port}={token}")):
             assert time.monotonic() < deadline
+        while not lines[-1]["notes"]:
+            lines.append(json.loads(process.stdout.readline()))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_S)  # reads on: a full pipe would hold it
         assert process.returncode == 0
 
+    (note,) = lines[-1]["notes"]
+    assert "pagerduty: not told, the verdict is not decided" in note["text"]
     for line in lines:
         SCHEMA.validate(line)
     assert (lines[0]["state"], lines[-1]["state"]) == ("waiting", "found")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forkpoint.cli.diagnose import add_output_arguments, diagnose_paths
+from forkpoint.cli.notify import add_notify_arguments, notify_settings
 from forkpoint.cli.options import Command, add_found_source_argument, seconds, split_names
 from forkpoint.cli.output import exit_code, import_numpy, say
 from forkpoint.cli.store import add_keeping_arguments
@@ -47,6 +48,8 @@ def run(args: Namespace) -> int:
     ways = [name for name in ("pids", "hosts", "debug_server") if getattr(args, name)]
     if len(ways) > 1 or (args.job and ways and ways != ["hosts"]):
         raise UsageError("give one of: pids of this machine, --job, --hosts (with or without --job), --debug-server")
+    if not args.send:  # who asked tells others
+        notify_settings(args)
     import_numpy()
     with _evidence_folder(args.keep) as folder:
         attached = _ask_others(args, folder) or _ask_here(args, folder)
@@ -70,7 +73,7 @@ def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -
         args.source,
         look=not args.no_source,
         finish=lambda _capture, found: with_attached(found, attached),
-        keeps=True,
+        told_by="attach",
     )
     if not args.quiet:
         say(f"kept: {folder.root}" if args.keep else "the evidence is not kept: --keep DIR keeps it for later")
@@ -239,6 +242,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_found_source_argument(parser)
     add_output_arguments(parser)
     add_keeping_arguments(parser)
+    add_notify_arguments(parser)
     parser.add_argument(
         "--node-python", default="python3", metavar="PYTHON", help="with --hosts: there, with forkpoint"
     )

@@ -3,7 +3,7 @@
     source = ["src"]                  # of every command that has --source
 
     [watch]                           # of one command
-    webhook = "https://example.org/hook"
+    notify = ["slack"]
 
 A key is the long name of an option. The command line wins over the project's file, and that over the user's. A checkout may
 be anyone's: what would send something somewhere, or run something, counts in the user's own file alone.

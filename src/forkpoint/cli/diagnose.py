@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from forkpoint.cli.cluster import add_cluster_arguments, check_cluster_arguments, cluster_run
+from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, notify_settings, say_outcomes
 from forkpoint.cli.options import (
     Command,
     add_found_source_argument,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from forkpoint.evidence import Choice
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
+    from forkpoint.sinks.notice import Notice
 
 _DESCRIPTION = """\
 Read flight recorder dumps, logs and stacks of a job that hung or failed, find
@@ -62,6 +64,7 @@ def run(args: Namespace) -> int:
     if args.source and args.no_source:
         raise UsageError("--source names the source and --no-source does without: give one of them")
     check_cluster_arguments(args)
+    notify_settings(args)
     if not args.cluster:
         return _diagnose([*args.paths, *args.use], args)
     with cluster_run(args) as nodes:
@@ -84,7 +87,7 @@ def _diagnose(
         follow_links=args.follow_links,
         in_process=args.in_process,
         finish=finish,
-        keeps=True,
+        told_by="diagnose",
     )
     return exit_code(verdict)
 
@@ -99,11 +102,11 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     follow_links: bool = False,
     in_process: bool = False,
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
-    keeps: bool = False,
+    told_by: str | None = None,
 ) -> "Verdict":
     """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict.
 
-    `keeps`: the incident goes to the store that `args` name.
+    `told_by`: the command, whose incidents go to the store and the services that `args` name; None: it has no such options.
     `look`: where no `source` is given, use what is found on this machine and matches the stacks.
     """
     import_numpy()
@@ -111,6 +114,7 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     from forkpoint.pipeline import diagnose
 
     _check_outputs(args)
+    telling = Telling.of(args) if told_by else Telling(None)
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
         capture = read(paths, progress, choice or ADMIT_BY_PROOF, follow_links=follow_links, in_process=in_process)
         parts = Parts()
@@ -122,16 +126,34 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
         say_problems(capture.problems)
     if found and not args.quiet:
         say(f"source: {', '.join(found)} (its lines match the stacks; --no-source does without)")
-    seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if keeps else ()
+    seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if told_by else ()
+    told = _Told(paths, capture, verdict, seen)
+    if telling.is_on:
+        parts.run("telling others", lambda: telling.begin(_notice(told, args, told_by or "")), None)
     try:
-        _write_outputs(_Told(paths, capture, verdict, seen), args, parts)
+        _write_outputs(told, args, parts)
     finally:  # a file that cannot be written does not take the answer away
         if not parts.run("the report", lambda: _print(verdict, args, seen), otherwise=False):
             print(f"{verdict.cause}: {escape(verdict.headline)}")
+        say_outcomes(telling.wait(), quiet=args.quiet)
         _print_verdict_line(verdict, args)
         if broken := (*verdict.internal, *parts.broken):
             say_broken(broken)
     return verdict
+
+
+def _notice(told: "_Told", args: Namespace, told_by: str) -> "Notice":
+    read = ", ".join(str(Path(path).absolute()) if Path(path).exists() else path for path in told.paths[:3])
+    is_kept = told_by != "attach" or args.keep  # else the folder is removed at the end
+    return make_notice(
+        told.verdict,
+        told.capture,
+        told.seen,
+        told_by=told_by,
+        job=args.job_name,
+        evidence=read if is_kept else None,
+        embed_source=args.embed_source,
+    )
 
 
 def _look_for_source(capture: "Capture", paths: Sequence[str]) -> tuple[str, ...]:
@@ -357,6 +379,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     _add_choice_arguments(parser)
     add_output_arguments(parser)
     add_keeping_arguments(parser)
+    add_notify_arguments(parser)
     add_cluster_arguments(parser)
 
 

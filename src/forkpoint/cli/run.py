@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forkpoint.cli.notify import Telling, add_notify_arguments, say_outcomes
 from forkpoint.cli.options import Command, add_source_argument, seconds, whole_number
 from forkpoint.cli.output import check_writable, needing_extra, say, terminal_width, write_file
 from forkpoint.cli.store import add_store_argument, print_seen, store_of
@@ -45,28 +46,34 @@ def run(args: Namespace) -> int:
             check_writable(option, path)
     if args.prometheus is not None:
         _check_prometheus()
+    telling = Telling.of(args)
     from forkpoint.live.run.job import handling
 
     # Between attempts and while it diagnoses, a signal ends it as Ctrl-C does: with what it has started.
     with handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
-        attempts, decision = _attempt_all(command, args)
-        _tell_outcome(attempts, decision, args)
+        try:
+            attempts, decision = _attempt_all(command, args, telling)
+            _tell_outcome(attempts, decision, args)
+            say_outcomes(telling.wait())
+        finally:
+            telling.end()
     return decision.code
 
 
-def _attempt_all(command: Sequence[str], args: Namespace) -> "tuple[list[Attempt], Decision]":
+def _attempt_all(command: Sequence[str], args: Namespace, telling: Telling) -> "tuple[list[Attempt], Decision]":
     import random
     import time
 
     from forkpoint.live.run.attempt import Retry, attempt_job, next_step
     from forkpoint.live.run.start import run_name
 
-    settings = _settings(args)
+    settings = _settings(args, notifies=telling.is_on)
     name = args.name or run_name(settings.environ)
     attempts: list[Attempt] = []
     while True:
         attempts.append(attempt_job(command, name, len(attempts), settings))
         _print_attempt(attempts[-1])
+        _notify(attempts[-1], telling)
         if attempts[-1].decision.code == 0:
             return attempts, attempts[-1].decision
         step = next_step(attempts, args.retries, args.back_off, random.random())  # noqa: S311 no secret, only jitter
@@ -93,6 +100,14 @@ def _print_attempt(attempt: "Attempt") -> None:
         print(attempt.found.line, file=sys.stderr, flush=True)
 
 
+def _notify(attempt: "Attempt", telling: Telling) -> None:
+    """In the background: the next attempt does not wait for it."""
+    from forkpoint.live.run.attempt import claim_telling
+
+    if attempt.found and attempt.found.notice and claim_telling(attempt):
+        telling.begin(attempt.found.notice)
+
+
 def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Namespace) -> None:
     from forkpoint.live.run.attempt import render_outcome
 
@@ -112,7 +127,7 @@ def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Nam
         write_file(args.prometheus, [render_metrics(attempts, decision)])
 
 
-def _settings(args: Namespace) -> "RunSettings":
+def _settings(args: Namespace, *, notifies: bool) -> "RunSettings":
     from forkpoint.live.run.attempt import RunSettings
 
     return RunSettings(
@@ -123,6 +138,7 @@ def _settings(args: Namespace) -> "RunSettings":
         hang_s=args.hang_after,
         keep=args.keep,
         store=store_of(args),
+        notifies=notifies,
         width=terminal_width(),
     )
 
@@ -149,6 +165,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="keep the folder of a job that succeeded, too")
     add_source_argument(parser)
     add_store_argument(parser)
+    add_notify_arguments(parser)
     _add_limits(parser)
     parser.add_argument("--json", metavar="FILE", help="write attempts, verdicts and decision (schema forkpoint.run/1)")
     parser.add_argument("--prometheus", metavar="FILE.prom", help="write a file for node_exporter's textfile collector")

@@ -28,7 +28,7 @@ def add_store_argument(parser: ArgumentParser) -> None:
 def add_keeping_arguments(parser: ArgumentParser) -> None:
     """For commands that look at a job from outside, whose environment is not the job's."""
     add_store_argument(parser)
-    parser.add_argument("--job-name", metavar="NAME", help="with --store: of the job")
+    parser.add_argument("--job-name", metavar="NAME", help="with --store or --notify: of the job")
     parser.add_argument("--job-user", metavar="NAME", help="with --store: whose job it is")
     parser.add_argument(
         "--job-commit", metavar="COMMIT", help="with --store: of its source (default: what is checked out in --source)"

@@ -1,11 +1,13 @@
 """`forkpoint watch`: beside a running job, without touching it."""
 
 import signal
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from forkpoint.cli.notify import Telling, add_notify_arguments, make_notice, say_outcomes
 from forkpoint.cli.options import Command, add_source_argument, port, rank_count, seconds
 from forkpoint.cli.output import exit_code, needing_extra, print_verdict, say
 from forkpoint.cli.store import add_keeping_arguments, keep_verdict, print_seen
@@ -14,10 +16,10 @@ from forkpoint.report.escape import escape
 
 if TYPE_CHECKING:
     from forkpoint.live.metrics import WatchMetrics
-    from forkpoint.live.watch.alerts import Alerts
     from forkpoint.live.watch.look import JobWatch
-    from forkpoint.live.watch.rule import Sight
+    from forkpoint.live.watch.rule import Sight, WatchNote
     from forkpoint.live.watch.sources import LiveSource
+    from forkpoint.sinks.sink import Outcome
 
 _DESCRIPTION = """\
 Look at a running job again and again, and say when ranks no longer agree or no
@@ -49,30 +51,34 @@ def run(args: Namespace) -> int:
     with ExitStack() as stack:
         spool = args.keep or stack.enter_context(TemporaryDirectory(prefix="forkpoint-watch-"))
         watch = _make_watch(args, sources, spool)
-        alerts = _make_alerts(args)
+        telling = Telling.of(args)
+        stack.callback(lambda: say_outcomes(telling.wait(), quiet=True))  # who is being told when it ends is told
         metrics = _make_metrics(args)
         if args.serve is not None:
             _serve(args, spool, stack)
         # systemd and schedulers end programs so; folders are to be removed all the same.
         signal.signal(signal.SIGTERM, _leave)
         try:
-            return _run_once(args, watch, alerts) if args.once else _run_on(args, watch, alerts, metrics)
+            return _run_once(args, watch, telling) if args.once else _run_on(args, watch, telling, metrics)
         except KeyboardInterrupt:  # how it is meant to end
             return 0
 
 
-def _run_once(args: Namespace, watch: "JobWatch", alerts: "Alerts") -> int:
+def _run_once(args: Namespace, watch: "JobWatch", telling: Telling) -> int:
+    from dataclasses import replace
+
     from forkpoint.live.watch.look import look_once
     from forkpoint.live.watch.rule import WatchState
 
-    sight = _tell(look_once(watch, args.every), alerts, args)
+    sight = _tell(look_once(watch, args.every), telling, args)
+    sight = replace(sight, notes=(*sight.notes, *_notes(telling.wait())))
     _print_sight(sight, args)
     if sight.state is WatchState.FOUND and sight.verdict:
         return exit_code(sight.verdict)
     return _BLIND if sight.state is WatchState.BLIND else 0
 
 
-def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "WatchMetrics | None") -> NoReturn:
+def _run_on(args: Namespace, watch: "JobWatch", telling: Telling, metrics: "WatchMetrics | None") -> NoReturn:
     from rich.console import Console
     from rich.live import Live
 
@@ -85,7 +91,7 @@ def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "Watc
         live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_drawn else None
         shown: object = None
         for found in looks(watch, args.every):
-            sight = _tell(found, alerts, args)
+            sight = _tell(found, telling, args)
             if metrics:
                 metrics.update(sight)
             if live:
@@ -96,14 +102,29 @@ def _run_on(args: Namespace, watch: "JobWatch", alerts: "Alerts", metrics: "Watc
     raise AssertionError  # looks do not end by themselves
 
 
-def _tell(sight: "Sight", alerts: "Alerts", args: Namespace) -> "Sight":
-    """The sight, with what a store knows of it, and notes of what could not be told."""
+def _tell(sight: "Sight", telling: Telling, args: Namespace) -> "Sight":
+    """The sight, with what a store knows of it, and notes of what could not be told since the look before: nobody waits."""
     from dataclasses import replace
 
-    if not sight.is_alarm or sight.verdict is None:
-        return sight
-    seen = keep_verdict(args, sight.capture, sight.verdict, args.source) if sight.capture else ()
-    return replace(sight, seen=seen, notes=(*sight.notes, *alerts.send(sight.verdict, seen)))
+    verdict = sight.verdict
+    if sight.is_alarm and verdict:
+        seen = keep_verdict(args, sight.capture, verdict, args.source) if sight.capture else ()
+        sight = replace(sight, seen=seen)
+        if telling.is_on:
+            evidence = sight.evidence if args.keep else None
+            telling.begin(
+                make_notice(verdict, sight.capture, seen, told_by="watch", job=args.job_name, evidence=evidence)
+            )
+    notes = _notes(telling.arrived())
+    return replace(sight, notes=(*sight.notes, *notes)) if notes else sight
+
+
+def _notes(outcomes: "Sequence[Outcome]") -> "tuple[WatchNote, ...]":
+    from forkpoint.live.watch.rule import WatchNote
+    from forkpoint.sinks.sink import describe_outcome
+
+    failed = [outcome for outcome in outcomes if outcome.problem or outcome.skipped]
+    return tuple(WatchNote("notify", describe_outcome(outcome)) for outcome in failed)
 
 
 def _print_sight(sight: "Sight", args: Namespace) -> None:
@@ -167,20 +188,15 @@ def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Jo
     return JobWatch(sources, kept, WatchSettings(args.stall, args.world_size, tuple(args.source)))
 
 
-def _make_alerts(args: Namespace) -> "Alerts":
-    from forkpoint.live.watch.alerts import Alerts, parse_webhook
-
-    return Alerts(parse_webhook(args.webhook) if args.webhook else None, tuple(args.alert_command))
-
-
 def _make_metrics(args: Namespace) -> "WatchMetrics | None":
     if args.metrics is None:
         return None
     with needing_extra("--metrics", "watch"):
         from forkpoint.live.metrics import WatchMetrics, serve_metrics
     metrics = WatchMetrics()
-    port = serve_metrics(metrics, args.metrics)
-    say(f"metrics at http://127.0.0.1:{port}/metrics")
+    address, wanted = args.metrics
+    bound = serve_metrics(metrics, wanted, address)
+    say(f"metrics at http://{address}:{bound}/metrics")
     return metrics
 
 
@@ -194,6 +210,14 @@ def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
 
 def _leave(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _metrics_place(text: str) -> tuple[str, int]:
+    """Where to serve metrics; on this machine alone unless an address is given."""
+    address, colon, number = text.rpartition(":")
+    if colon and not address:
+        raise ArgumentTypeError("must be PORT or ADDRESS:PORT")
+    return address.strip("[]") or "127.0.0.1", port(number)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -250,6 +274,7 @@ def _add_rule(parser: ArgumentParser) -> None:
 def _add_outputs(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="a line of JSON per change (schema forkpoint.watch/1)")
     add_keeping_arguments(parser)
+    add_notify_arguments(parser)
     parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; else it is removed at the end")
     parser.add_argument(
         "--serve",
@@ -257,14 +282,11 @@ def _add_outputs(parser: ArgumentParser) -> None:
         metavar="PORT",
         help="show what is found in a browser, as forkpoint serve does (0: any port)",
     )
-    parser.add_argument("--metrics", type=port, metavar="PORT", help="Prometheus metrics on 127.0.0.1 (0: any port)")
-    parser.add_argument("--webhook", metavar="URL", help="POST the verdict's JSON there, once per incident")
     parser.add_argument(
-        "--alert-command",
-        nargs=REMAINDER,
-        default=[],
-        metavar="CMD",
-        help="run this once per incident, with the verdict's JSON on standard input; must come last",
+        "--metrics",
+        type=_metrics_place,
+        metavar="PORT",
+        help="Prometheus metrics on 127.0.0.1 (0: any port), or on ADDRESS:PORT, such as 0.0.0.0:9464 in a pod",
     )
 
 

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -22,8 +23,10 @@ from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
 from forkpoint.guard.summary import FAN_IN, QUIET_S, Summary, Suspicion, SuspicionReason, suspect
 from forkpoint.live.diagnosing import Diagnosed, Diagnosis, NotDiagnosed, StoreTask, Task, keep_incident
+from forkpoint.live.notifying import NotifySettings, notify_alone
 from forkpoint.live.stall import stall_limit
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
+from forkpoint.sinks.notice import origin_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none.
@@ -186,7 +189,8 @@ class Overseer:
             write_evidence(inquiry.folder, tuple(inquiry.answers.values()), summary, stalled=stalled, moving=moving)
             source = (self._settings.source,) if self._settings.source else ()
             store = StoreTask(self._settings.store, write=False) if self._settings.store else None
-            task = Task((str(inquiry.folder),), source, store=store)
+            origin = origin_of("guard", os.environ, socket.gethostname()) if self._settings.notify else None
+            task = Task((str(inquiry.folder),), source, store=store, origin=origin)
             inquiry.diagnosis = Diagnosis(task, _LIMIT_S)
         except OSError as error:
             self._settled.add(inquiry.suspicion.key)
@@ -211,7 +215,19 @@ class Overseer:
         told = self._with_store(told)
         alarm = Alarm(told, reason, self._keep(inquiry, told), time.time(), share_s)
         self._close(inquiry)
+        self._notify(alarm)
         return alarm
+
+    def _notify(self, alarm: Alarm) -> None:
+        """From a process of its own: this one may end because of the alarm, and must not wait for anybody."""
+        notice = alarm.told.notice
+        if notice is None:
+            return
+        notice = replace(notice, origin=replace(notice.origin, evidence=alarm.folder or None))
+        try:
+            notify_alone(notice, NotifySettings(self._settings.notify))
+        except OSError as error:
+            say(f"forkpoint guard: nobody could be told: no process could be started ({error.strerror})")
 
     def _with_store(self, told: Diagnosed) -> Diagnosed:
         """Kept only now: most of what is looked into is no incident."""
@@ -260,7 +276,7 @@ def _as_stopped(told: Diagnosed, summary: Summary) -> Diagnosed:
     )
     changed = {"cause": "host-stall", "headline": headline, "summary": summary_text, "action": "investigate"}
     document = json.dumps(json.loads(told.document) | changed, indent=2)
-    return replace(told, **changed, document=document)
+    return _restated(told, document, **changed)
 
 
 def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnosed:
@@ -281,7 +297,17 @@ def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnos
     )
     of = name_ranks(tuple(readings[0]["suspects"])) if readings and readings[0]["suspects"] else ""
     headline = f"{seen}.{guess}{f' of {of}' if of else ''}."
-    return replace(told, headline=headline)
+    return _restated(told, told.document, headline=headline)
+
+
+def _restated(told: Diagnosed, document: str, **changed: str) -> Diagnosed:
+    """As the guards say it, who know more than the engine saw; in the notice for others, too."""
+    notice = told.notice
+    if notice is not None:
+        cause, headline = changed.get("cause", told.cause), changed.get("headline", told.headline)
+        markdown = f"# forkpoint: {cause}\n\n```text\n{headline}\n```\n"
+        notice = replace(notice, **changed, document=document, markdown=markdown, fix=None)
+    return replace(told, **changed, document=document, notice=notice)
 
 
 def _scratch() -> Path:

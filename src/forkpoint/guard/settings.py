@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from forkpoint.live.notifying import split_sinks
+
 SWITCH: Final = "FORKPOINT"
 _OFF: Final = ("", "0", "off")
 _RANKS_PER_S: Final = 10_000
@@ -37,6 +39,8 @@ class Settings:
     """The program's folder, for sites and fixes in the verdict. Without it sites are the lines of stacks."""
     store: str | None = None
     """Where incidents are kept: a SQLite file or postgresql://... A child process writes."""
+    notify: tuple[str, ...] = ()
+    """Services that are told of an alarm, from a process of its own (docs/sinks.md)."""
 
     def interval_s(self, world_size: int) -> float:
         """Between two looks in a job of this size."""
@@ -56,6 +60,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
         folder=environ.get("FORKPOINT_DIR") or defaults.folder,
         source=environ.get("FORKPOINT_SOURCE") or None,
         store=environ.get("FORKPOINT_STORE") or None,
+        notify=split_sinks(environ.get("FORKPOINT_NOTIFY")),
     )
 
 

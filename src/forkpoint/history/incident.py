@@ -18,6 +18,7 @@ from forkpoint.model.verdict import Action, Cause, Moment, Source, Verdict
 from forkpoint.redact import mask_secrets
 from forkpoint.report.escape import escape
 from forkpoint.report.json_report import Json, verdict_document
+from forkpoint.report.masked_json import mask_document
 from forkpoint.source.forge import commit_of
 
 _MAX_ASKED: Final = 64
@@ -115,7 +116,7 @@ def describe_incident(
         gpu_hours=_gpu_hours(verdict),
         hosts=hosts,
         ranks_placed=placed,
-        document=json.dumps(_masked(_without_texts(verdict_document(verdict), with_evidence))),
+        document=json.dumps(mask_document(_without_texts(verdict_document(verdict), with_evidence))),
     )
 
 
@@ -250,17 +251,3 @@ def _bare(value: Json) -> Json:
 def _left_out(value: Json) -> Json:
     """As the schema allows it: a text becomes empty, and what may be missing is."""
     return "" if isinstance(value, str) else value
-
-
-def _masked(value: Json) -> Json:
-    if isinstance(value, str):
-        return mask_secrets(value)
-    if isinstance(value, list | tuple):
-        return (
-            [_masked(item) for item in value]
-            if any(isinstance(item, str | dict | list | tuple) for item in value)
-            else value
-        )
-    if isinstance(value, dict):
-        return {name: _masked(item) for name, item in value.items()}
-    return value

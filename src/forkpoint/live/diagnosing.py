@@ -16,6 +16,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from forkpoint.sinks.notice import Notice, NoticeOrigin
+
 LIMIT_S: Final = 900.0
 """10,000 ranks with 2,000 calls each take about six minutes."""
 ANY_NODE: Final = "all-nodes"
@@ -76,6 +78,8 @@ class Task:
     page: PageTask | None = None
     decision: DecisionTask | None = None
     store: StoreTask | None = None
+    origin: NoticeOrigin | None = None
+    """A notice for services (`notifying`) is wanted, too."""
     with_value: bool = False
     """Also the verdict as a value, for `read_verdict` in `worker`."""
 
@@ -120,6 +124,7 @@ class Diagnosed:
     """Why the store could not be used."""
     incident: dict[str, Any] | None = None
     """What `keep_incident` takes; only with a store that was not written to."""
+    notice: Notice | None = None
     value: dict[str, Any] | None = None
 
 
@@ -134,20 +139,20 @@ _keeping: Final[list[subprocess.Popen[bytes]]] = []
 
 def keep_incident(store: str, incident: dict[str, Any]) -> None:
     """In a process of its own that outlives this one, which may end because of the incident. Raises OSError."""
-    with _memory_file() as given:
+    with memory_file() as given:
         given.write(json.dumps({"store": store, "incident": incident}).encode())
         given.seek(0)
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "forkpoint.history.keeping"],
             stdin=given,
             stdout=subprocess.DEVNULL,
-            env=_environ(),
+            env=child_environ(),
             start_new_session=True,
         )
     _keeping[:] = [*(one for one in _keeping if one.poll() is None), child]
 
 
-def _environ() -> dict[str, str]:
+def child_environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _UNSET}
 
 
@@ -159,9 +164,9 @@ class Diagnosis:
         self._limit_s = limit_s
         self._until = time.monotonic() + limit_s
         # Files in memory: a pipe could fill up while nobody reads, and a disk can be full.
-        self._out, self._err = _memory_file(), _memory_file()
+        self._out, self._err = memory_file(), memory_file()
         try:
-            with _memory_file() as given:
+            with memory_file() as given:
                 given.write(json.dumps(msgspec.to_builtins(task)).encode())
                 given.seek(0)
                 self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
@@ -170,7 +175,7 @@ class Diagnosis:
                     stdin=given,
                     stdout=self._out,
                     stderr=self._err,
-                    env=_environ(),
+                    env=child_environ(),
                     start_new_session=own_session,
                 )
         except OSError:
@@ -238,5 +243,5 @@ def _not_started(error: OSError) -> NotDiagnosed:
     return NotDiagnosed(f"the diagnosis could not be started ({error.strerror})")
 
 
-def _memory_file() -> IO[bytes]:
+def memory_file() -> IO[bytes]:
     return os.fdopen(os.memfd_create("forkpoint"), "r+b")

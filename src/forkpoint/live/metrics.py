@@ -12,7 +12,7 @@ from forkpoint.live.watch.rule import Sight, WatchState
 # ---------------------------------------------------------------------------------------------------------------------
 # What a Prometheus server scrapes: few series, none per rank. Needs the extra `watch`.
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 class WatchMetrics:
@@ -47,12 +47,12 @@ class WatchMetrics:
             self._alarms.labels(sight.verdict.cause.value).inc()
 
 
-def serve_metrics(metrics: WatchMetrics, port: int) -> int:
+def serve_metrics(metrics: WatchMetrics, port: int, address: str = LOOPBACK) -> int:
     """The port it listens at (0: any that is free), from a thread that ends with the process. Raises UsageError."""
     try:
-        server, _ = start_http_server(port, addr=_LOOPBACK, registry=metrics.registry)
+        server, _ = start_http_server(port, addr=address, registry=metrics.registry)
     except OSError as error:
-        raise UsageError(f"--metrics {port}: {error.strerror}; give another port") from error
+        raise UsageError(f"--metrics {address}:{port}: {error.strerror}; give another port") from error
     return server.server_port
 
 

@@ -40,6 +40,7 @@ from forkpoint.model.world import name_ranks
 from forkpoint.pipeline import diagnose
 from forkpoint.report.json_report import render_json
 from forkpoint.report.verdict_line import render_line
+from forkpoint.sinks.notice import Notice, NoticeOrigin
 
 _MAX_SITES: Final = 3
 _MAY_PASS: Final = (
@@ -99,6 +100,7 @@ def work(task: Task) -> Diagnosed:
         seen=memory.seen,
         store_problem=memory.problem,
         incident=memory.incident,
+        notice=_notice(verdict, capture, task.origin, memory.seen) if task.origin else None,
         value=_value(verdict) if task.with_value else None,
     )
 
@@ -124,6 +126,12 @@ def _remember(verdict: Verdict, capture: Capture, task: Task, store: StoreTask) 
         return _Memory()
     kept = keep(store.place, incident, write=store.write)
     return _Memory(kept.seen, kept.problem, None if store.write else msgspec.to_builtins(incident))
+
+
+def _notice(verdict: Verdict, capture: Capture, origin: NoticeOrigin, seen: Sequence[str]) -> Notice:
+    from forkpoint.sinks.describe import describe_notice  # noqa: PLC0415 - most tasks tell nobody
+
+    return describe_notice(verdict, capture, origin, seen)
 
 
 def _seq(verdict: Verdict) -> int | None:

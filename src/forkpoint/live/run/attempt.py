@@ -44,6 +44,7 @@ from forkpoint.live.run.start import (
 )
 from forkpoint.live.stall import Stillness, has_stalled
 from forkpoint.model.world import render_ranks
+from forkpoint.sinks.notice import origin_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The outcome of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file.
@@ -188,6 +189,7 @@ def _guard_saw_stall(alarm: Path) -> bool:
 
 ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
 STORE_VARIABLE = "FORKPOINT_STORE"
+NOTIFY_VARIABLE = "FORKPOINT_NOTIFY"
 
 _ENDED = "ranks.json"
 """Beside the logs of each node: how the command ended there."""
@@ -207,6 +209,8 @@ class RunSettings:
     """The folder of an attempt that succeeded, too."""
     store: str | None = None
     """Where incidents are kept."""
+    notifies: bool = False
+    """Services are told: a notice is made for them."""
     width: int = 100
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -254,6 +258,8 @@ def _start(launch: Launch, place: AttemptFolder, number: int, settings: RunSetti
     environ[ATTEMPT_VARIABLE] = str(number)
     if settings.store:  # what the guard inside would keep is kept here
         environ[STORE_VARIABLE] = ""
+    if settings.notifies:  # and what it would tell is told here
+        environ[NOTIFY_VARIABLE] = ""
     return JobStart(
         argv=launch.argv(place.logs),
         environ=environ,
@@ -281,12 +287,32 @@ def _judge(
     evidence: Path, wanted: DecisionTask, settings: RunSettings, store: StoreTask | None
 ) -> tuple[Diagnosed | None, Decision]:
     """A job that was ended because it hung is judged by what the guard saw, not by how its ranks then ended."""
-    task = Task((str(evidence),), settings.source, report_width=settings.width, decision=wanted, store=store)
+    task = Task(
+        (str(evidence),),
+        settings.source,
+        report_width=settings.width,
+        decision=wanted,
+        store=store,
+        origin=origin_of("run", settings.environ, node_name(settings.environ), str(evidence))
+        if settings.notifies
+        else None,
+    )
     found = diagnose(task)
     if isinstance(found, NotDiagnosed):
         return None, Decision(wanted.child_code, f"not diagnosed: {found.why}")
     assert found.decision is not None  # it was asked for
     return found, found.decision
+
+
+def claim_telling(attempt: Attempt) -> bool:
+    """Of the nodes that share the folder one tells others: the first to make this file. Where that is not known, all do."""
+    try:
+        attempt.folder.with_name(f".told-{attempt.folder.name}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""`--notify`: options of every command whose verdicts can be told to others, and telling them."""
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forkpoint.cli.options import did_you_mean, seconds
+from forkpoint.cli.output import say
+from forkpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from forkpoint.live.notifying import NotifySettings, Sending
+    from forkpoint.model.capture import Capture
+    from forkpoint.model.verdict import Verdict
+    from forkpoint.sinks.notice import Notice
+    from forkpoint.sinks.sink import Outcome
+
+NOTIFY_VARIABLE = "FORKPOINT_NOTIFY"
+NAMES = ("slack", "teams", "pagerduty", "email", "github", "webhook", "command", "otel", "mlflow", "wandb")
+"""Of `sinks/services`, without importing them: help must not pay for it. tests/sinks/test_options.py compares."""
+_LIMIT_S = 30.0
+
+
+def add_notify_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--notify",
+        action="append",
+        default=[],
+        type=_service,
+        metavar="SERVICE",
+        help=f"tell what is found to {', '.join(NAMES)}; addresses and keys come from the environment alone "
+        f"(repeatable; default: {NOTIFY_VARIABLE}; see docs/sinks.md)",
+    )
+    parser.add_argument(
+        "--notify-dry-run", action="store_true", help="print on standard error what would be sent, and send nothing"
+    )
+    parser.add_argument(
+        "--notify-undecided",
+        action="store_true",
+        help="also page and open issues, which accuse nobody, where the verdict is inconclusive",
+    )
+    parser.add_argument(
+        "--notify-timeout",
+        type=seconds,
+        default=_LIMIT_S,
+        metavar="S",
+        help="for all services together, with all retries (default: 30)",
+    )
+
+
+def _service(name: str) -> str:
+    if name not in NAMES:
+        raise ArgumentTypeError(f"{name} is none of {', '.join(NAMES)}; {did_you_mean(name, NAMES) or ''}".rstrip("; "))
+    return name
+
+
+def notify_settings(args: Namespace) -> "NotifySettings | None":
+    """None: nobody is told. Raises UsageError, before the work is done, for what a service would need and has not."""
+    from forkpoint.live.notifying import NotifySettings, split_sinks
+
+    names = tuple(dict.fromkeys(args.notify)) or split_sinks(os.environ.get(NOTIFY_VARIABLE))
+    if not names:
+        if args.notify_dry_run:
+            raise UsageError("--notify-dry-run shows what --notify would send: name a service")
+        return None
+    if unknown := [name for name in names if name not in NAMES]:
+        raise UsageError(f"{NOTIFY_VARIABLE}: {unknown[0]} is none of {', '.join(NAMES)}")
+    if not args.notify_dry_run:
+        _check_services(names)
+    return NotifySettings(names, args.notify_timeout, args.notify_undecided)
+
+
+def _check_services(names: Sequence[str]) -> None:
+    from forkpoint.sinks.services import SINKS
+    from forkpoint.sinks.sink import describe_missing
+
+    for sink in (sink for sink in SINKS if sink.name in names):
+        if missing := describe_missing(sink, os.environ):
+            raise UsageError(f"--notify {sink.name}: {missing}; set it in the environment, see docs/sinks.md")
+        if sink.package and not _is_installed(sink.package):
+            raise UsageError(f"--notify {sink.name} needs {sink.package}: pip install 'forkpoint[{sink.name}]'")
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of what stands before a dot
+        return False
+
+
+class Telling:
+    """Notices on their way. Services are told in processes of their own while the command goes on."""
+
+    def __init__(self, settings: "NotifySettings | None", *, dry_run: bool = False) -> None:
+        self._settings = settings
+        self._dry_run = dry_run
+        self._sendings: list[Sending] = []
+
+    @classmethod
+    def of(cls, args: Namespace) -> "Telling":
+        return cls(notify_settings(args), dry_run=args.notify_dry_run)
+
+    @property
+    def is_on(self) -> bool:
+        return self._settings is not None
+
+    def begin(self, notice: "Notice") -> None:
+        from forkpoint.live.notifying import Sending
+
+        if self._settings is None or notice.is_healthy:
+            return
+        if self._dry_run:
+            print(_rendered(notice, self._settings), file=sys.stderr, flush=True)
+            return
+        try:
+            self._sendings.append(Sending(notice, self._settings))
+        except OSError as error:
+            say(f"nobody could be told: no process could be started ({error.strerror})")
+
+    def arrived(self) -> "list[Outcome]":
+        """Of those that are done by now."""
+        done = [(sending, found) for sending in self._sendings if (found := sending.outcomes()) is not None]
+        for sending, _ in done:
+            sending.end()
+            self._sendings.remove(sending)
+        return [outcome for _, found in done for outcome in found]
+
+    def wait(self) -> "list[Outcome]":
+        """At most as long as --notify-timeout says."""
+        try:
+            return [outcome for sending in self._sendings for outcome in sending.wait()]
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for sending in self._sendings:
+            sending.end()
+        self._sendings.clear()
+
+
+def say_outcomes(outcomes: "Sequence[Outcome]", *, quiet: bool = False) -> None:
+    """One line each; --quiet leaves what went wrong."""
+    from forkpoint.sinks.sink import describe_outcome
+
+    for outcome in outcomes:
+        if outcome.problem or not quiet:
+            say(describe_outcome(outcome))
+
+
+def make_notice(  # noqa: PLR0913 - what each command knows of the job
+    verdict: "Verdict",
+    capture: "Capture | None",
+    seen: Sequence[str],
+    *,
+    told_by: str,
+    job: str | None = None,
+    evidence: str | None = None,
+    embed_source: bool = False,
+) -> "Notice":
+    import socket
+
+    from forkpoint.sinks.describe import describe_notice
+    from forkpoint.sinks.notice import NoticeOrigin
+
+    origin = NoticeOrigin(f"forkpoint {told_by}", socket.gethostname(), job, evidence)
+    return describe_notice(verdict, capture, origin, seen, embed_source=embed_source)
+
+
+def _rendered(notice: "Notice", settings: "NotifySettings") -> str:
+    from forkpoint.sinks.worker import SendTask, render_all
+
+    return render_all(SendTask(settings.sinks, notice, settings.limit_s, settings.undecided), os.environ)

@@ -1,0 +1,105 @@
+"""Sends a notice from a process of its own (`sinks/worker.py`), which is ended when its time is over.
+
+The guard uses it inside a training process, so this file imports neither the engine nor a client of any service.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from forkpoint.live.diagnosing import child_environ, memory_file
+from forkpoint.sinks.notice import Notice
+from forkpoint.sinks.sink import Outcome
+
+LIMIT_S: Final = 30.0
+"""For all services together, with all retries."""
+_START_S: Final = 5.0
+"""For the process to begin and end."""
+_POLL_S: Final = 0.02
+_COMMAND: Final = (sys.executable, "-P", "-m", "forkpoint.sinks.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    sinks: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+    undecided: bool = False
+
+
+class Sending:
+    """Begins at once and blocks nobody: poll `outcomes`, or `wait`. Call `end` in any case."""
+
+    def __init__(self, notice: Notice, settings: NotifySettings) -> None:
+        """Raises OSError where no process can be started."""
+        self._settings = settings
+        self._until = time.monotonic() + settings.limit_s + _START_S
+        self._out = memory_file()
+        try:
+            self._child = _start(_task(notice, settings), stdout=self._out, stderr=subprocess.DEVNULL)
+        except OSError:
+            self._out.close()
+            raise
+
+    def outcomes(self) -> tuple[Outcome, ...] | None:
+        """One for each service. None: not done yet."""
+        if self._child.poll() is not None:
+            return self._read()
+        if time.monotonic() < self._until:
+            return None
+        self._child.kill()
+        self._child.wait()
+        return self._of_all(f"not done after {self._settings.limit_s:g} s, given up")
+
+    def wait(self) -> tuple[Outcome, ...]:
+        while (found := self.outcomes()) is None:
+            time.sleep(_POLL_S)
+        return found
+
+    def end(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        self._out.close()
+
+    def _read(self) -> tuple[Outcome, ...]:
+        self._out.seek(0)
+        try:
+            return msgspec.convert(json.load(self._out), tuple[Outcome, ...])
+        except ValueError:  # a msgspec.ValidationError is one
+            return self._of_all(f"the sending process broke off (exit code {self._child.returncode})")
+
+    def _of_all(self, why: str) -> tuple[Outcome, ...]:
+        return tuple(Outcome(sink, why) for sink in self._settings.sinks)
+
+
+def notify_alone(notice: Notice, settings: NotifySettings) -> None:
+    """In a process that outlives this one, which may end because of the incident. Raises OSError."""
+    _left[:] = [*(child for child in _left if child.poll() is None), _start(_task(notice, settings, tells=True))]
+
+
+_left: Final[list[subprocess.Popen[bytes]]] = []
+"""Those that may still run: each is asked how it ended before the next begins."""
+
+
+def _task(notice: Notice, settings: NotifySettings, *, tells: bool = False) -> dict[str, Any]:
+    given = {"limit_s": settings.limit_s, "undecided": settings.undecided, "tells": tells}
+    return {"sinks": list(settings.sinks), "notice": msgspec.to_builtins(notice), **given}
+
+
+def _start(task: dict[str, Any], stdout: Any = subprocess.DEVNULL, stderr: Any = None) -> "subprocess.Popen[bytes]":
+    """In a session of its own: Ctrl-C in a terminal is for the command, which ends it."""
+    with memory_file() as given:
+        given.write(json.dumps(task).encode())
+        given.seek(0)
+        return subprocess.Popen(  # noqa: S603 - our own interpreter
+            _COMMAND, stdin=given, stdout=stdout, stderr=stderr, env=child_environ(), start_new_session=True
+        )
+
+
+def split_sinks(told: str | None) -> tuple[str, ...]:
+    """The names in `slack,pagerduty`."""
+    return tuple(dict.fromkeys(name for part in (told or "").split(",") if (name := part.strip())))

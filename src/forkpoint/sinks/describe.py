@@ -1,0 +1,84 @@
+"""Verdict -> `Notice`. Secrets are masked here, once for every service: what is sent leaves the machine."""
+
+import json
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+
+from forkpoint.history.fingerprint import find_fingerprint
+from forkpoint.judge.cite import LIKELY
+from forkpoint.model.capture import Capture
+from forkpoint.model.verdict import Cause, Hypothesis, Site, Verdict
+from forkpoint.model.world import name_ranks
+from forkpoint.redact import mask_secrets
+from forkpoint.report.escape import ascii_json, escape
+from forkpoint.report.json_report import verdict_document
+from forkpoint.report.markdown import render_markdown, render_seen
+from forkpoint.report.masked_json import mask_document
+from forkpoint.sinks.notice import Notice, NoticeOrigin
+
+_MAX_SITES = 3
+_MAX_READINGS = 3
+_MAX_NEXT = 1
+_MAX_RANGES = 8
+_TEXT = 600
+"""Characters of one line: services cut long messages, and not where we would."""
+
+
+def describe_notice(
+    verdict: Verdict,
+    capture: Capture | None,
+    origin: NoticeOrigin,
+    seen: Sequence[str] = (),
+    *,
+    embed_source: bool = False,
+) -> Notice:
+    """`embed_source`: lines of the source and patches in the report for tickets."""
+    decided = verdict.cause not in (Cause.INCONCLUSIVE, Cause.HEALTHY)
+    suspects = verdict.suspects if decided else ()
+    ranks = f"{name_ranks(suspects, _MAX_RANGES)} of {verdict.coverage.ranks}" if suspects else ""
+    document = verdict_document(verdict)
+    if seen:
+        document["seen_before"] = [*seen]
+    return Notice(
+        cause=verdict.cause,
+        action=verdict.action,
+        confidence=verdict.confidence,
+        is_likely=decided and verdict.confidence >= LIKELY,
+        suspects=suspects,
+        ranks=ranks,
+        headline=_told(verdict.headline or verdict.summary or verdict.cause),
+        summary=_told(verdict.summary),
+        at=max((m.utc for m in verdict.moments if m.utc), default=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())),
+        fork=_fork(verdict, capture, origin.job),
+        origin=origin,
+        sites=tuple(map(_site, verdict.sites[:_MAX_SITES])),
+        fix=_told(verdict.fixes[0].title) if verdict.fixes else None,
+        readings=() if decided else tuple(map(_reading, verdict.hypotheses[:_MAX_READINGS])),
+        next=tuple(map(_told, verdict.next[:_MAX_NEXT])),
+        seen=tuple(map(_told, seen)),
+        document=ascii_json(mask_document(document), indent=2),
+        markdown=mask_secrets(render_markdown(verdict, embed_source=embed_source) + render_seen(seen)),
+    )
+
+
+def _told(text: str) -> str:
+    shown = escape(mask_secrets(text))
+    return shown if len(shown) <= _TEXT else f"{shown[:_TEXT]} ..."
+
+
+def _site(site: Site) -> str:
+    return _told(f"{site.file}:{site.line}" + (f" ({site.why})" if site.why else ""))
+
+
+def _reading(reading: Hypothesis) -> str:
+    return _told(f"{reading.likelihood}, {reading.cause}: {reading.says} Decides: {reading.decides}")
+
+
+def _fork(verdict: Verdict, capture: Capture | None, job: str | None) -> str:
+    """The fingerprint of the history. Without user code on any side: this incident alone, so that nothing is joined wrongly."""
+    found = find_fingerprint(verdict, capture, job) if capture is not None else None
+    if found is not None:
+        return found.key
+    told = [verdict.cause, verdict.headline, verdict.suspects, job]
+    return sha256(json.dumps(told).encode("utf-8", "backslashreplace")).hexdigest()[:16]
