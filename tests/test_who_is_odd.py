@@ -281,3 +281,28 @@ def test_nobody_is_named_where_it_went_on_after_that_or_others_said_so_too() -> 
     assert _two_of_four({3: (LEAVES, "epoch 10")}, [3]).suspects == ()
     assert _two_of_four({2: (LEAVES,), 3: (LEAVES,)}, [2, 3]).suspects == ()
     assert _two_of_four({1: (LEAVES,)}, [1]).suspects == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments that change now and then fit any shift.
+
+
+def test_another_dtype_now_and_then_is_no_call_too_many() -> None:
+    job = SmallJob(4)
+    for step in range(60):
+        odd = step >= 20 and step % 10 == 0
+        job.op([0, 2, 3] if odd else None)
+        if odd:
+            job.op([1], input_dtypes=["Int"], output_dtypes=["Int"])
+
+    assert _answer(forkpoint.diagnose(job.capture())) == (Cause.METADATA_MISMATCH, (1,))
+
+
+def test_a_rank_that_is_one_call_off_at_one_line_skipped_it() -> None:
+    """Sizes of a loop over parameters: both sides make the same calls."""
+    job, sizes = SmallJob(4), [4, 8, 16, 32]
+    for step in range(10):
+        for at, size in enumerate(sizes):
+            job.op([0, 2, 3] if (step, at) == (6, 1) else None, size=size)
+
+    assert _answer(forkpoint.diagnose(job.capture())) == (Cause.DIVERGENT_PATH, (1,))

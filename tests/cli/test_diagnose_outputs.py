@@ -18,7 +18,7 @@ from looping import for_each
 from small_jobs import SmallJob
 
 DEMO = Path(forkpoint.__file__).parent / "demo"
-LINE = 'VERDICT v1 cause=divergent-path action=fix-code ranks=0 seq=16 confidence=0.95 headline="Rank 0 called all_reduce at metrics.py:15 while the other 3 called another all_reduce."'
+LINE = 'VERDICT v1 cause=divergent-path action=fix-code ranks=0 seq=16 confidence=0.95 headline="Rank 0 called all_reduce at metrics.py:15 while the other 3 called another all_reduce of size [71178]."'
 
 
 @pytest.fixture(autouse=True)

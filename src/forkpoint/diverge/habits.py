@@ -140,9 +140,13 @@ def _fits(ahead: Tokens, behind: Tokens, proof: int) -> bool:
 
 
 def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bool:
-    """Where the call site is the same, one odd op among equal ones is a change of arguments, and fits any shift."""
+    """Where the call site is the same, odd ops among equal ones are changes of arguments, and fit any shift: if they are few, or
+    such as the other side never makes. Who is some calls off makes the same calls.
+    """
     length = min(len(ours), len(theirs))
-    return not same_site or int((ours[start:length] != theirs[start:length]).sum()) >= PROOF
+    different = ours[start:length] != theirs[start:length]
+    known = np.isin(theirs[start:length][different], ours).all() and np.isin(ours[start:length][different], theirs).all()
+    return not same_site or (int(different.sum()) >= PROOF and bool(known))
 
 
 def _same_site(usual: Track, other: Track, seq: int, tables: Tables) -> bool:
