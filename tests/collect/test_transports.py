@@ -13,7 +13,8 @@ from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.gather.collect import Wanted, collect
 from forkpoint.gather.folder import Limits, Manifest
-from forkpoint.gather.remote import CallFailed, answer_of, parse_remote
+from forkpoint.gather.remote import parse_remote
+from forkpoint.gather.tools import CallFailed, answer_of
 from looping import for_each
 from small_jobs import SmallJob
 
@@ -27,10 +28,11 @@ shift; host=$1; shift
 HOME=$MACHINES/$host exec sh -c "$*"
 """
 SQUEUE = """#!/bin/sh
-echo 'node[1-2]'
+echo '7|7|RUNNING|node[1-2]'
 """
 SCONTROL = """#!/bin/sh
 [ "$1 $2 $3" = "show hostnames node[1-2]" ] && printf 'node1\\nnode2\\n'
+exit 0
 """
 SRUN = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do case $1 in --nodelist=*) node=${1#--nodelist=};; esac; shift; done

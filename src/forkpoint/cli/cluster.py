@@ -103,7 +103,7 @@ def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
     if args.keep:
         write_bytes(args.keep, [gathered.summary])
     if not args.quiet:
-        answered = len(gathered.nodes) - len(gathered.problems)
+        answered = sum(answer.problem is None for answer in gathered.nodes)
         told = f"summaries of {answered} of {len(gathered.nodes)} nodes, {len(gathered.summary)} bytes"
         say(told)
 

@@ -1,0 +1,211 @@
+"""A login node and compute nodes with Debian's Slurm (munged, slurmctld, slurmd) and OpenSSH, all on loopback."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from real.nodes import BIN, Node, Said, wait_for, why_no_nodes
+
+NAMES = ("node1", "node2", "node3", "node4")
+PYTHON = str(BIN / "python")
+_PROGRAMS = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "srun": "slurm-client",
+    "munged": "munge",
+    "sshd": "openssh-server",
+    "ssh": "openssh-client",
+}
+
+
+def why_no_cluster() -> str | None:
+    missing = [package for program, package in _PROGRAMS.items() if not _find(program)]
+    if missing:
+        return f"{', '.join(missing)}: not installed, and `make servers` could not (as root: apt-get install)"
+    return why_no_nodes()
+
+
+def _find(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def _free_ports(count: int) -> list[int]:
+    with_sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in with_sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in with_sockets]
+    finally:
+        for one in with_sockets:
+            one.close()
+
+
+@dataclass
+class Cluster:
+    root: Path
+    login: Node
+    nodes: dict[str, Node]
+
+    def forkpoint(self, *argv: str, **environ: str) -> Said:
+        """On the login node, as a person there would type it."""
+        return self.login.run("forkpoint", *argv, **environ)
+
+    def node_states(self) -> dict[str, str]:
+        listed = self.login.must("sinfo", "--Node", "--noheader", "--format=%N %T")
+        return dict(line.split() for line in listed.splitlines())
+
+    def job_state(self, job: str) -> str:
+        told = self.login.run("scontrol", "show", "job", job)
+        return told.out.partition("JobState=")[2].split(" ")[0] if told.code == 0 else "GONE"
+
+    def submit(self, script: str, *options: str, **environ: str) -> str:
+        """The job's number."""
+        path = self.root / "submitted.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        return self.login.must("sbatch", "--parsable", *options, str(path), **environ).strip()
+
+    def wait_for_job(self, job: str, *states: str) -> None:
+        wait_for(
+            lambda: self.job_state(job).startswith(states), f"job {job} is {' or '.join(states)}: {self.job_state(job)}"
+        )
+
+    def repair(self) -> None:
+        """All nodes as they were: up, and without jobs."""
+        self.login.run("scancel", "--user=root", "--signal=KILL")
+        for node in self.nodes.values():
+            if node._process is None:
+                node.start()
+            else:
+                node.thaw()
+        for name in self.nodes:
+            self.login.run("scontrol", "update", f"nodename={name}", "state=resume")
+        wait_for(lambda: set(self.node_states().values()) == {"idle"}, f"all nodes are idle: {self.node_states()}")
+
+
+@contextmanager
+def running_cluster(slurm_conf: Sequence[str] = ()) -> Iterator[Cluster]:
+    root = Path(mkdtemp(prefix="forkpoint-real-"))
+    ports = _free_ports(1 + 2 * len(NAMES))
+    slurm_ports, ssh_ports = ports[: 1 + len(NAMES)], ports[1 + len(NAMES) :]
+    _write_settings(root, slurm_ports, ssh_ports, slurm_conf)
+    environ = {"SLURM_CONF": f"{root}/slurm.conf"}
+    login = Node("login", root, _login_commands(root), environ)
+    nodes = {name: Node(name, root, _node_commands(root, name), environ) for name in NAMES}
+    cluster = Cluster(root, login, nodes)
+    try:
+        login.start()
+        for node in nodes.values():
+            node.start()
+        cluster.repair()
+        yield cluster
+    finally:
+        for node in (*nodes.values(), login):
+            if node._process is not None:
+                node.crash()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _write_settings(root: Path, slurm_ports: list[int], ssh_ports: list[int], more: Sequence[str]) -> None:
+    for folder in ("state", "disk", *(f"spool/{name}" for name in NAMES)):
+        (root / folder).mkdir(parents=True)
+    root.chmod(0o755)  # sshd refuses keys below folders that others may write to
+    (root / "hosts").write_text(f"127.0.0.1 localhost login {' '.join(NAMES)}\n")
+    (root / "munge.key").write_bytes(os.urandom(1024))
+    (root / "munge.key").chmod(0o400)
+    (root / "slurm.conf").write_text("\n".join([*_slurm_conf(root, slurm_ports), *more, ""]))
+    _make_key(root / "user_key")
+    shutil.copy(root / "user_key.pub", root / "authorized_keys")
+    known: list[str] = []
+    for name, port in zip(NAMES, ssh_ports, strict=True):
+        _make_key(root / f"host_key_{name}")
+        known.append(f"[127.0.0.1]:{port} {(root / f'host_key_{name}.pub').read_text()}")
+        (root / f"sshd_config_{name}").write_text(_sshd_conf(root, name, port))
+    (root / "known_hosts").write_text("".join(known))
+    aliases = "".join(f"Host {name}\n  Port {port}\n" for name, port in zip(NAMES, ssh_ports, strict=True))
+    common = (
+        f"Host node*\n  HostName 127.0.0.1\n  IdentityFile {root}/user_key\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {root}/known_hosts\n"
+    )
+    (root / "ssh_config").write_text(aliases + common)
+
+
+def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
+    nodes = [
+        f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=4"
+        for name, port in zip(NAMES, ports[1:], strict=True)
+    ]
+    return [
+        "ClusterName=real",
+        "SlurmctldHost=login(127.0.0.1)",
+        f"SlurmctldPort={ports[0]}",
+        "SlurmUser=root",
+        f"AuthInfo=socket={root}/munge.sock",
+        f"StateSaveLocation={root}/state",
+        f"SlurmdSpoolDir={root}/spool/%n",
+        f"SlurmctldPidFile={root}/slurmctld.pid",
+        f"SlurmdPidFile={root}/slurmd-%n.pid",
+        f"SlurmctldLogFile={root}/slurmctld.log",
+        f"SlurmdLogFile={root}/slurmd-%n.log",
+        # Containers and small machines give no cgroups to a daemon that did not start there.
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "MpiDefault=none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "SlurmdTimeout=20",
+        "KillWait=5",
+        "MinJobAge=300",
+        "SchedulerParameters=sched_min_interval=0",
+        *nodes,
+        "PartitionName=all Nodes=ALL Default=YES State=UP",
+    ]
+
+
+def _sshd_conf(root: Path, name: str, port: int) -> str:
+    return (
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {root}/host_key_{name}\nPidFile none\n"
+        f"AuthorizedKeysFile {root}/authorized_keys_{name} {root}/authorized_keys\n"
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+        f"UsePAM no\nStrictModes no\nSetEnv HOME={root}/disk/home\n"
+    )
+
+
+def _make_key(path: Path) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, stdin=subprocess.DEVNULL
+    )
+
+
+def _login_commands(root: Path) -> list[str]:
+    munge = " ".join(
+        f"--{option}={root}/munge.{end}"
+        for option, end in (
+            ("key-file", "key"),
+            ("socket", "sock"),
+            ("pid-file", "pid"),
+            ("log-file", "log"),
+            ("seed-file", "seed"),
+        )
+    )
+    return [
+        f"rm -f {root}/munge.sock*",
+        f"munged --force {munge}",
+        f"{_find('slurmctld')} -D -f {root}/slurm.conf &",
+    ]
+
+
+def _node_commands(root: Path, name: str) -> list[str]:
+    return [
+        "mkdir -p /run/sshd",
+        f"{_find('sshd')} -D -e -f {root}/sshd_config_{name} &",
+        f"{_find('slurmd')} -D -N {name} -f {root}/slurm.conf &",
+    ]
