@@ -23,8 +23,8 @@ while [ "$1" != -- ]; do shift; done
 shift; host=$1; shift
 [ "$host" = gone ] && { echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255; }
 [ "$host" = stuck ] && exec sleep 60
-[ "$host" = hostile ] && exec cat "$MACHINES/hostile.tar"
-[ "$host" = cut ] && { cat "$MACHINES/cut.tar"; exit 1; }
+[ "$host" = hostile ] && echo forkpoint-begins-here && exec cat "$MACHINES/hostile.tar"
+[ "$host" = cut ] && { echo forkpoint-begins-here; cat "$MACHINES/cut.tar"; exit 1; }
 HOME=$MACHINES/$host exec sh -c "$*"
 """
 SQUEUE = """#!/bin/sh
@@ -177,7 +177,7 @@ def test_a_sender_that_never_stops_is_stopped_by_the_budget(tmp_path: Path, mach
     info = tarfile.TarInfo("endless_rank_0.log")
     info.size = 10 << 30
     (machines / "head").write_bytes(info.tobuf())
-    (tmp_path / "bin" / "ssh").write_text('#!/bin/sh\ncat "$MACHINES/head"; exec yes evil\n')
+    (tmp_path / "bin" / "ssh").write_text('#!/bin/sh\necho forkpoint-begins-here; cat "$MACHINES/head"; exec yes evil\n')
 
     manifest = gathered(tmp_path, "ssh:node1:/x", limits=Limits(total_bytes=1 << 20))
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
+from cluster.machines import hung_job
 from real.nodes import BIN, Node, Said, wait_for, why_no_nodes
 
 NAMES = ("node1", "node2", "node3", "node4")
 PYTHON = str(BIN / "python")
+FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
 _PROGRAMS = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
@@ -52,6 +54,30 @@ class Cluster:
     login: Node
     nodes: dict[str, Node]
 
+    @property
+    def dumps(self) -> str:
+        """One path, behind which each node has its own."""
+        return str(self.root / "disk" / "dumps")
+
+    @property
+    def places(self) -> list[str]:
+        return [f"ssh:{name}:{self.dumps}" for name in self.nodes]
+
+    def plant(self, *names: str) -> None:
+        """Two ranks' dumps on each node. The last rank of all left before the last call, and the others wait for it."""
+        job = hung_job(2 * len(self.nodes))
+        clean = f"rm -rf {self.dumps} {self.root}/disk/home; mkdir {self.root}/disk/home"
+        for number, (name, node) in enumerate(self.nodes.items()):
+            node.must("sh", "-c", clean)
+            for rank in (2 * number, 2 * number + 1) if name in (names or self.nodes) else ():
+                node.put(f"dumps/nccl_trace_rank_{rank}", job.dump(rank))
+
+    def folder(self, name: str) -> Path:
+        """For one test, seen by all nodes."""
+        path = self.root / "tests" / name
+        path.mkdir(parents=True)
+        return path
+
     def forkpoint(self, *argv: str, **environ: str) -> Said:
         """On the login node, as a person there would type it."""
         return self.login.run("forkpoint", *argv, **environ)
@@ -75,8 +101,18 @@ class Cluster:
             lambda: self.job_state(job).startswith(states), f"job {job} is {' or '.join(states)}: {self.job_state(job)}"
         )
 
+    def set_clock(self, name: str, offset: str) -> None:
+        """Of munged and slurmd there, from when the node starts again until `repair`."""
+        (self.root / f"clock-{name}").write_text(offset)
+
+    def start_controller(self) -> None:
+        self.login.must("sh", "-c", f"{_find('slurmctld')} -f {self.root}/slurm.conf")
+
     def repair(self) -> None:
-        """All nodes as they were: up, and without jobs."""
+        """All nodes as they were: up, on time, and without jobs."""
+        for clock in self.root.glob("clock-node*"):
+            clock.unlink()
+            self.nodes[clock.name.removeprefix("clock-")].crash()
         self.login.run("scancel", "--user=root", "--signal=KILL")
         for node in self.nodes.values():
             if node._process is None:
@@ -116,14 +152,17 @@ def _write_settings(root: Path, slurm_ports: list[int], ssh_ports: list[int], mo
         (root / folder).mkdir(parents=True)
     root.chmod(0o755)  # sshd refuses keys below folders that others may write to
     (root / "hosts").write_text(f"127.0.0.1 localhost login {' '.join(NAMES)}\n")
+    (root / "epilog.sh").write_text("#!/bin/sh\n")
+    (root / "epilog.sh").chmod(0o755)
     (root / "munge.key").write_bytes(os.urandom(1024))
     (root / "munge.key").chmod(0o400)
     (root / "slurm.conf").write_text("\n".join([*_slurm_conf(root, slurm_ports), *more, ""]))
-    _make_key(root / "user_key")
-    shutil.copy(root / "user_key.pub", root / "authorized_keys")
+    for name in ("user_key", "another_key"):
+        _make_key(root / name)
     known: list[str] = []
     for name, port in zip(NAMES, ssh_ports, strict=True):
         _make_key(root / f"host_key_{name}")
+        shutil.copy(root / "user_key.pub", root / f"authorized_keys_{name}")
         known.append(f"[127.0.0.1]:{port} {(root / f'host_key_{name}.pub').read_text()}")
         (root / f"sshd_config_{name}").write_text(_sshd_conf(root, name, port))
     (root / "known_hosts").write_text("".join(known))
@@ -145,7 +184,7 @@ def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
         "SlurmctldHost=login(127.0.0.1)",
         f"SlurmctldPort={ports[0]}",
         "SlurmUser=root",
-        f"AuthInfo=socket={root}/munge.sock",
+        f"AuthInfo=socket={root}/disk/munge.sock",
         f"StateSaveLocation={root}/state",
         f"SlurmdSpoolDir={root}/spool/%n",
         f"SlurmctldPidFile={root}/slurmctld.pid",
@@ -164,6 +203,7 @@ def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
         "SlurmdTimeout=20",
         "KillWait=5",
         "MinJobAge=300",
+        f"Epilog={root}/epilog.sh",
         "SchedulerParameters=sched_min_interval=0",
         *nodes,
         "PartitionName=all Nodes=ALL Default=YES State=UP",
@@ -173,7 +213,7 @@ def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
 def _sshd_conf(root: Path, name: str, port: int) -> str:
     return (
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {root}/host_key_{name}\nPidFile none\n"
-        f"AuthorizedKeysFile {root}/authorized_keys_{name} {root}/authorized_keys\n"
+        f"AuthorizedKeysFile {root}/authorized_keys_{name}\n"
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         f"UsePAM no\nStrictModes no\nSetEnv HOME={root}/disk/home\n"
     )
@@ -185,27 +225,24 @@ def _make_key(path: Path) -> None:
     )
 
 
+def _munge(root: Path) -> str:
+    """Each node has its own, with the one key: a node whose clock is off cannot read what others sign."""
+    own = (("socket", "sock"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
+    options = " ".join(f"--{option}={root}/disk/munge.{end}" for option, end in own)
+    return f"munged --force --key-file={root}/munge.key --num-threads=2 {options}"
+
+
 def _login_commands(root: Path) -> list[str]:
-    munge = " ".join(
-        f"--{option}={root}/munge.{end}"
-        for option, end in (
-            ("key-file", "key"),
-            ("socket", "sock"),
-            ("pid-file", "pid"),
-            ("log-file", "log"),
-            ("seed-file", "seed"),
-        )
-    )
-    return [
-        f"rm -f {root}/munge.sock*",
-        f"munged --force {munge}",
-        f"{_find('slurmctld')} -D -f {root}/slurm.conf &",
-    ]
+    return [_munge(root), f"{_find('slurmctld')} -D -f {root}/slurm.conf &"]
 
 
 def _node_commands(root: Path, name: str) -> list[str]:
     return [
         "mkdir -p /run/sshd",
-        f"{_find('sshd')} -D -e -f {root}/sshd_config_{name} &",
+        # Both may be told another time by a file; without one they have the machine's.
+        f"test ! -e {root}/clock-{name} || export LD_PRELOAD={FAKETIME} FAKETIME=$(cat {root}/clock-{name})",
+        _munge(root),
         f"{_find('slurmd')} -D -N {name} -f {root}/slurm.conf &",
+        "unset LD_PRELOAD FAKETIME",
+        f"{_find('sshd')} -D -e -f {root}/sshd_config_{name} &",
     ]

@@ -15,9 +15,8 @@ from typing import Protocol
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
-from forkpoint.evidence.files import SUMMARY
-from forkpoint.gather.remote import SSH_HOST, SSH_OPTIONS, parse_srun
-from forkpoint.gather.tools import CallFailed, running
+from forkpoint.gather.remote import BEGIN, SSH_HOST, SSH_OPTIONS, parse_srun, skip_greeting
+from forkpoint.gather.tools import CallFailed, Running, running
 from forkpoint.gather.unreachable import tell_failure
 from forkpoint.traces.dump import MAX_BYTES
 
@@ -92,14 +91,13 @@ AT_ONCE = 32
 """Each is a process here that mostly waits."""
 _MAX_SUMMARY = 256 << 20
 """A node with 1,000 ranks and all of their logs stays far below."""
-_MAX_GREETING = 1 << 16
-"""What the shell's start-up files of a node may print before the summary."""
 _LISTING_S = 60.0
 _TIMED_OUT = "exit code 124"
 """Of the node's own `timeout`, which has the same limit: on a busy machine its end may be heard first."""
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
+    f"echo {BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r node; "
     "set --; while IFS= read -r path; do "
     'case $path in "~/"*) path=$HOME/${path#??} ;; esac; '
@@ -108,7 +106,7 @@ _SUMMARISE = (
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint summarise --output - --origin "$node" -- "$@"'
 )
-_READ = f'IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
+_READ = f'echo {BEGIN}; IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
 
 _Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
 
@@ -137,7 +135,7 @@ class Commands:
 
     def read_file(self, node: str, path: str) -> bytes | CallFailed:
         with running(self.argv[node](_READ), f"{path}\n".encode(), self.node_timeout_s) as tool:
-            data = tool.answer.read(MAX_BYTES + 1) if tool.failed is None else b""
+            data = _answer(tool, MAX_BYTES + 1)
         if tool.failed:
             return tool.failed
         return CallFailed("is larger than a dump may be") if len(data) > MAX_BYTES else data
@@ -150,12 +148,11 @@ class Commands:
         lines = (self.python, str(ceil(self.node_timeout_s)), node, *paths)
         question = "".join(f"{line}\n" for line in lines).encode()
         with running(self.argv[node](_SUMMARISE), question, self.node_timeout_s) as tool:
-            answer = tool.answer.read(_MAX_SUMMARY) if tool.failed is None else b""
+            answer = _answer(tool, _MAX_SUMMARY)
         seconds = time.monotonic() - began
         if tool.failed:
             return NodeAnswer(node, None, self.explain(node, tool.failed), seconds)
-        at = answer[:_MAX_GREETING].find(SUMMARY)
-        return NodeAnswer(node, answer[max(0, at) :], None, seconds)
+        return NodeAnswer(node, answer, None, seconds)
 
     def explain(self, node: str, failed: CallFailed) -> str:
         """Why it did not answer, and the next step."""
@@ -164,6 +161,13 @@ class Commands:
         if any(sign in failed.why for sign in _NO_MODULE):
             return f"{without_forkpoint(node)}; --node-python names another ({failed.why})"
         return tell_failure(node, failed, "--node-timeout")
+
+
+def _answer(tool: Running, limit: int) -> bytes:
+    if tool.failed is not None:
+        return b""
+    skip_greeting(tool.answer)
+    return tool.answer.read(limit)
 
 
 def open_ssh(reach: ClusterReach) -> Commands:

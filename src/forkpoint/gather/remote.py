@@ -22,6 +22,9 @@ from forkpoint.gather.unreachable import BY_SSH, tell_failure
 # Nothing that a user or a cluster says becomes part of it. The path to look at is a line on its standard input; an
 # empty line means torch's usual places. It reads, and changes nothing.
 
+BEGIN = "forkpoint-begins-here"
+"""A line: the shell's start-up files on the other machine may have printed something before."""
+_MAX_GREETING = 1 << 16
 _EVIDENCE_NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
@@ -38,6 +41,7 @@ _USUAL = (
 )
 _FIND = f'find "$@" -type f ! -path "*$newline*" \\( {_ANY} \\)'
 SCRIPT = (
+    f"echo {BEGIN}; "
     "IFS= read -r place; "
     "newline=$(printf '\\nx'); newline=${newline%x}; "  # a name with one in it would be two names for tar
     "case $place in "
@@ -280,6 +284,7 @@ def unpack(
 ) -> Iterator[Copied | CollectNote]:
     """`apart`: files that are handed over instead, by name."""
     odd = _Odd()
+    skip_greeting(stream)
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
             for info, opened in _plain_files(archive, odd):
@@ -302,6 +307,15 @@ def unpack(
         yield CollectNote(place, clean(f"stopped sending: {error}"))
     if odd.others:
         yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
+
+
+def skip_greeting(stream: BinaryIO) -> None:
+    """Up to where the script began to answer."""
+    left = _MAX_GREETING
+    while left > 0 and (line := stream.readline(left)):
+        left -= len(line)
+        if line.rstrip() == BEGIN.encode():
+            return
 
 
 def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:

@@ -16,6 +16,7 @@ from forkpoint.evidence.text import LIMIT, clean
 MAX_ANSWER = 16 << 20
 _MAX_COMPLAINT = 4096
 _GRACE_S = 2.0
+_SLURM_ITSELF = ("SLURM_CONF", "SLURM_CLUSTERS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,12 @@ def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[R
     with TemporaryFile() as complaint:
         try:
             process = subprocess.Popen(  # noqa: S603 - a fixed list of arguments, by the name of a known tool
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaint, start_new_session=True
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaint,
+                env=_environ(),
+                start_new_session=True,
             )
         except OSError as error:
             yield Running(BytesIO(), CallFailed(f"{argv[0]}: cannot be run ({error.strerror})"))
@@ -61,6 +67,14 @@ def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[R
             why = f"not done after {limit_s:.0f} s" if was_over else f"exit code {code}"
             said = _complaint(complaint)
             heard.failed = CallFailed(f"{argv[0]}: {why}{_ending(said)}", said)
+
+
+def _environ() -> dict[str, str]:
+    """Without the variables of a job that this may run in: they are options of every srun below it, and put labels into what
+    it sends or make it wait for processors.
+    """
+    kept = (name for name in os.environ if name in _SLURM_ITSELF or not name.startswith(("SLURM_", "SRUN_")))
+    return {name: os.environ[name] for name in kept}
 
 
 def answer_of(argv: Sequence[str], limit_s: float) -> str | CallFailed:

@@ -75,6 +75,11 @@ _SLURM = (
         " less than five minutes?",
     ),
     _Reason(
+        ("Zero Bytes were transmitted",),
+        "slurmd on {host} closed the connection without an answer: mostly it does not accept the credentials. Does munged run"
+        " there, and does its clock differ by less than five minutes? Its log says which (`scontrol show config`: SlurmdLogFile)",
+    ),
+    _Reason(
         (
             "Communication connection failure",
             "Node failure on",
