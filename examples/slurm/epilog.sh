@@ -2,6 +2,8 @@
 # Slurm's Epilog (slurm.conf: Epilog=/etc/slurm/epilog.d/*): runs as root on every node after a job. It looks at the node
 # and writes down what a person may then do. It drains nothing. An Epilog that fails drains the node, so it always ends
 # with 0.
+# slurmd gives it hardly any environment: say where forkpoint is installed.
+PATH=/opt/forkpoint/bin:$PATH
 folder=/var/log/forkpoint
 mkdir -p "$folder" || exit 0
 

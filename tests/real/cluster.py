@@ -15,6 +15,8 @@ from real.nodes import BIN, Node, Said, wait_for, why_no_nodes
 
 NAMES = ("node1", "node2", "node3", "node4")
 PYTHON = str(BIN / "python")
+ADDRESSES = {name: f"127.0.0.{10 + number}" for number, name in enumerate(("login", *NAMES))}
+"""All of loopback. A node's name leads to its own, or torchrun would take two nodes for one."""
 FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
 _PROGRAMS = {
     "slurmctld": "slurmctld",
@@ -37,7 +39,7 @@ def _find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with_sockets = [socket.socket() for _ in range(count)]
     try:
         for one in with_sockets:
@@ -127,7 +129,7 @@ class Cluster:
 @contextmanager
 def running_cluster(slurm_conf: Sequence[str] = ()) -> Iterator[Cluster]:
     root = Path(mkdtemp(prefix="forkpoint-real-"))
-    ports = _free_ports(1 + 2 * len(NAMES))
+    ports = free_ports(1 + 2 * len(NAMES))
     slurm_ports, ssh_ports = ports[: 1 + len(NAMES)], ports[1 + len(NAMES) :]
     _write_settings(root, slurm_ports, ssh_ports, slurm_conf)
     environ = {"SLURM_CONF": f"{root}/slurm.conf"}
@@ -151,7 +153,9 @@ def _write_settings(root: Path, slurm_ports: list[int], ssh_ports: list[int], mo
     for folder in ("state", "disk", *(f"spool/{name}" for name in NAMES)):
         (root / folder).mkdir(parents=True)
     root.chmod(0o755)  # sshd refuses keys below folders that others may write to
-    (root / "hosts").write_text(f"127.0.0.1 localhost login {' '.join(NAMES)}\n")
+    (root / "hosts").write_text(
+        "".join(f"{at} {name}\n" for name, at in {"localhost": "127.0.0.1", **ADDRESSES}.items())
+    )
     (root / "epilog.sh").write_text("#!/bin/sh\n")
     (root / "epilog.sh").chmod(0o755)
     (root / "munge.key").write_bytes(os.urandom(1024))
@@ -163,25 +167,27 @@ def _write_settings(root: Path, slurm_ports: list[int], ssh_ports: list[int], mo
     for name, port in zip(NAMES, ssh_ports, strict=True):
         _make_key(root / f"host_key_{name}")
         shutil.copy(root / "user_key.pub", root / f"authorized_keys_{name}")
-        known.append(f"[127.0.0.1]:{port} {(root / f'host_key_{name}.pub').read_text()}")
+        known.append(f"[{ADDRESSES[name]}]:{port} {(root / f'host_key_{name}.pub').read_text()}")
         (root / f"sshd_config_{name}").write_text(_sshd_conf(root, name, port))
     (root / "known_hosts").write_text("".join(known))
-    aliases = "".join(f"Host {name}\n  Port {port}\n" for name, port in zip(NAMES, ssh_ports, strict=True))
+    aliases = "".join(
+        f"Host {name}\n  HostName {ADDRESSES[name]}\n  Port {port}\n"
+        for name, port in zip(NAMES, ssh_ports, strict=True)
+    )
     common = (
-        f"Host node*\n  HostName 127.0.0.1\n  IdentityFile {root}/user_key\n  IdentitiesOnly yes\n"
-        f"  UserKnownHostsFile {root}/known_hosts\n"
+        f"Host node*\n  IdentityFile {root}/user_key\n  IdentitiesOnly yes\n  UserKnownHostsFile {root}/known_hosts\n"
     )
     (root / "ssh_config").write_text(aliases + common)
 
 
 def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
     nodes = [
-        f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=4"
+        f"NodeName={name} NodeHostname={name} NodeAddr={ADDRESSES[name]} Port={port} CPUs=4"
         for name, port in zip(NAMES, ports[1:], strict=True)
     ]
     return [
         "ClusterName=real",
-        "SlurmctldHost=login(127.0.0.1)",
+        f"SlurmctldHost=login({ADDRESSES['login']})",
         f"SlurmctldPort={ports[0]}",
         "SlurmUser=root",
         f"AuthInfo=socket={root}/disk/munge.sock",
@@ -212,7 +218,7 @@ def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
 
 def _sshd_conf(root: Path, name: str, port: int) -> str:
     return (
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {root}/host_key_{name}\nPidFile none\n"
+        f"Port {port}\nListenAddress {ADDRESSES[name]}\nHostKey {root}/host_key_{name}\nPidFile none\n"
         f"AuthorizedKeysFile {root}/authorized_keys_{name}\n"
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         f"UsePAM no\nStrictModes no\nSetEnv HOME={root}/disk/home\n"

@@ -116,7 +116,7 @@ class Node:
         assert self._process is not None
         init = _children(self._process.pid)[0]
         return subprocess.Popen(
-            ["nsenter", f"--target={init}", *_NAMESPACES, "--", *argv],
+            ["nsenter", f"--target={init}", *_NAMESPACES, "--", "env", f"--chdir={self.root}", *argv],
             cwd=self.root,
             env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **self.environ, **environ},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",

@@ -5,6 +5,7 @@ import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from forkpoint.errors import UsageError
@@ -201,8 +202,7 @@ def _make_job(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
 
 def _script(pid: int, proc: str) -> str:
     """The program, from the command line: the first argument that is no option of Python's."""
-    words = command_of(pid, proc)[1:]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*command_of(pid, proc)[1:], ""]):
         if word == "-m":
             return after
         if not word.startswith("-"):
