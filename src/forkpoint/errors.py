@@ -10,7 +10,6 @@ ForkpointError                 something the user can act on; the message names 
     └── HostileInput           it asks for more than data may: code, or resources past the budget
 """
 
-
 from collections.abc import Iterable
 
 

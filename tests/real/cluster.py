@@ -17,7 +17,33 @@ NAMES = ("node1", "node2", "node3", "node4")
 PYTHON = str(BIN / "python")
 ADDRESSES = {name: f"127.0.0.{10 + number}" for number, name in enumerate(("login", *NAMES))}
 """All of loopback. A node's name leads to its own, or torchrun would take two nodes for one."""
-FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+_CLOCK = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long ahead(void) { const char *told = getenv("CLOCK_AHEAD_S"); return told ? atol(told) : 0; }
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = syscall(SYS_clock_gettime, clock, now);
+    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead();
+    return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    int failed = clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec, now->tv_usec = exact.tv_nsec / 1000;
+    return failed;
+}
+time_t time(time_t *out) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (out) *out = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+"""Another time of day for one process. Debian's libfaketime breaks the sleep of Python 3.11."""
 _PROGRAMS = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
@@ -25,6 +51,7 @@ _PROGRAMS = {
     "munged": "munge",
     "sshd": "openssh-server",
     "ssh": "openssh-client",
+    "cc": "gcc",
 }
 
 
@@ -103,9 +130,13 @@ class Cluster:
             lambda: self.job_state(job).startswith(states), f"job {job} is {' or '.join(states)}: {self.job_state(job)}"
         )
 
-    def set_clock(self, name: str, offset: str) -> None:
+    def set_clock(self, name: str, ahead_s: int) -> None:
         """Of munged and slurmd there, from when the node starts again until `repair`."""
-        (self.root / f"clock-{name}").write_text(offset)
+        (self.root / f"clock-{name}").write_text(str(ahead_s))
+
+    def clock(self, ahead_s: int) -> str:
+        """Variables for a process that is to have another time of day."""
+        return f"LD_PRELOAD={self.root}/clock.so CLOCK_AHEAD_S={ahead_s}"
 
     def start_controller(self) -> None:
         self.login.must("sh", "-c", f"{_find('slurmctld')} -f {self.root}/slurm.conf")
@@ -156,6 +187,8 @@ def _write_settings(root: Path, slurm_ports: list[int], ssh_ports: list[int], mo
     (root / "hosts").write_text(
         "".join(f"{at} {name}\n" for name, at in {"localhost": "127.0.0.1", **ADDRESSES}.items())
     )
+    (root / "clock.c").write_text(_CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", root / "clock.so", root / "clock.c"], check=True)
     (root / "epilog.sh").write_text("#!/bin/sh\n")
     (root / "epilog.sh").chmod(0o755)
     (root / "munge.key").write_bytes(os.urandom(1024))
@@ -246,9 +279,9 @@ def _node_commands(root: Path, name: str) -> list[str]:
     return [
         "mkdir -p /run/sshd",
         # Both may be told another time by a file; without one they have the machine's.
-        f"test ! -e {root}/clock-{name} || export LD_PRELOAD={FAKETIME} FAKETIME=$(cat {root}/clock-{name})",
+        f"test ! -e {root}/clock-{name} || export LD_PRELOAD={root}/clock.so CLOCK_AHEAD_S=$(cat {root}/clock-{name})",
         _munge(root),
         f"{_find('slurmd')} -D -N {name} -f {root}/slurm.conf &",
-        "unset LD_PRELOAD FAKETIME",
+        "unset LD_PRELOAD CLOCK_AHEAD_S",
         f"{_find('sshd')} -D -e -f {root}/sshd_config_{name} &",
     ]

@@ -128,7 +128,7 @@ def test_a_job_that_waits_has_ended_is_unknown_or_is_several_is_told_as_such(clu
 def test_a_clock_that_is_off_by_more_than_munge_allows_is_told_for_that_node(cluster: Cluster) -> None:
     job = start(cluster, "--nodes=4", "--no-kill")
     node = cluster.nodes["node3"]
-    cluster.set_clock("node3", "+20m")
+    cluster.set_clock("node3", 20 * 60)
     node.crash()
     node.start()
     cluster.plant()

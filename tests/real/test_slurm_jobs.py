@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.attach.hangs import JOB, WHO
-from real.cluster import FAKETIME, PYTHON, Cluster, free_ports
+from real.cluster import PYTHON, Cluster, free_ports
 from real.nodes import REPOSITORY, wait_for
 
 pytestmark = [pytest.mark.sweep, pytest.mark.torch, pytest.mark.timeout(3600)]
@@ -92,11 +92,10 @@ def test_the_epilog_writes_what_the_doctor_found_on_every_node_and_drains_none(c
 
 @pytest.fixture
 def hanging(cluster: Cluster) -> str:
-    """Four ranks on four nodes. Rank 2 took another branch; its node's clock is seven minutes ahead."""
+    """Four ranks on four nodes. Rank 2 took another branch; its clock is seven minutes behind."""
     folder = cluster.folder("hanging")
-    clock = f"LD_PRELOAD={FAKETIME} FAKETIME=+7m FAKETIME_DONT_FAKE_MONOTONIC=1" if FAKETIME else ""
     rank = (
-        f'if [ "$SLURM_PROCID" = {WHO} ]; then export {clock}; fi; '
+        f'if [ "$SLURM_PROCID" = {WHO} ]; then export {cluster.clock(-7 * 60)}; fi; '
         "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=0 LOCAL_WORLD_SIZE=1; "
         f"exec {shlex.quote(PYTHON)} {shlex.quote(str(JOB))} branch {folder} >{folder}/log_rank_$RANK.txt 2>&1"
     )
