@@ -177,7 +177,9 @@ def test_a_sender_that_never_stops_is_stopped_by_the_budget(tmp_path: Path, mach
     info = tarfile.TarInfo("endless_rank_0.log")
     info.size = 10 << 30
     (machines / "head").write_bytes(info.tobuf())
-    (tmp_path / "bin" / "ssh").write_text('#!/bin/sh\necho forkpoint-begins-here; cat "$MACHINES/head"; exec yes evil\n')
+    (tmp_path / "bin" / "ssh").write_text(
+        '#!/bin/sh\necho forkpoint-begins-here; cat "$MACHINES/head"; exec yes evil\n'
+    )
 
     manifest = gathered(tmp_path, "ssh:node1:/x", limits=Limits(total_bytes=1 << 20))
 

@@ -207,7 +207,11 @@ def _is_elsewhere(job: str | None) -> bool:
 
 def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
     if not args.quiet:
-        say(f"{answer.host}: {len(answer.attached.ranks)} ranks" if answer.attached else f"{answer.host}: no answer")
+        say(
+            f"{answer.host}: {len(answer.attached.ranks)} ranks"
+            if answer.attached
+            else f"{answer.host}: no rank could be asked"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

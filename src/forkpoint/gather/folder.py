@@ -1,8 +1,10 @@
 """The folder that evidence is copied into: which files are evidence, how much may be copied, and the manifest."""
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -104,6 +106,10 @@ class Meter:
     @property
     def bytes_left(self) -> int:
         return max(0, self._bytes)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.seconds_left == 0.0 or not self._files or self._bytes <= 0
 
     def may_open(self) -> str | None:
         """Why not, or None. Call it once per file."""
@@ -215,6 +221,7 @@ class EvidenceFolder:
         if why := self.meter.may_open():
             return why
         try:
+            self._check_room(original)
             target = self._place(original)
             digest, size = self._copy(head, stream, target)
         except NoRoom as error:
@@ -228,6 +235,15 @@ class EvidenceFolder:
             os.utime(target, (original.modified, original.modified))
         file = str(target.relative_to(self.root))
         return Copied(file, original.place, original.path, kind, size, original.modified, digest, cut)
+
+    def _check_room(self, original: Original) -> None:
+        """Before it is begun: a part of a large file would take the room of small ones from other places. Raises NoRoom."""
+        room = shutil.disk_usage(self.root).free
+        if original.size is not None and min(original.size, self.meter.bytes_left) > room:
+            raise NoRoom(self._no_room(os.strerror(errno.ENOSPC)))
+
+    def _no_room(self, why: str) -> str:
+        return f"cannot be written here ({why}): choose a folder with more room, or make some in {self.root}"
 
     def _place(self, original: Original) -> Path:
         """Made of clean parts, so it cannot leave the folder; in folders that only this program makes."""
@@ -263,8 +279,7 @@ class EvidenceFolder:
         except OSError as error:
             if target is not None:
                 target.unlink()
-            told = f"cannot be written here ({error.strerror}): choose a folder with more room, or make some in {self.root}"
-            raise NoRoom(told) from error
+            raise NoRoom(self._no_room(error.strerror or str(error))) from error
 
     def _is_new(self, digest: str, name: str) -> bool:
         with self._lock:

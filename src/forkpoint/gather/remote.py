@@ -11,6 +11,8 @@ from typing import Any, BinaryIO, cast
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence.archives import SmallHeader
+from forkpoint.evidence.files import shown
+from forkpoint.evidence.remote import tell_driver_error
 from forkpoint.evidence.text import clean
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
 from forkpoint.gather.tools import MAX_ANSWER, CallFailed, answer_of, running
@@ -288,18 +290,14 @@ def unpack(
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
             for info, opened in _plain_files(archive, odd):
-                name = str(PurePosixPath("/", info.name))
                 if info.name in apart:
                     apart[info.name](opened.read(MAX_ANSWER))
                     continue
-                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
-                if isinstance(done, str):
-                    yield CollectNote(place, f"{clean(name)}: {done}")
-                    break
+                done = _keep(info, opened, place, label, folder)
                 if done is not None:
                     yield done
-                    if done.cut:  # no room is left, or nothing more comes: the rest is not waited for
-                        break
+                if done.cut if isinstance(done, Copied) else done and folder.meter.is_spent:
+                    break  # no room is left, or nothing more comes: the rest is not waited for
     except tarfile.ReadError as error:
         if "empty file" not in str(error):  # it found nothing: its exit code says why, or there is nothing
             yield CollectNote(place, clean(f"stopped sending: {error}"))
@@ -307,6 +305,14 @@ def unpack(
         yield CollectNote(place, clean(f"stopped sending: {error}"))
     if odd.others:
         yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
+
+
+def _keep(
+    info: tarfile.TarInfo, opened: BinaryIO, place: str, label: str, folder: EvidenceFolder
+) -> Copied | CollectNote | None:
+    name = str(PurePosixPath("/", info.name))
+    done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
+    return CollectNote(place, f"{clean(name)}: {done}") if isinstance(done, str) else done
 
 
 def skip_greeting(stream: BinaryIO) -> None:
@@ -353,14 +359,14 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ModuleNotFoundError as error:
-        raise UsageError(f"{place}: needs fsspec: pip install 'forkpoint[collect]'") from error
+        raise UsageError(f"{shown(place)}: needs fsspec: pip install 'forkpoint[collect]'") from error
     try:
         system, root = url_to_fs(place)
         found: dict[str, dict[str, Any]] = system.find(root, detail=True)
     except ImportError as error:
         raise UsageError(f"{place}: {error}") from error
     except Exception as error:  # noqa: BLE001 - every driver has exceptions of its own, and the other places go on
-        return [CollectNote(place, f"cannot be listed ({type(error).__name__}: {error})")]
+        return [CollectNote(shown(place), f"cannot be listed ({tell_driver_error(error)})")]
     if not found:
         return [CollectNote(place, "nothing there")]
     got: list[Copied | CollectNote] = []
@@ -370,7 +376,7 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
             with system.open(name, "rb") as stream:
                 done = folder.keep(original, cast("BinaryIO", stream))
         except Exception as error:  # noqa: BLE001 - as above
-            done = f"cannot be read ({type(error).__name__}: {error})"
+            done = f"cannot be read ({tell_driver_error(error)})"
         if isinstance(done, str):
             got.append(CollectNote(place, f"{name}: {done}"))
         elif done is not None:
