@@ -223,7 +223,8 @@ def _slurm_conf(root: Path, ports: list[int]) -> list[str]:
         f"SlurmctldHost=login({ADDRESSES['login']})",
         f"SlurmctldPort={ports[0]}",
         "SlurmUser=root",
-        f"AuthInfo=socket={root}/disk/munge.sock",
+        # A requeued job waits for as long as credentials live, by default two minutes.
+        f"AuthInfo=socket={root}/disk/munge.sock,cred_expire=20",
         f"StateSaveLocation={root}/state",
         f"SlurmdSpoolDir={root}/spool/%n",
         f"SlurmctldPidFile={root}/slurmctld.pid",

@@ -49,6 +49,17 @@ def test_every_node_of_a_running_job_is_asked_beside_it(cluster: Cluster) -> Non
     assert some["coverage"]["dumps"] == 4
 
 
+def test_each_node_can_summarise_its_own_dumps_onto_a_shared_disk(cluster: Cluster) -> None:
+    shared = cluster.folder("summaries")
+    own = f"forkpoint summarise {cluster.dumps} -o {shared}/$SLURMD_NODENAME.fps --origin $SLURMD_NODENAME"
+
+    cluster.login.must("srun", "--nodes=4", "--ntasks-per-node=1", "sh", "-c", own)
+
+    assert sorted(path.stem for path in shared.iterdir()) == list(NAMES)
+    said = cluster.forkpoint("diagnose", *map(str, shared.iterdir()), "--json")
+    assert json.loads(said.out)["suspects"] == [7]
+
+
 def test_it_works_from_inside_the_jobs_own_script_whatever_srun_was_told_there(cluster: Cluster) -> None:
     """The batch script's variables are options of every srun in it."""
     out = cluster.root / "tests" / "inside"

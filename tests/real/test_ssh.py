@@ -1,6 +1,7 @@
 """OpenSSH: four hosts, and what can be wrong with each of them."""
 
 import json
+import time
 
 import pytest
 
@@ -164,3 +165,29 @@ def test_a_host_whose_disk_does_not_answer_is_given_up_and_nothing_stays_there(c
     assert all("no answer after 30 s" in told[name] and "--node-timeout" in told[name] for name in ("node1", "node4"))
     running = cluster.nodes["node1"].run("pgrep", "--full", "forkpoint summarise").out
     assert running == ""
+
+
+def test_a_clock_that_is_minutes_behind_is_told_and_its_files_are_not_called_old(cluster: Cluster) -> None:
+    """Recorders say that the job began just now; node3 wrote its log then, by a clock that is seven minutes behind."""
+    settings, node = cluster.root / "sshd_config_node3", cluster.nodes["node3"]
+    before = settings.read_text()
+    settings.write_text(before.replace("SetEnv ", f"SetEnv {cluster.clock(-7 * 60)} "))
+    node.crash()
+    node.start()
+    try:
+        node.put("dumps/log_rank_4.txt", b"[rank4]: step 12\n")
+        node.must("touch", "--date=7 minutes ago", f"{cluster.dumps}/log_rank_4.txt")
+        out = cluster.root / "tests" / "clocks"
+        said = cluster.forkpoint("collect", *cluster.places, "-o", str(out), "--json")
+    finally:
+        settings.write_text(before)
+        node.crash()
+        node.start()
+
+    manifest = json.loads(said.out)
+    (note,) = manifest["notes"]
+    assert note["place"] == cluster.places[2]
+    assert "its clock is 7 minutes behind this machine's" in note["text"]
+    (log,) = (file for file in manifest["files"] if file["kind"] == "log")
+    assert abs(log["modified"] - time.time()) < 200
+    assert log["stale"] is None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
-from forkpoint.gather.remote import BEGIN, SSH_HOST, SSH_OPTIONS, parse_srun, skip_greeting
+from forkpoint.gather.remote import SAY_BEGIN, SSH_HOST, SSH_OPTIONS, parse_srun, skip_greeting
 from forkpoint.gather.tools import CallFailed, Running, running
 from forkpoint.gather.unreachable import tell_failure
 from forkpoint.traces.dump import MAX_BYTES
@@ -97,7 +97,7 @@ _TIMED_OUT = "exit code 124"
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
-    f"echo {BEGIN}; "
+    f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r node; "
     "set --; while IFS= read -r path; do "
     'case $path in "~/"*) path=$HOME/${path#??} ;; esac; '
@@ -106,7 +106,7 @@ _SUMMARISE = (
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint summarise --output - --origin "$node" -- "$@"'
 )
-_READ = f'echo {BEGIN}; IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
+_READ = f'{SAY_BEGIN}; IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
 
 _Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 import tarfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,8 +26,10 @@ from forkpoint.gather.unreachable import BY_SSH, tell_failure
 # empty line means torch's usual places. It reads, and changes nothing.
 
 BEGIN = "forkpoint-begins-here"
-"""A line: the shell's start-up files on the other machine may have printed something before."""
+"""A line, with the time there: the shell's start-up files on the other machine may have printed something before."""
+SAY_BEGIN = f"echo {BEGIN} $(date +%s)"
 _MAX_GREETING = 1 << 16
+_CLOCKS_DIFFER_S = 60.0
 _EVIDENCE_NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
@@ -43,7 +46,7 @@ _USUAL = (
 )
 _FIND = f'find "$@" -type f ! -path "*$newline*" \\( {_ANY} \\)'
 SCRIPT = (
-    f"echo {BEGIN}; "
+    f"{SAY_BEGIN}; "
     "IFS= read -r place; "
     "newline=$(printf '\\nx'); newline=${newline%x}; "  # a name with one in it would be two names for tar
     "case $place in "
@@ -286,13 +289,18 @@ def unpack(
 ) -> Iterator[Copied | CollectNote]:
     """`apart`: files that are handed over instead, by name."""
     odd = _Odd()
-    skip_greeting(stream)
+    if ahead := skip_greeting(stream):
+        told = f"{abs(ahead) / 60:.0f} minutes {'ahead of' if ahead > 0 else 'behind'}"
+        yield CollectNote(
+            place, f"its clock is {told} this machine's: so are the times in its logs; it needs NTP or chrony"
+        )
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
             for info, opened in _plain_files(archive, odd):
                 if info.name in apart:
                     apart[info.name](opened.read(MAX_ANSWER))
                     continue
+                info.mtime = int(info.mtime - ahead)
                 done = _keep(info, opened, place, label, folder)
                 if done is not None:
                     yield done
@@ -315,13 +323,18 @@ def _keep(
     return CollectNote(place, f"{clean(name)}: {done}") if isinstance(done, str) else done
 
 
-def skip_greeting(stream: BinaryIO) -> None:
-    """Up to where the script began to answer."""
+def skip_greeting(stream: BinaryIO) -> float:
+    """Up to where the script began to answer. By how many seconds the clock there is ahead of this one; 0 where that is not more
+    than a busy machine may take to answer.
+    """
     left = _MAX_GREETING
     while left > 0 and (line := stream.readline(left)):
         left -= len(line)
-        if line.rstrip() == BEGIN.encode():
-            return
+        begin, _, told = line.rstrip().partition(b" ")
+        if begin == BEGIN.encode():
+            ahead = float(told) - time.time() if re.fullmatch(rb"\d{1,12}", told) else 0.0
+            return ahead if abs(ahead) > _CLOCKS_DIFFER_S else 0.0
+    return 0.0
 
 
 def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:

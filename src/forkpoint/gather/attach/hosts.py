@@ -18,11 +18,11 @@ import msgspec
 from forkpoint.gather.attach.folder import ATTACH_NAME, RANKS_NAME, Attached
 from forkpoint.gather.engines import AT_ONCE, Commands
 from forkpoint.gather.folder import CollectNote, EvidenceFolder
-from forkpoint.gather.remote import BEGIN, unpack
+from forkpoint.gather.remote import SAY_BEGIN, unpack
 from forkpoint.gather.tools import running
 
 _SCRIPT = (
-    f"echo {BEGIN}; "
+    f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r job; IFS= read -r stacks; "
     'set --; test -z "$job" || set -- --job "$job"; test "$stacks" = yes || set -- "$@" --no-stacks; '
     # What nobody waits for any more must not stay on the node.
