@@ -38,7 +38,7 @@ sweep: native chromium servers ## longer tests, and damaged variants of every ca
 	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -p tests.forked --forks 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
 
-real: $(VENV)/.full servers ## the part of sweep with real servers: Slurm, OpenSSH, object stores (as root; ten minutes)
+real: $(VENV)/.full servers ## the part of sweep with real servers: Slurm, OpenSSH, object stores (as root; a quarter of an hour)
 	$(BIN)/python -m pytest -m sweep tests/real
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
