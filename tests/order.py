@@ -67,8 +67,15 @@ TOGETHER = {
         "tests/cluster/test_ray.py",
         "tests/cluster/test_tree.py",
     ),
+    "real servers": (
+        "tests/real/test_slurm_jobs.py",
+        "tests/real/test_slurm.py",
+        "tests/real/test_ssh.py",
+        "tests/real/test_full_disk.py",
+        "tests/real/test_object_store.py",
+    ),
 }
 """One worker runs all files of a group: it examines each recorded case once, imports providers' clients once, and does
-something else while clusters wait."""
+something else while clusters wait; the cluster of real servers is started once."""
 
 GROUP = {file: group for group, files in TOGETHER.items() for file in files}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from forkpoint.cli import main
 from forkpoint.errors import UsageError
 from forkpoint.gather.attach.jobs import LiveJob, choose_job, find_jobs, job_of_pids
 from forkpoint.gather.attach.stacks import why_forbidden
+from forkpoint.live.rank_socket import socket_name
 
 WAITS = "import sys; print(1, flush=True); sys.stdin.read()"
 LOADER = "import os, sys; p = os.fork(); print(1, flush=True) if p else None; sys.stdin.read()"
@@ -137,3 +139,25 @@ def _plant(proc: str, seccomp: str, capabilities: str, scope: str | None) -> Non
         file.write(f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t{seccomp}\n")
     with open(f"{proc}/sys/kernel/yama/ptrace_scope", "w") as file:  # noqa: PTH123 - as above
         file.write(scope or "0")
+
+
+def test_forkpoint_itself_is_no_rank_though_srun_numbers_it_as_one() -> None:
+    """As `srun ... python -m forkpoint attach --send` and `srun forkpoint run` are started."""
+    told = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "31009"}
+    server = [sys.executable, "-m", "forkpoint", "diagnose", "-"]
+    environment = {**os.environ, **told}
+    with subprocess.Popen(server, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as waiting:
+        with processes(told) as ranks:
+            assert [rank.pid for job in jobs_at(31009) for rank in job.ranks] == ranks
+        waiting.kill()
+
+
+def test_guards_that_number_their_processes_alike_have_names_of_their_own(tmp_path: Path) -> None:
+    """Containers may share the network, in which sockets are named, and each have a process 7."""
+    names: list[str] = []
+    for container in ("a", "b"):
+        (tmp_path / container / "ns").mkdir(parents=True)
+        (tmp_path / container / "ns" / "pid").symlink_to(f"pid:[{container}]")
+        names.append(socket_name(str(tmp_path / container), 7))
+
+    assert names[0] != names[1]

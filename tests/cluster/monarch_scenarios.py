@@ -13,7 +13,7 @@ from cluster.machines import PATHS, TOLD, make_slow, plant
 from forkpoint.gather import cluster as gathering
 from forkpoint.gather.cluster import gather
 from forkpoint.gather.engines import ClusterReach, open_engine
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
 ORDER = ("absent", "slow", "node1", "dying", "node2", "node3")

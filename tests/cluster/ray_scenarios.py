@@ -14,7 +14,7 @@ from forkpoint.errors import UsageError
 from forkpoint.gather import cluster as gathering
 from forkpoint.gather.cluster import gather
 from forkpoint.gather.engines import ClusterReach, open_engine
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 
 NODES = ("node1", "node2", "node3", "slow", "dying")
 TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence import read
 from forkpoint.gather.cluster import ClusterSummary, fetch_representatives, gather, records_of, with_representatives
 from forkpoint.gather.engines import ClusterReach, Engine, open_engine
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 from forkpoint.model.capture import Capture
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
@@ -29,10 +29,12 @@ esac
 HOME=$MACHINES/$host exec sh -c "$*"
 """
 SQUEUE = """#!/bin/sh
-[ "$2" = --jobs=7 ] && echo 'node[1-2]'
+[ "$2" = --jobs=7 ] && echo '7|7|RUNNING|node[1-2]'
+exit 0
 """
 SCONTROL = """#!/bin/sh
 [ "$1 $2 $3" = "show hostnames node[1-2]" ] && printf 'node1\\nnode2\\n'
+exit 0
 """
 SRUN = """#!/bin/sh
 printf '%s\\n' "$*" | head -n 1 >> "$MACHINES/asked"

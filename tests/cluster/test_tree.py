@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.gather.cluster import FAN_IN, take_merged
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 from looping import for_each
 
 

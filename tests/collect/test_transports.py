@@ -13,7 +13,8 @@ from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.gather.collect import Wanted, collect
 from forkpoint.gather.folder import Limits, Manifest
-from forkpoint.gather.remote import CallFailed, answer_of, parse_remote
+from forkpoint.gather.remote import parse_remote
+from forkpoint.gather.tools import CallFailed, answer_of
 from looping import for_each
 from small_jobs import SmallJob
 
@@ -22,15 +23,16 @@ while [ "$1" != -- ]; do shift; done
 shift; host=$1; shift
 [ "$host" = gone ] && { echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255; }
 [ "$host" = stuck ] && exec sleep 60
-[ "$host" = hostile ] && exec cat "$MACHINES/hostile.tar"
-[ "$host" = cut ] && { cat "$MACHINES/cut.tar"; exit 1; }
+[ "$host" = hostile ] && echo forkpoint-begins-here && exec cat "$MACHINES/hostile.tar"
+[ "$host" = cut ] && { echo forkpoint-begins-here; cat "$MACHINES/cut.tar"; exit 1; }
 HOME=$MACHINES/$host exec sh -c "$*"
 """
 SQUEUE = """#!/bin/sh
-echo 'node[1-2]'
+echo '7|7|RUNNING|node[1-2]'
 """
 SCONTROL = """#!/bin/sh
 [ "$1 $2 $3" = "show hostnames node[1-2]" ] && printf 'node1\\nnode2\\n'
+exit 0
 """
 SRUN = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do case $1 in --nodelist=*) node=${1#--nodelist=};; esac; shift; done
@@ -175,7 +177,9 @@ def test_a_sender_that_never_stops_is_stopped_by_the_budget(tmp_path: Path, mach
     info = tarfile.TarInfo("endless_rank_0.log")
     info.size = 10 << 30
     (machines / "head").write_bytes(info.tobuf())
-    (tmp_path / "bin" / "ssh").write_text('#!/bin/sh\ncat "$MACHINES/head"; exec yes evil\n')
+    (tmp_path / "bin" / "ssh").write_text(
+        '#!/bin/sh\necho forkpoint-begins-here; cat "$MACHINES/head"; exec yes evil\n'
+    )
 
     manifest = gathered(tmp_path, "ssh:node1:/x", limits=Limits(total_bytes=1 << 20))
 

@@ -131,7 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ForkpointError as error:
         _log.info("refused: %s", error)
-        say(str(error))
+        say(error.text)
+        for line in error.lines:
+            say(f"  {line}")
         return _USAGE if isinstance(error, UsageError) else _UNREADABLE
     except BrokenPipeError:
         # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.

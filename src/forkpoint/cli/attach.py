@@ -1,5 +1,6 @@
 """`forkpoint attach`: a job that hangs now. Asks its ranks, takes their stacks, and diagnoses what they say."""
 
+import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Generator
@@ -40,6 +41,7 @@ could not be asked, and which permission that needs, is said. docs/attach.md
 exit codes: as forkpoint diagnose; 0 also where the job moves
 """
 
+_SLURM_JOB = re.compile(r"\d{1,12}(?:_\d{1,9})?")
 _SINGLE_LINES = 16
 """Ranks that get a line each; more are counted."""
 
@@ -153,7 +155,7 @@ def _summary(attached: "Attached") -> list[str]:
     lines += [f"{name_ranks(attached.lost)}: the process is gone"] if attached.lost else []
     if attached.unseen:
         lines.append(
-            f"{name_ranks(attached.unseen)}: not on this machine, and not asked; --hosts a,b or --job ID asks them"
+            f"{name_ranks(attached.unseen)}: seen on no machine that was asked; --hosts a,b or Slurm's --job ID asks others"
         )
     lines += attached.notes
     visible = [rank.rank for rank in attached.ranks if rank.visible]
@@ -186,25 +188,33 @@ def _ask_others(args: Namespace, folder: "EvidenceFolder") -> "Attached | None":
     engine = open_ssh(reach) if args.hosts else open_slurm(reach)
     answers = ask_hosts(engine, args.job or "", folder, stacks=args.stacks, tell=lambda one: _tell_host(one, args))
     parts = [answer.attached for answer in answers if answer.attached]
+    notes = [f"{answer.host}: {note}" for answer in answers for note in answer.notes]
+    notes += [engine.missing] if engine.missing else []
     if not parts:
-        told = "; ".join(f"{answer.host}: {' '.join(answer.notes)}" for answer in answers[:3])
-        raise UsageError(f"no host has ranks that could be asked: {told}")
-    attached = merge(parts)
+        raise UsageError("no host has ranks that could be asked:", notes)
+    attached = merge(parts, notes)
     write_states(attached, folder.root)
     return attached
 
 
 def _is_elsewhere(job: str | None) -> bool:
-    """A Slurm job of which no rank runs here."""
+    """A Slurm job of which no rank runs here, or not all."""
     from forkpoint.gather.attach.jobs import find_jobs
 
-    return bool(job and job.isdecimal()) and not any(job in found.names for found in find_jobs())
+    if not job or not _SLURM_JOB.fullmatch(job):
+        return False
+    here = [found for found in find_jobs() if job in found.names]
+    ranks = [rank for found in here for rank in found.ranks if rank.environ.get("SLURM_JOB_ID") == job]
+    return not here or (bool(ranks) and len(ranks) < max(found.world_size for found in here))
 
 
 def _tell_host(answer: "HostAnswer", args: Namespace) -> None:
     if not args.quiet:
-        count = len(answer.attached.ranks) if answer.attached else 0
-        say(f"{answer.host}: {count} ranks" + "".join(f"; {note}" for note in answer.notes))
+        say(
+            f"{answer.host}: {len(answer.attached.ranks)} ranks"
+            if answer.attached
+            else f"{answer.host}: no rank could be asked"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

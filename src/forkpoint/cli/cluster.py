@@ -101,9 +101,12 @@ def cluster_run(args: Namespace) -> Generator[ClusterRun]:
 
 def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
     if args.keep:
-        write_bytes(args.keep, [gathered.summary])
+        try:
+            write_bytes(args.keep, [gathered.summary])
+        except UsageError as error:  # the nodes have answered: their verdict is not lost with it
+            say(str(error))
     if not args.quiet:
-        answered = len(gathered.nodes) - len(gathered.problems)
+        answered = sum(answer.problem is None for answer in gathered.nodes)
         told = f"summaries of {answered} of {len(gathered.nodes)} nodes, {len(gathered.summary)} bytes"
         say(told)
 

@@ -32,7 +32,7 @@ def list_files(url: str) -> list[str]:
     except FileNotFoundError:
         names = []
     except Exception as error:
-        raise UsageError(f"{shown(url)}: cannot be listed ({_told(error)})") from error
+        raise UsageError(f"{shown(url)}: cannot be listed ({tell_driver_error(error)})") from error
     # A page of links may lead anywhere: only what lies behind the address was asked for.
     top = root.rstrip("/")
     inside = [name.removeprefix(top) for name in names if name == top or name.startswith(f"{top}/")]
@@ -48,7 +48,7 @@ def open_url(url: str) -> "io.BufferedReader[io.FileIO]":
     try:
         opened = system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
     except Exception as error:
-        raise OSError(errno.EIO, _told(error)) from error
+        raise OSError(errno.EIO, tell_driver_error(error)) from error
     return io.BufferedReader(cast("io.FileIO", _Ranges(opened)), SNIFF)
 
 
@@ -63,7 +63,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UsageError(f"{shown(url)}: needs another package: pip install {_missing(error)}") from error
     except Exception as error:
-        raise UsageError(f"{shown(url)}: cannot be opened ({_told(error)})") from error
+        raise UsageError(f"{shown(url)}: cannot be opened ({tell_driver_error(error)})") from error
 
 
 def _missing(error: ImportError) -> str:
@@ -76,8 +76,14 @@ def _missing(error: ImportError) -> str:
     return clean(str(error))
 
 
-def _told(error: Exception) -> str:
-    return clean(f"{type(error).__name__}: {error}")
+def tell_driver_error(error: Exception) -> str:
+    """With the next step, where the driver's words leave it open."""
+    name, text = type(error).__name__, clean(f"{type(error).__name__}: {error}")
+    if isinstance(error, PermissionError) or "Credential" in name:
+        return f"{text}; check the credentials: for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if isinstance(error, ConnectionError | TimeoutError) or "Connect" in name or "Timeout" in name:
+        return f"{text}; does the server answer, and is its address right? For s3: AWS_ENDPOINT_URL"
+    return text
 
 
 class _Ranges(PieceStream):
@@ -99,7 +105,7 @@ class _Ranges(PieceStream):
         try:
             return self._file.read(size)
         except Exception as error:
-            raise OSError(errno.EIO, _told(error)) from error
+            raise OSError(errno.EIO, tell_driver_error(error)) from error
 
     def close(self) -> None:
         if not self.closed:

@@ -18,7 +18,7 @@ from forkpoint.evidence.reading import Reading
 from forkpoint.evidence.summary_file import add_summary, merge, summarise, write_summary
 from forkpoint.evidence.text import clean
 from forkpoint.gather.engines import Answers, Engine, Merged, NodeAnswer
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 from forkpoint.model.capture import Capture, Problem
 from forkpoint.model.records import Record
 from forkpoint.model.verdict import Verdict
@@ -112,15 +112,22 @@ def _take(held: dict[str, tuple[str, ...]], holders: Holders) -> Taken:
 # Merges all nodes' answers into one summary, which lists missing nodes as problems.
 
 
+_NAMED = 8
+_LONGEST_PROBLEM = 600
+"""The reason and the next step, then the tool's own words."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
     summary: bytes
     nodes: tuple[NodeAnswer, ...]
     """Without their summaries, which are in the one of all."""
+    missing: str | None = None
+    """Why there may have been more nodes."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return _problems(self.nodes)
+        return _problems(self.nodes, self.missing)
 
 
 def gather(engine: Engine, paths: Sequence[str], progress: Progress | None = None) -> ClusterSummary:
@@ -135,13 +142,18 @@ def gather(engine: Engine, paths: Sequence[str], progress: Progress | None = Non
 def _joined(answers: Answers, paths: Sequence[str]) -> ClusterSummary:
     parts = [merged.summary for merged in answers.merged]
     parts += [answer.summary for answer in answers.nodes if answer.summary is not None]
-    problems = _problems(answers.nodes)
+    problems = _problems(answers.nodes, answers.missing)
     if not parts:
-        told = "; ".join(f"{problem.file}: {problem.text}" for problem in problems[:3]) or "there are no nodes"
-        raise UnreadableInput(f"no node has anything to diagnose in {', '.join(paths)}: {told}")
+        raise UnreadableInput(f"no node has anything to diagnose in {', '.join(paths)}:", _told(problems))
     if problems:
         parts.append(write_summary(Reading(problems=list(problems))))
-    return ClusterSummary(merge(parts), tuple(replace(answer, summary=None) for answer in answers.nodes))
+    nodes = tuple(replace(answer, summary=None) for answer in answers.nodes)
+    return ClusterSummary(merge(parts), nodes, answers.missing)
+
+
+def _told(problems: Sequence[Problem]) -> list[str]:
+    more = [f"and {len(problems) - _NAMED} more nodes"] if len(problems) > _NAMED else []
+    return [*(f"{problem.file}: {problem.text}" for problem in problems[:_NAMED]), *more] or ["there are no nodes"]
 
 
 def _without_damaged(answers: Answers) -> Answers:
@@ -157,7 +169,7 @@ def _without_damaged(answers: Answers) -> Answers:
         if answer.summary is not None and (damage := _damage(answer.summary)):
             wrong[answer.node] = damage
     nodes = (replace(a, summary=None, problem=wrong[a.node]) if a.node in wrong else a for a in answers.nodes)
-    return Answers(tuple(nodes), tuple(good))
+    return Answers(tuple(nodes), tuple(good), answers.missing)
 
 
 def _damage(summary: bytes) -> str | None:
@@ -168,8 +180,9 @@ def _damage(summary: bytes) -> str | None:
     return None
 
 
-def _problems(nodes: Iterable[NodeAnswer]) -> tuple[Problem, ...]:
-    return tuple(Problem(answer.node, clean(answer.problem)) for answer in nodes if answer.problem)
+def _problems(nodes: Iterable[NodeAnswer], missing: str | None) -> tuple[Problem, ...]:
+    told = [Problem(answer.node, clean(answer.problem, _LONGEST_PROBLEM)) for answer in nodes if answer.problem]
+    return (*told, *([Problem("nodes", missing)] if missing else []))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

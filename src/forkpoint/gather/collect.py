@@ -27,7 +27,7 @@ from forkpoint.gather.folder import (
     Meter,
     Original,
 )
-from forkpoint.gather.remote import CallFailed, Remote, copy_remote, copy_url, parse_remote
+from forkpoint.gather.remote import Remote, copy_remote, copy_url, parse_remote
 from forkpoint.gather.this_machine import (
     HERE,
     copy_kernel_log,
@@ -36,6 +36,7 @@ from forkpoint.gather.this_machine import (
     has_grown,
     usual_paths,
 )
+from forkpoint.gather.tools import CallFailed
 from forkpoint.live.watch.sources import Gathered, LiveSource, Spool
 from forkpoint.live.watch.sources.pipes import Pipes
 from forkpoint.model.capture import Capture
@@ -198,8 +199,18 @@ def collect(wanted: Wanted, root: str) -> Manifest:
     notes = tuple(note for note in got if isinstance(note, CollectNote))
     taken_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = Manifest(taken_at, tuple(sorted(files, key=lambda f: f.file)), notes)
-    (folder.root / MANIFEST_NAME).write_text(json_text(manifest) + "\n")
-    return manifest
+    why = _write(manifest, folder.root / MANIFEST_NAME)
+    return replace(manifest, notes=(*notes, CollectNote(MANIFEST_NAME, why))) if why else manifest
+
+
+def _write(manifest: Manifest, path: Path) -> str | None:
+    """Why not: the copies are worth something without it."""
+    try:
+        path.write_text(json_text(manifest) + "\n")
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        return f"cannot be written ({error.strerror}): diagnose reads the copies without it"
+    return None
 
 
 def _visit(places: Sequence[tuple[str, Remote | None]], folder: EvidenceFolder) -> _Got:
@@ -214,7 +225,10 @@ def _visit(places: Sequence[tuple[str, Remote | None]], folder: EvidenceFolder) 
         if isinstance(targets, CallFailed):
             got.append(CollectNote(place, targets.why))
             continue
-        visits += [lambda remote=remote, target=target: copy_remote(remote, target, folder) for target in targets]
+        got += [CollectNote(place, targets.missing)] if targets.missing else []
+        visits += [
+            lambda remote=remote, target=target: copy_remote(remote, target, folder) for target in targets.machines
+        ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for visit in [pool.submit(visit) for visit in visits]:
             got += visit.result()

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence import Progress
-from forkpoint.evidence.files import SUMMARY
-from forkpoint.gather.remote import SSH_HOST, SSH_OPTIONS, CallFailed, parse_srun, running
+from forkpoint.gather.remote import SAY_BEGIN, SSH_HOST, SSH_OPTIONS, parse_srun, skip_greeting
+from forkpoint.gather.tools import CallFailed, Running, running
+from forkpoint.gather.unreachable import tell_failure
 from forkpoint.traces.dump import MAX_BYTES
 
 NODE_TIMEOUT_S = 60.0
@@ -47,6 +48,8 @@ class Answers:
 
     nodes: tuple[NodeAnswer, ...]
     merged: tuple[Merged, ...] = ()
+    missing: str | None = None
+    """Why there may have been more nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,13 @@ AT_ONCE = 32
 """Each is a process here that mostly waits."""
 _MAX_SUMMARY = 256 << 20
 """A node with 1,000 ranks and all of their logs stays far below."""
-_MAX_GREETING = 1 << 16
-"""What the shell's start-up files of a node may print before the summary."""
 _LISTING_S = 60.0
 _TIMED_OUT = "exit code 124"
 """Of the node's own `timeout`, which has the same limit: on a busy machine its end may be heard first."""
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
+    f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r node; "
     "set --; while IFS= read -r path; do "
     'case $path in "~/"*) path=$HOME/${path#??} ;; esac; '
@@ -104,7 +106,7 @@ _SUMMARISE = (
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint summarise --output - --origin "$node" -- "$@"'
 )
-_READ = f'IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
+_READ = f'{SAY_BEGIN}; IFS= read -r path; exec head -c {MAX_BYTES + 1} "$path"'
 
 _Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
 
@@ -117,6 +119,8 @@ class Commands:
     """Node -> what runs a script of sh there."""
     node_timeout_s: float
     python: str = "python3"
+    missing: str | None = None
+    """Why there may have been more nodes."""
 
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
         nodes = list(self.argv)
@@ -127,11 +131,11 @@ class Commands:
                 answers[answer.node] = answer
                 if progress:
                     progress(len(answers), len(nodes), answer.node)
-        return Answers(tuple(answers[node] for node in nodes))
+        return Answers(tuple(answers[node] for node in nodes), missing=self.missing)
 
     def read_file(self, node: str, path: str) -> bytes | CallFailed:
         with running(self.argv[node](_READ), f"{path}\n".encode(), self.node_timeout_s) as tool:
-            data = tool.answer.read(MAX_BYTES + 1) if tool.failed is None else b""
+            data = _answer(tool, MAX_BYTES + 1)
         if tool.failed:
             return tool.failed
         return CallFailed("is larger than a dump may be") if len(data) > MAX_BYTES else data
@@ -144,19 +148,26 @@ class Commands:
         lines = (self.python, str(ceil(self.node_timeout_s)), node, *paths)
         question = "".join(f"{line}\n" for line in lines).encode()
         with running(self.argv[node](_SUMMARISE), question, self.node_timeout_s) as tool:
-            answer = tool.answer.read(_MAX_SUMMARY) if tool.failed is None else b""
+            answer = _answer(tool, _MAX_SUMMARY)
         seconds = time.monotonic() - began
         if tool.failed:
-            return NodeAnswer(node, None, self._why(node, tool.failed.why), seconds)
-        at = answer[:_MAX_GREETING].find(SUMMARY)
-        return NodeAnswer(node, answer[max(0, at) :], None, seconds)
+            return NodeAnswer(node, None, self.explain(node, tool.failed), seconds)
+        return NodeAnswer(node, answer, None, seconds)
 
-    def _why(self, node: str, why: str) -> str:
-        if "not done after" in why or _TIMED_OUT in why:
+    def explain(self, node: str, failed: CallFailed) -> str:
+        """Why it did not answer, and the next step."""
+        if "not done after" in failed.why or _TIMED_OUT in failed.why:
             return slow(node, self.node_timeout_s)
-        if any(sign in why for sign in _NO_MODULE):
-            return f"{without_forkpoint(node)}; --node-python names another ({why})"
-        return why
+        if any(sign in failed.why for sign in _NO_MODULE):
+            return f"{without_forkpoint(node)}; --node-python names another ({failed.why})"
+        return tell_failure(node, failed, "--node-timeout")
+
+
+def _answer(tool: Running, limit: int) -> bytes:
+    if tool.failed is not None:
+        return b""
+    skip_greeting(tool.answer)
+    return tool.answer.read(limit)
 
 
 def open_ssh(reach: ClusterReach) -> Commands:
@@ -181,13 +192,13 @@ def open_slurm(reach: ClusterReach) -> Commands:
         raise UsageError("--cluster slurm needs --jobid N: the job whose nodes hold the dumps, while it runs")
     targets = parse_srun(f"srun:{job}").find_targets(_LISTING_S)
     if isinstance(targets, CallFailed):
-        raise UsageError(f"--jobid {job}: {targets.why}; where ssh reaches its nodes, use --cluster ssh --hosts")
+        raise UsageError(targets.why)
     # A step ends in `sh -c SCRIPT`: the same, with another script.
-    fronts = {target.label: target.argv[:-1] for target in targets if not hosts or target.label in hosts}
+    fronts = {target.label: target.argv[:-1] for target in targets.machines if not hosts or target.label in hosts}
     if unknown := [host for host in hosts if host not in fronts]:
         raise UsageError(f"--hosts {unknown[0]}: is not a node of job {job}")
     argv: _Argv = {node: lambda script, front=front: (*front, script) for node, front in fronts.items()}
-    return Commands(argv, reach.node_timeout_s, reach.python)
+    return Commands(argv, reach.node_timeout_s, reach.python, None if hosts else targets.missing)
 
 
 def open_engine(name: str, reach: ClusterReach) -> Engine:

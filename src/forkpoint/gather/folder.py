@@ -1,18 +1,23 @@
 """The folder that evidence is copied into: which files are evidence, how much may be copied, and the manifest."""
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import BinaryIO
 
 import msgspec
 
-from forkpoint.errors import UsageError
+from forkpoint.errors import NoRoom, UsageError
 from forkpoint.evidence import TEXT_SUFFIXES
 from forkpoint.evidence.files import SNIFF, is_archive
 from forkpoint.evidence.machine.kernel import looks_like_kernel_log
@@ -101,6 +106,10 @@ class Meter:
     @property
     def bytes_left(self) -> int:
         return max(0, self._bytes)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.seconds_left == 0.0 or not self._files or self._bytes <= 0
 
     def may_open(self) -> str | None:
         """Why not, or None. Call it once per file."""
@@ -211,8 +220,12 @@ class EvidenceFolder:
             return None
         if why := self.meter.may_open():
             return why
-        target = self._place(original)
-        digest, size = self._copy(head, stream, target)
+        try:
+            self._check_room(original)
+            target = self._place(original)
+            digest, size = self._copy(head, stream, target)
+        except NoRoom as error:
+            return str(error)
         if not self._is_new(digest, original.path.rpartition("/")[2]):
             target.unlink()
             return None
@@ -223,11 +236,20 @@ class EvidenceFolder:
         file = str(target.relative_to(self.root))
         return Copied(file, original.place, original.path, kind, size, original.modified, digest, cut)
 
+    def _check_room(self, original: Original) -> None:
+        """Before it is begun: a part of a large file would take the room of small ones from other places. Raises NoRoom."""
+        room = shutil.disk_usage(self.root).free
+        if original.size is not None and min(original.size, self.meter.bytes_left) > room:
+            raise NoRoom(self._no_room(os.strerror(errno.ENOSPC)))
+
+    def _no_room(self, why: str) -> str:
+        return f"cannot be written here ({why}): choose a folder with more room, or make some in {self.root}"
+
     def _place(self, original: Original) -> Path:
         """Made of clean parts, so it cannot leave the folder; in folders that only this program makes."""
         parts = [_ODD.sub("_", part)[-_LONGEST:] for part in original.path.split("/") if part not in ("", ".", "..")]
         label = _ODD.sub("_", original.label)[:_LONGEST].lstrip(".") or "place"
-        with self._lock:
+        with self._lock, self._writing():
             target = self.root.joinpath(label, *(part.lstrip(".") or "_" for part in parts or ["file"]))
             while target.exists():
                 target = target.with_name(f"again_{target.name}")
@@ -237,17 +259,37 @@ class EvidenceFolder:
 
     def _copy(self, data: bytes, stream: BinaryIO, target: Path) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
-        with target.open("r+b") as copy:
+        with target.open("r+b", buffering=0) as copy:  # what does not fit is known at once
             while data and (granted := self.meter.grant(len(data))):
                 data = data[:granted]
-                copy.write(data)
+                with self._writing(target):
+                    _write_all(copy, data)
                 digest.update(data)
                 size += len(data)
                 data = stream.read(_COPY) if self.meter.seconds_left else b""
         return digest.hexdigest(), size
+
+    @contextmanager
+    def _writing(self, target: Path | None = None) -> Generator[None]:
+        """Errors inside it are of this folder's disk, not of a file's source. A part of a file is not kept: the room may do
+        for others. Raises NoRoom.
+        """
+        try:
+            yield
+        except OSError as error:
+            if target is not None:
+                target.unlink()
+            raise NoRoom(self._no_room(error.strerror or str(error))) from error
 
     def _is_new(self, digest: str, name: str) -> bool:
         with self._lock:
             known = (digest, name) in self._hashes
             self._hashes.add((digest, name))
         return not known
+
+
+def _write_all(copy: FileIO, data: bytes) -> None:
+    """A disk that fills up takes a part, and says why not all only when it is asked again."""
+    written = 0
+    while written < len(data):
+        written += copy.write(memoryview(data)[written:])

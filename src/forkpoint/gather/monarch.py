@@ -21,7 +21,7 @@ from forkpoint.evidence.summary_file import merge
 from forkpoint.evidence.text import clean
 from forkpoint.gather.cluster import read_here, summarise_here, take_merged
 from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoint
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 
 ACTORS = "forkpoint_nodes"
 AT_ONCE = 256

@@ -15,7 +15,7 @@ from forkpoint.evidence import Progress
 from forkpoint.evidence.summary_file import merge
 from forkpoint.gather.cluster import read_here, summarise_here, take_merged
 from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoint
-from forkpoint.gather.remote import CallFailed
+from forkpoint.gather.tools import CallFailed
 
 AT_ONCE = 256
 """Tasks under way. Each is on a node of its own."""

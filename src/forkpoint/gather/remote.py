@@ -1,109 +1,23 @@
 """Evidence on other machines: ssh, srun and kubectl run one fixed script and send a tar; URLs are read with fsspec."""
 
-import os
 import re
 import shlex
-import signal
-import subprocess
 import tarfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from io import BytesIO
 from pathlib import PurePosixPath
-from tempfile import TemporaryFile
-from threading import Timer
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from forkpoint.errors import UsageError
 from forkpoint.evidence.archives import SmallHeader
+from forkpoint.evidence.files import shown
+from forkpoint.evidence.remote import tell_driver_error
 from forkpoint.evidence.text import clean
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Runs the site's tools: as argument lists, with limits on time and output.
-
-_MAX_ANSWER = 16 << 20
-_MAX_COMPLAINT = 4096
-_GRACE_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    why: str
-
-
-@dataclass(slots=True)
-class Running:
-    """A tool while its output is read."""
-
-    answer: BinaryIO
-    failed: CallFailed | None = None
-    """Set when the tool has ended."""
-
-
-@contextmanager
-def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[Running]:
-    """The tool's standard output as a stream. The tool and its children are killed when the time is up or the reader is done."""
-    with TemporaryFile() as complaint:
-        try:
-            process = subprocess.Popen(  # noqa: S603 - a fixed list of arguments, by the name of a known tool
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaint, start_new_session=True
-            )
-        except OSError as error:
-            yield Running(BytesIO(), CallFailed(f"{argv[0]}: cannot be run ({error.strerror})"))
-            return
-        timer = Timer(limit_s, _kill, [process])
-        timer.start()
-        heard = Running(cast("BinaryIO", process.stdout))
-        try:
-            _tell(process, question)
-            yield heard
-        finally:
-            was_over = not timer.is_alive()
-            timer.cancel()
-            code = _wait(process)
-            assert process.stdout is not None
-            process.stdout.close()
-        if code or was_over:
-            why = f"not done after {limit_s:.0f} s" if was_over else f"exit code {code}"
-            heard.failed = CallFailed(f"{argv[0]}: {why}{_complaint(complaint)}")
-
-
-def answer_of(argv: Sequence[str], limit_s: float) -> str | CallFailed:
-    """All it prints."""
-    with running(argv, b"", limit_s) as tool:
-        answer = tool.answer.read(_MAX_ANSWER) if tool.failed is None else b""
-    return tool.failed or answer.decode("utf-8", "replace")
-
-
-def _tell(process: "subprocess.Popen[bytes]", question: bytes) -> None:
-    assert process.stdin is not None
-    with suppress(OSError):  # it has ended already: its exit code says more
-        process.stdin.write(question)
-        process.stdin.close()
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> int:
-    try:
-        return process.wait(_GRACE_S if process.poll() is None else 0)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        return process.wait()
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _complaint(said: IO[bytes]) -> str:
-    said.seek(0)
-    text = clean(said.read(_MAX_COMPLAINT).decode("utf-8", "replace"))
-    return f" ({text})" if text else ""
-
+from forkpoint.gather.tools import MAX_ANSWER, CallFailed, answer_of, running
+from forkpoint.gather.unreachable import BY_SSH, tell_failure
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The only command that runs on other machines: a fixed script that finds files and packs them.
@@ -111,6 +25,11 @@ def _complaint(said: IO[bytes]) -> str:
 # Nothing that a user or a cluster says becomes part of it. The path to look at is a line on its standard input; an
 # empty line means torch's usual places. It reads, and changes nothing.
 
+BEGIN = "forkpoint-begins-here"
+"""A line, with the time there: the shell's start-up files on the other machine may have printed something before."""
+SAY_BEGIN = f"echo {BEGIN} $(date +%s)"
+_MAX_GREETING = 1 << 16
+_CLOCKS_DIFFER_S = 60.0
 _EVIDENCE_NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
@@ -127,6 +46,7 @@ _USUAL = (
 )
 _FIND = f'find "$@" -type f ! -path "*$newline*" \\( {_ANY} \\)'
 SCRIPT = (
+    f"{SAY_BEGIN}; "
     "IFS= read -r place; "
     "newline=$(printf '\\nx'); newline=${newline%x}; "  # a name with one in it would be two names for tar
     "case $place in "
@@ -159,12 +79,19 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Targets:
+    machines: tuple[Target, ...]
+    missing: str | None = None
+    """Why there may have been more of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Remote:
     place: str
     """As it was asked for."""
     path: str
     """To look at; empty for the usual places."""
-    find_targets: Callable[[float], Sequence[Target] | CallFailed]
+    find_targets: Callable[[float], Targets | CallFailed]
     """Given the seconds that are left."""
 
 
@@ -189,7 +116,7 @@ def parse_ssh(place: str) -> Remote:
         raise UsageError(f"{place}: must be ssh:HOST:PATH")
     # ssh hands its command to a shell on the other side; this one is always the same.
     argv = ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(SCRIPT)}")
-    return Remote(place, checked_path(place, path), lambda _: (Target(host, argv),))
+    return Remote(place, checked_path(place, path), lambda _: Targets((Target(host, argv),)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -197,6 +124,7 @@ def parse_ssh(place: str) -> Remote:
 
 _SLURM_JOB = re.compile(r"\d{1,12}(?:[_+]\d{1,9})?")
 _SLURM_NODE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
+_SRUN_CAN_GO = ("RUNNING", "SUSPENDED", "STOPPED")
 _SLURM_NODE_LIST = re.compile(r"[A-Za-z0-9_][\w.,\[\]-]{0,60000}", re.ASCII)
 
 
@@ -208,16 +136,59 @@ def parse_srun(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _nodes(job, limit_s))
 
 
-def _nodes(job: str, limit_s: float) -> tuple[Target, ...] | CallFailed:
-    listed = answer_of(("squeue", "--noheader", f"--jobs={job}", "--format=%N"), limit_s)
-    if isinstance(listed, CallFailed):
-        return listed
-    if not _SLURM_NODE_LIST.fullmatch(listed.strip()):
-        return CallFailed(f"job {job} has no nodes: has it ended? Name its folder instead")
-    named = answer_of(("scontrol", "show", "hostnames", listed.strip()), limit_s)
+def _nodes(job: str, limit_s: float) -> Targets | CallFailed:
+    found = _find_slurm_job(job, limit_s)
+    if isinstance(found, CallFailed):
+        return found
+    named = answer_of(("scontrol", "show", "hostnames", found.nodes), limit_s)
     if isinstance(named, CallFailed):
         return named
-    return tuple(Target(node, _srun_argv(job, node)) for node in named.split() if _SLURM_NODE.fullmatch(node))
+    nodes = [node for node in named.split() if _SLURM_NODE.fullmatch(node)]
+    targets = tuple(Target(node, _srun_argv(found.number, node)) for node in nodes)
+    return Targets(targets, _lost_nodes(found.number, limit_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _SlurmJob:
+    number: str
+    """The task's own, where the job is an array: srun takes no other."""
+    nodes: str
+    """As Slurm writes a list: `node[1-2]`."""
+
+
+def _find_slurm_job(job: str, limit_s: float) -> _SlurmJob | CallFailed:
+    """Or why srun cannot go there: it waits, it has ended, it is several, or Slurm does not answer."""
+    listed = answer_of(("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%i|%A|%T|%N"), limit_s)
+    if isinstance(listed, CallFailed):
+        return CallFailed(tell_failure(f"job {job}", listed, "--seconds"))
+    rows = [row for line in listed.splitlines() if len(row := line.strip().split("|")) == 4]
+    running_now = [row for row in rows if row[2] in _SRUN_CAN_GO and _SLURM_NODE_LIST.fullmatch(row[3])]
+    if len(running_now) > 1:
+        return CallFailed(f"job {job} is {len(running_now)} tasks that run: name one, as {clean(running_now[0][0])}")
+    if running_now:
+        return _SlurmJob(running_now[0][1], running_now[0][3])
+    return CallFailed(_why_not_running(job, rows))
+
+
+def _why_not_running(job: str, rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return f"Slurm does not know job {job}, or no longer: name the folder that it wrote to, or {BY_SSH}"
+    state, nodes = clean(rows[0][2]), clean(rows[0][3])
+    if not nodes:
+        return f"job {job} has no nodes yet ({state})"
+    return (
+        f"job {job} has ended ({state}) on {nodes}, and srun goes to running jobs alone: name the folder that it wrote to, or"
+        f" {BY_SSH}"
+    )
+
+
+def _lost_nodes(job: str, limit_s: float) -> str | None:
+    """Slurm takes a node that fails off the list of a job that goes on without it (`--no-kill`)."""
+    told = answer_of(("scontrol", "show", "job", job), limit_s)
+    changed = None if isinstance(told, CallFailed) else re.search(r"ResizeTime=([\dT:-]+)", told)
+    if changed is None:
+        return None
+    return f"job {job} lost nodes at {changed[1]}, and Slurm no longer lists them (`sinfo --list-reasons` says what is down): {BY_SSH}"
 
 
 def _srun_argv(job: str, node: str) -> tuple[str, ...]:
@@ -244,7 +215,7 @@ def parse_kubectl(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _pods(namespace, selector, limit_s))
 
 
-def _pods(namespace: str, selector: str, limit_s: float) -> tuple[Target, ...] | CallFailed:
+def _pods(namespace: str, selector: str, limit_s: float) -> Targets | CallFailed:
     front = ("kubectl", f"--namespace={namespace}")
     listed = answer_of((*front, "get", "pods", f"--selector={selector}", "--output=name"), limit_s)
     if isinstance(listed, CallFailed):
@@ -252,12 +223,13 @@ def _pods(namespace: str, selector: str, limit_s: float) -> tuple[Target, ...] |
     pods = [match[1] for line in listed.split() if (match := _POD.fullmatch(line))]
     if not pods:
         return CallFailed(f"no pod in {namespace} is selected by {selector}")
-    return tuple(
+    targets = (
         Target(
             pod, (*front, "exec", "--stdin", pod, "--", "sh", "-c", SCRIPT), (*front, "logs", "--all-containers", pod)
         )
         for pod in pods
     )
+    return Targets(tuple(targets))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -302,7 +274,7 @@ def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder)
         if tool.failed is None:
             got += unpack(tool.answer, target.label, place, folder)
     if isinstance(tool.failed, CallFailed):
-        got.append(CollectNote(place, tool.failed.why))
+        got.append(CollectNote(place, tell_failure(target.label, tool.failed, "--seconds")))
     elif not got:
         got.append(CollectNote(place, "nothing found there"))
     return got
@@ -317,21 +289,23 @@ def unpack(
 ) -> Iterator[Copied | CollectNote]:
     """`apart`: files that are handed over instead, by name."""
     odd = _Odd()
+    if ahead := skip_greeting(stream):
+        told = f"{abs(ahead) / 60:.0f} minutes {'ahead of' if ahead > 0 else 'behind'}"
+        yield CollectNote(
+            place, f"its clock is {told} this machine's: so are the times in its logs; it needs NTP or chrony"
+        )
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
             for info, opened in _plain_files(archive, odd):
-                name = str(PurePosixPath("/", info.name))
                 if info.name in apart:
-                    apart[info.name](opened.read(_MAX_ANSWER))
+                    apart[info.name](opened.read(MAX_ANSWER))
                     continue
-                done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
-                if isinstance(done, str):
-                    yield CollectNote(place, f"{clean(name)}: {done}")
-                    break
+                info.mtime = int(info.mtime - ahead)
+                done = _keep(info, opened, place, label, folder)
                 if done is not None:
                     yield done
-                    if done.cut:  # no room is left, or nothing more comes: the rest is not waited for
-                        break
+                if done.cut if isinstance(done, Copied) else done and folder.meter.is_spent:
+                    break  # no room is left, or nothing more comes: the rest is not waited for
     except tarfile.ReadError as error:
         if "empty file" not in str(error):  # it found nothing: its exit code says why, or there is nothing
             yield CollectNote(place, clean(f"stopped sending: {error}"))
@@ -339,6 +313,28 @@ def unpack(
         yield CollectNote(place, clean(f"stopped sending: {error}"))
     if odd.others:
         yield CollectNote(place, f"{odd.others} links, devices or pipes were sent and not kept")
+
+
+def _keep(
+    info: tarfile.TarInfo, opened: BinaryIO, place: str, label: str, folder: EvidenceFolder
+) -> Copied | CollectNote | None:
+    name = str(PurePosixPath("/", info.name))
+    done = folder.keep(Original(place, label, name, info.size, float(info.mtime)), opened)
+    return CollectNote(place, f"{clean(name)}: {done}") if isinstance(done, str) else done
+
+
+def skip_greeting(stream: BinaryIO) -> float:
+    """Up to where the script began to answer. By how many seconds the clock there is ahead of this one; 0 where that is not more
+    than a busy machine may take to answer.
+    """
+    left = _MAX_GREETING
+    while left > 0 and (line := stream.readline(left)):
+        left -= len(line)
+        begin, _, told = line.rstrip().partition(b" ")
+        if begin == BEGIN.encode():
+            ahead = float(told) - time.time() if re.fullmatch(rb"\d{1,12}", told) else 0.0
+            return ahead if abs(ahead) > _CLOCKS_DIFFER_S else 0.0
+    return 0.0
 
 
 def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
@@ -376,14 +372,14 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ModuleNotFoundError as error:
-        raise UsageError(f"{place}: needs fsspec: pip install 'forkpoint[collect]'") from error
+        raise UsageError(f"{shown(place)}: needs fsspec: pip install 'forkpoint[collect]'") from error
     try:
         system, root = url_to_fs(place)
         found: dict[str, dict[str, Any]] = system.find(root, detail=True)
     except ImportError as error:
         raise UsageError(f"{place}: {error}") from error
     except Exception as error:  # noqa: BLE001 - every driver has exceptions of its own, and the other places go on
-        return [CollectNote(place, f"cannot be listed ({type(error).__name__}: {error})")]
+        return [CollectNote(shown(place), f"cannot be listed ({tell_driver_error(error)})")]
     if not found:
         return [CollectNote(place, "nothing there")]
     got: list[Copied | CollectNote] = []
@@ -393,7 +389,7 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
             with system.open(name, "rb") as stream:
                 done = folder.keep(original, cast("BinaryIO", stream))
         except Exception as error:  # noqa: BLE001 - as above
-            done = f"cannot be read ({type(error).__name__}: {error})"
+            done = f"cannot be read ({tell_driver_error(error)})"
         if isinstance(done, str):
             got.append(CollectNote(place, f"{name}: {done}"))
         elif done is not None:

@@ -12,7 +12,7 @@ from forkpoint.errors import UsageError
 from forkpoint.evidence.files import SNIFF, find_files
 from forkpoint.gather.attach.jobs import LiveRank
 from forkpoint.gather.folder import CollectNote, Copied, EvidenceFolder, Original
-from forkpoint.gather.remote import CallFailed, answer_of
+from forkpoint.gather.tools import CallFailed, answer_of
 from forkpoint.live.watch.sources.pipes import usual_prefixes
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
 

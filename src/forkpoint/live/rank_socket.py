@@ -1,7 +1,7 @@
 """How somebody on the same machine asks the guard of one rank: a socket that is named after the process.
 
 The name is in Linux's abstract namespace: no file stays behind, and only processes of the same network namespace reach
-it. The kernel says who asks; only the rank's own user and root are answered. One connection is one answer: all that the
+it. Containers may share that and still number their processes by themselves, so the name says which numbers are meant. The kernel says who asks; only the rank's own user and root are answered. One connection is one answer: all that the
 rank holds, as its guard would hand it to the others.
 """
 
@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from forkpoint.live.processes import PROC
 from forkpoint.model.world import ProcessGroup
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -23,9 +25,12 @@ _ANSWERS_S: Final = 5.0
 """For whoever asks to take the answer."""
 
 
-def socket_name(pid: int) -> str:
-    """`pid` as the process itself knows it."""
-    return f"\0forkpoint-guard-{pid}"
+def socket_name(process: str, own_pid: int) -> str:
+    """`process`: its folder below /proc; `own_pid`: as the process itself knows it. Raises OSError where it is gone or somebody
+    else's.
+    """
+    numbers = Path(process, "ns", "pid").readlink()
+    return f"\0forkpoint-guard-{numbers}-{own_pid}"
 
 
 def may_ask(connection: socket.socket) -> bool:
@@ -42,7 +47,7 @@ class AnswerThread:
         self._answer = answer
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.bind(socket_name(os.getpid()))
+            self._socket.bind(socket_name(f"{PROC}/self", os.getpid()))
             self._socket.listen()
         except OSError:
             self._socket.close()

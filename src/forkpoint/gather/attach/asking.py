@@ -134,7 +134,11 @@ def _listening(process: Path) -> Iterator[tuple[str, int]]:
 
 
 def ask_guard(pid: int) -> GuardAnswer | NoAnswer:
-    data = ask(SourceAddress(socket_name(own_pid(pid)), 0), b"", MAX_BYTES)
+    try:
+        name = socket_name(f"{PROC}/{pid}", own_pid(pid))
+    except OSError as error:
+        return NoAnswer(f"it cannot be looked at ({error.strerror})")
+    data = ask(SourceAddress(name, 0), b"", MAX_BYTES)
     if isinstance(data, NoAnswer):
         return data
     return read_answer(data) or NoAnswer("its answer is not a guard's: is another version of forkpoint there?")

@@ -166,8 +166,8 @@ def _known(attached: Attached) -> Iterable[KnownRank]:
     yield from (KnownRank(rank, "gone", "its launcher runs, and no process has its rank") for rank in attached.lost)
 
 
-def merge(parts: Sequence[Attached]) -> Attached:
-    """Of several machines. A job moves if it moves on one of them."""
+def merge(parts: Sequence[Attached], unanswered: Iterable[str]) -> Attached:
+    """Of several machines, and what is known of those that did not answer. A job moves if it moves on one of them."""
     first = parts[0]
     return Attached(
         job=first.job,
@@ -175,6 +175,6 @@ def merge(parts: Sequence[Attached]) -> Attached:
         ranks=tuple(sorted((rank for part in parts for rank in part.ranks), key=lambda rank: rank.rank)),
         lost=tuple(sorted({rank for part in parts for rank in part.lost})),
         still_s=min(part.still_s for part in parts),
-        notes=tuple(note for part in parts for note in part.notes),
+        notes=(*(note for part in parts for note in part.notes), *unanswered),
         groups=tuple(dict.fromkeys(group for part in parts for group in part.groups)),
     )

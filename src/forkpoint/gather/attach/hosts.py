@@ -16,18 +16,19 @@ from typing import BinaryIO
 import msgspec
 
 from forkpoint.gather.attach.folder import ATTACH_NAME, RANKS_NAME, Attached
-from forkpoint.gather.engines import AT_ONCE, Commands, without_forkpoint
+from forkpoint.gather.engines import AT_ONCE, Commands
 from forkpoint.gather.folder import CollectNote, EvidenceFolder
-from forkpoint.gather.remote import running, unpack
+from forkpoint.gather.remote import SAY_BEGIN, unpack
+from forkpoint.gather.tools import running
 
 _SCRIPT = (
+    f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r job; IFS= read -r stacks; "
     'set --; test -z "$job" || set -- --job "$job"; test "$stacks" = yes || set -- "$@" --no-stacks; '
     # What nobody waits for any more must not stay on the node.
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint attach --send "$@"'
 )
-_NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,7 @@ def _ask(hosts: Commands, host: str, job: str, folder: EvidenceFolder, *, stacks
             got = unpack(tool.answer, host, host, folder, {ATTACH_NAME: described.append})
             notes += [one.text for one in got if isinstance(one, CollectNote)]
     if tool.failed is not None:
-        why = tool.failed.why
-        notes = [f"{without_forkpoint(host)} ({why})" if any(sign in why for sign in _NO_MODULE) else why]
+        notes = [hosts.explain(host, tool.failed)]
     attached = _read(described)
     if attached is None and not notes:
         notes = ["did not answer as forkpoint does: is another version there?"]

@@ -5,6 +5,7 @@ import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from forkpoint.errors import UsageError
@@ -86,7 +87,8 @@ def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
 
 def find_jobs(proc: str = PROC) -> list[LiveJob]:
     environs = {pid: environ for pid in list_pids(proc) if (environ := read_environ(pid, proc))}
-    found = [rank for pid, environ in environs.items() if (rank := look_at(pid, environ, proc))]
+    looked = (look_at(pid, environ, proc) for pid, environ in environs.items() if not _is_forkpoint(pid, proc))
+    found = [rank for rank in looked if rank]
     by_job: dict[tuple[str, ...], list[LiveRank]] = {}
     for rank in _without_helpers(_without_launchers(found, environs), proc):
         by_job.setdefault(_job_key(rank, proc), []).append(rank)
@@ -105,6 +107,11 @@ def look_at(pid: int, environ: Mapping[str, str], proc: str = PROC) -> LiveRank 
     except OSError:
         return None
     return LiveRank(pid, int(pair[0]), dict(environ), folder, tuple(_outputs(process)), int(pair[1]))
+
+
+def _is_forkpoint(pid: int, proc: str) -> bool:
+    """This process, or the `forkpoint run` around a launcher: srun numbers them as it numbers ranks."""
+    return _script(pid, proc) == "forkpoint"
 
 
 def _is_python(process: Path) -> bool:
@@ -188,14 +195,14 @@ def _make_job(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
     where = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}".strip(":")
     title = f"{script} at {where}" if where else script
     told = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_JOB_NAME", "TORCHELASTIC_RUN_ID", "MASTER_PORT"))
-    names = frozenset({name for name in (*told, script, where) if name and name != "none"})
+    array = f"{environ.get('SLURM_ARRAY_JOB_ID', '')}_{environ.get('SLURM_ARRAY_TASK_ID', '')}".strip("_")
+    names = frozenset({name for name in (*told, array, script, where) if name and name != "none"})
     return LiveJob(title, names, first.world_size, ordered, tuple(_lost(ordered)))
 
 
 def _script(pid: int, proc: str) -> str:
     """The program, from the command line: the first argument that is no option of Python's."""
-    words = command_of(pid, proc)[1:]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*command_of(pid, proc)[1:], ""]):
         if word == "-m":
             return after
         if not word.startswith("-"):
@@ -236,13 +243,12 @@ def choose_job(jobs: Sequence[LiveJob], name: str | None) -> LiveJob:
         return fitting[0]
     if not jobs and name is None and (served := _served_for_others()):
         return served
-    listed = "".join(f"\n  {job.described}" for job in (fitting or jobs))
+    listed = [job.described for job in (fitting or jobs)]
     if fitting:
-        raise UsageError(
-            f"{len(fitting)} jobs run here; choose one with --job, by port, id or script, or give pids:{listed}"
-        )
+        told = f"{len(fitting)} jobs run here; choose one with --job, by port, id or script, or give pids:"
+        raise UsageError(told, listed)
     if jobs:
-        raise UsageError(f"--job {name}: no job here is called so. There are:{listed}")
+        raise UsageError(f"--job {name}: no job here is called so. There are:", listed)
     raise UsageError(_none_found())
 
 

@@ -43,4 +43,4 @@ def _notes(attached: Attached) -> list[str]:
         for missing in rank.missing:
             notes.setdefault(missing, []).append(rank.rank)
     told = [f"{name_ranks(ranks)}: {missing}" for missing, ranks in notes.items()]
-    return [*told, *([f"{name_ranks(attached.unseen)}: not asked"] if attached.unseen else [])]
+    return [*told, *([f"{name_ranks(attached.unseen)}: not asked"] if attached.unseen else []), *attached.notes]

@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -238,7 +239,8 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: RunSet
         left = tuple(sorted(end_processes(start.run, min(settings.grace_s, _LEFT_GRACE_S))))
     job.finish_copies()
     told = render_ranks(None, None, stalled=False, exit_code=ended.code)
-    (place.node / _ENDED).write_text(told, encoding="utf-8")
+    with suppress(OSError):  # no room, which was said of the logs; how the job ended counts
+        (place.node / _ENDED).write_text(told, encoding="utf-8")
     if is_success:
         kept = settings.keep or not remove_attempt_folder(place)
         return Attempt(number, place.attempt, ended, Decision(0, "it succeeded"), left=left, kept=kept)

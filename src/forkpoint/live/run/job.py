@@ -41,23 +41,25 @@ class Copying:
         self._thread.join(limit_s)
 
     def _copy(self) -> None:
-        passes = keeps = True
+        not_passed: OSError | None = None
+        not_kept: OSError | None = None
         with self._source, self._file:
             while piece := os.read(self._source.fileno(), _PIECE):
-                passes = passes and _try_write(self._target, piece)
-                keeps = keeps and _try_write(self._file.fileno(), piece)
-        if not keeps:
-            sys.stderr.write(f"forkpoint: {self._file.name}: could not be written to its end; the evidence is cut\n")
+                not_passed = not_passed or _try_write(self._target, piece)
+                not_kept = not_kept or _try_write(self._file.fileno(), piece)
+        if not_kept:
+            why = f"could not be written to its end ({not_kept.strerror}); the evidence is cut"
+            sys.stderr.write(f"forkpoint: {self._file.name}: {why}\n")
 
 
-def _try_write(target: int, piece: bytes) -> bool:
+def _try_write(target: int, piece: bytes) -> OSError | None:
     rest = memoryview(piece)
     try:
         while rest:
             rest = rest[os.write(target, rest) :]
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
