@@ -200,3 +200,57 @@ def test_the_only_silent_rank_is_not_lost_where_ranks_may_exist_that_nobody_hear
     said = {r: raised(r, CLOSED) for r in (1, 2, 3)} | {0: ""}
 
     assert diagnose(tmp_path, logs(said)).suspects == ()
+
+
+SWALLOWED = '--- Logging error ---\nTraceback (most recent call last):\n  File "/job/board.py", line 23, in value\n    dist.all_gather(x)\n'
+
+
+@for_each(
+    "what, table, owners",
+    [
+        ("a file for each process", "", {0, 1}),
+        ("a launcher's log beside it", torchrun_table((0, 1), (1, -15)), {None}),
+    ],
+)
+def test_what_stands_without_a_rank_in_a_file_of_one_process_is_its_own(
+    tmp_path: Path, what: str, table: str, owners: set[int | None]
+) -> None:
+    folder = tmp_path / what
+    folder.mkdir()
+    for rank in (0, 1):
+        said = f"{SWALLOWED}{TIMED_OUT}\n{raised(rank, CLOSED)}{table if rank == 0 else ''}"
+        (folder / f"worker-{rank}.log").write_text(said)
+
+    events = forkpoint.read([str(folder)]).events
+
+    assert {e.rank for e in events if e.kind is LogKind.PEER_TIMEOUT} == owners
+
+
+def elsewhere(call: str) -> Verdict:
+    """Two dumps wait in one call; of the two that are lost one stands there too, and one in another call."""
+    job = SmallJob(4)
+    for _ in range(3):
+        job.op(line=10)
+    job.op([0, 1, 3], line=20, done=False)
+    c10d = f"{TORCH}/distributed/distributed_c10d.py"
+    main = Frame("<module>", "/train/train.py", 99)
+    there: Stack = (Frame("all_reduce", c10d, 3252), Frame("step", "/train/train.py", 20), main)
+    aside: Stack = (Frame(call, c10d, 5070), Frame("evaluate", "/train/train.py", 60), main)
+    stacks = (LiveStack(0, "stacks_rank_0.txt", 1, there), LiveStack(2, "stacks_rank_2.txt", 1, aside))
+    return forkpoint.diagnose(job.capture([1, 3], stacks=stacks))
+
+
+def test_a_lost_rank_that_stands_in_a_barrier_of_its_own_took_another_path() -> None:
+    assert answer(elsewhere("barrier")) == (Cause.DIVERGENT_PATH, (2,))
+
+
+def test_a_lost_rank_that_stands_in_a_call_with_sizes_may_have_brought_others_and_is_not_named() -> None:
+    assert elsewhere("all_gather").suspects == ()
+
+
+def test_where_connections_broke_and_nobody_timed_out_the_silent_rank_is_the_first_reading(tmp_path: Path) -> None:
+    send = {r: raised(r, CLOSED, ("/job/pipe.py", 30 + r, "step"), call="send") for r in (0, 1, 3)}
+
+    verdict = diagnose(tmp_path, logs(send | {2: ""}))
+
+    assert (verdict.suspects, verdict.hypotheses[0].suspects) == ((), (2,))

@@ -145,7 +145,9 @@ def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bo
     """
     length = min(len(ours), len(theirs))
     different = ours[start:length] != theirs[start:length]
-    known = np.isin(theirs[start:length][different], ours).all() and np.isin(ours[start:length][different], theirs).all()
+    known = (
+        np.isin(theirs[start:length][different], ours).all() and np.isin(ours[start:length][different], theirs).all()
+    )
     return not same_site or (int(different.sum()) >= PROOF and bool(known))
 
 

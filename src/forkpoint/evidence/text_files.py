@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
@@ -27,7 +27,7 @@ from forkpoint.evidence.stacks.threads import RankStacks, ThreadKind
 from forkpoint.evidence.values import join_values, looks_like_values, read_values
 from forkpoint.model.capture import Capture, LiveStack, Problem, Remark, SetAside
 from forkpoint.model.frames import user_frames
-from forkpoint.model.log import NO_ENDING, Ending, LogEvent
+from forkpoint.model.log import NO_ENDING, Ending, LogEvent, LogKind
 from forkpoint.model.values import Values
 from forkpoint.model.world import Place
 from forkpoint.traces.admission import ADMIT_BY_PROOF, Choice, attempt_of
@@ -75,6 +75,31 @@ def believe_places(texts: "Sequence[TextReading]", world: frozenset[int]) -> "li
         else text
         for text in texts
     ]
+
+
+def own_by_speaker(texts: "Sequence[TextReading]") -> "list[TextReading]":
+    """Files of one form in each of which one rank alone speaks, another in every one, are those ranks' own: what stands there
+    without a rank is theirs as well. A launcher's log is nobody's.
+    """
+    forms: dict[str, list[TextReading]] = defaultdict(list)
+    for text in texts:
+        forms[without_numbers(text.file)].append(text)
+    owned = {
+        text.file
+        for alike in forms.values()
+        if len(alike) > 1 and len({t.speakers for t in alike}) == len(alike) and all(map(_of_one_rank, alike))
+        for text in alike
+    }
+    return [_given_to(text, next(iter(text.speakers))) if text.file in owned else text for text in texts]
+
+
+def _of_one_rank(text: "TextReading") -> bool:
+    launched = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in text.events)
+    return len(text.speakers) == 1 and not launched
+
+
+def _given_to(text: "TextReading", rank: int) -> "TextReading":
+    return replace(text, events=[replace(e, rank=rank) if e.rank is None else e for e in text.events])
 
 
 def _name(file: str) -> str:
@@ -147,7 +172,7 @@ def with_texts(
     """The capture with what its text files say, and with what it means that others are empty."""
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
-    texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
+    texts = own_by_speaker(believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ())))
     texts, nameless = _with_processes(texts)
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)

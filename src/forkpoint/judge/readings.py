@@ -25,7 +25,7 @@ from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, eve
 from forkpoint.judge.refusal import refused_sizes
 from forkpoint.judge.repairs import recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES
-from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
+from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Divergence, Incident, PartingKind
@@ -54,7 +54,7 @@ def _moved_between(divergence: Divergence, incident: Incident) -> bool:
     """
     if any(trace.comm_lib != "gloo" for trace in incident.timeline.traces.values()):
         return False
-    standings = {r: s for r, s in find_standings(incident).items() if not is_communicating(s.stack)}
+    standings = {r: s for r, s in find_standings(incident).items() if not is_waiting_for_ranks(s.stack)}
     missed = [rank for side in find_missed_ranks(incident) for rank in side]
     places = {user_place(standings[rank].stack) for rank in divergence.sides[0] if rank in standings}
     return bool(missed) and all(r in standings and user_place(standings[r].stack) in places for r in missed)
@@ -68,7 +68,7 @@ def _stand_outside(divergence: Divergence, incident: Incident) -> list[Hypothesi
         return []
     standings = find_standings(incident)
     outside = tuple(
-        r for r in sorted(divergence.sides[0]) if r in standings and not is_communicating(standings[r].stack)
+        r for r in sorted(divergence.sides[0]) if r in standings and not is_waiting_for_ranks(standings[r].stack)
     )
     others = [r for r in standings if r not in outside and is_waiting_for_ranks(standings[r].stack)]
     places = {user_place(standings[r].stack) for r in outside} - {None}

@@ -277,6 +277,26 @@ def find_odd_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int,
     return divergence.sides[1 - usual] if outvoted else ()
 
 
+def find_elsewhere_by_stacks(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """Some wait in a call of the whole job. Of the members whose dumps are lost: those that wait in another call by their
+    stacks, if all of them are seen and they are fewer than those in the first. Not where sizes may be what differs: gloo completes
+    a call on ranks that brought less, and those go on.
+    """
+    if divergence.odd or divergence.channel or divergence.how is not PartingKind.ABSENCE or len(divergence.sides) != 1:
+        return ()
+    standings, present = find_standings(incident), divergence.sides[0]
+    places = {_lines(c.stack) for c in divergence.cohorts if c.op and c.stack} - {()}
+    unknown = {rank: standings.get(rank) for rank in divergence.unknown}
+    if not places or not unknown or not all(s is not None and _is_comparable(s) for s in unknown.values()):
+        return ()
+    elsewhere = tuple(rank for rank, s in unknown.items() if s is not None and s.place not in places)
+    unseen = 0 if divergence.group.declared else incident.timeline.unseen
+    refused = any(e.kind is LogKind.SIZES_DIFFER for e in incident.capture.events)
+    misfits = refused or any(standings[rank].brings_sizes for rank in elsewhere)
+    present_too = len(unknown) - len(elsewhere)
+    return elsewhere if len(present) + present_too > len(elsewhere) + unseen and not misfits else ()
+
+
 def _lines(stack: Stack | None) -> UserLines:
     return tuple((short_name(frame.filename), frame.line) for frame in user_frames(stack))
 

@@ -60,6 +60,7 @@ from forkpoint.judge.stacks import (
     Handling,
     Standing,
     find_all_standings,
+    find_elsewhere_by_stacks,
     find_handling,
     find_odd_by_stacks,
     find_parted_stacks,
@@ -82,11 +83,8 @@ _ALL_MAKE_GROUPS = Fix("call new_group on all ranks, members or not, in the same
 
 def find(incident: Incident) -> Iterator[Finding]:
     divergence = incident.divergence
-    handling = find_handling(divergence, incident) if divergence is not None else ()
-    if divergence is not None and handling:
-        yield _led_aside(divergence, handling, incident)
-    elif divergence is not None and _is_other_path(divergence, incident):
-        yield _parted(divergence, incident)
+    if divergence is not None and (finding := _by_records(divergence, incident)):
+        yield finding
     elif divergence is None and (steps := find_step_parting(incident)):
         finding = _finding(None, steps.odd, steps.told, STRONG if steps.odd else LIKELY, incident)
         yield replace(finding, evidence=steps.evidence, headlines=(steps.told,))
@@ -120,6 +118,21 @@ def find(incident: Incident) -> Iterator[Finding]:
             yield _noticed(notice, incident)
     else:
         yield from _left_by_itself(divergence, incident)
+
+
+def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
+    """What recorded calls show, with stacks and logs beside them."""
+    if handling := find_handling(divergence, incident):
+        return _led_aside(divergence, handling, incident)
+    if _is_other_path(divergence, incident):
+        return _parted(divergence, incident)
+    away = find_elsewhere_by_stacks(divergence, incident)
+    if not away:
+        return None
+    named = replace(divergence, odd=away)
+    finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
+    cited = (*_cite_stacks(away, incident), *finding.evidence)
+    return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
 
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
