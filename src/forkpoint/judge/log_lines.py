@@ -244,20 +244,19 @@ def find_model_mismatch(incident: Incident) -> ModelMismatch | None:
     events = [e for e in incident.capture.events if e.kind is LogKind.MODELS_DIFFER and e.rank is not None]
     if not events or any((e.detail("own") or e.detail("number")) != str(e.rank) for e in events):
         return None
-    models: dict[int, str] = {}
-    for event in events:
-        assert event.rank is not None
-        if event.detail("peer"):
-            models[int(event.detail("peer") or 0)] = f"{event.detail('peer_count')} parameters"
-    for event in events:
-        count, at, sizes = (event.detail(name) for name in ("own_count", "parameter", "sizes"))
-        models[event.rank or 0] = f"{count} parameters" if count else f"params[{at}] of sizes {sizes}"
-        if sizes:
-            models |= dict.fromkeys(_hold_as_rank_0(incident) - models.keys(), _OF_RANK_0)
+    peers = {int(e.detail("peer") or 0): f"{e.detail('peer_count')} parameters" for e in events if e.detail("peer")}
+    models = peers | {e.rank: _held_by(e) for e in events if e.rank is not None}
+    if any(e.detail("sizes") for e in events):
+        models |= dict.fromkeys(_hold_as_rank_0(incident) - models.keys(), _OF_RANK_0)
     usual, times = Counter(models.values()).most_common(1)[0]
     outvoted = 2 * times > len(incident.timeline.world) + incident.timeline.unseen
     odd = tuple(sorted(rank for rank, model in models.items() if model != usual)) if outvoted else ()
     return ModelMismatch(models, odd, tuple(events))
+
+
+def _held_by(event: LogEvent) -> str:
+    count, at, sizes = (event.detail(name) for name in ("own_count", "parameter", "sizes"))
+    return f"{count} parameters" if count else f"params[{at}] of sizes {sizes}"
 
 
 def _hold_as_rank_0(incident: Incident) -> set[int]:
