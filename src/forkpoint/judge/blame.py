@@ -20,6 +20,7 @@ _VICTIM = re.compile(
 )
 CLOSED = re.compile(r"Connection (?:closed|reset)|remote process exited|ncclRemoteError|[Pp]eer.{0,80} closed")
 SAID_OF_PEERS = (LogKind.EXCEPTION, LogKind.NETWORK, LogKind.PEER_TIMEOUT, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR)
+TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
 _OF_CUDA = re.compile(r"CUDA(?: driver)? error: (?!out of memory)|Cuda failure (?!2 )")
 _BECAUSE_OF_PEERS = frozenset({
     *(LogKind.WATCHDOG_TIMEOUT, LogKind.WATCHDOG_DIED, LogKind.ASYNC_ERROR, LogKind.REMOTE_ERROR, LogKind.PEER_TIMEOUT),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.text import read_stamp
-from forkpoint.judge.blame import blames_peers, find_exits
+from forkpoint.judge.blame import TIMEOUTS, blames_peers, find_exits
 from forkpoint.judge.cite import cite_event, events_of, verb
 from forkpoint.judge.printed_values import own_logs
 from forkpoint.model.frames import user_frames
@@ -51,7 +51,6 @@ def find_last_words(sides: tuple[tuple[int, ...], ...], incident: Incident) -> L
 _NUMBER = re.compile(r"\d{1,7}")
 _REPEATS = 3
 """Lines in a row that speak of another try: one alone may be followed by success."""
-_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
 _CLOCK = re.compile(r"[\[(]?(\d\d):(\d\d):(\d\d)\b")
 """A time without a date."""
 _RETRIES = re.compile(
@@ -77,7 +76,7 @@ class WorkedOn:
 def find_worked_on(incident: Incident) -> WorkedOn | None:
     """Nothing of it speaks of a failure, and every other rank ran into a timeout."""
     world, capture = set(incident.timeline.world), incident.capture
-    gave_up = {e.rank: e for e in capture.events if e.kind in _TIMEOUTS and e.rank is not None}
+    gave_up = {e.rank: e for e in capture.events if e.kind in TIMEOUTS and e.rank is not None}
     rest = world - gave_up.keys()
     failed = {e.rank for e in capture.events if e.is_failure}
     if len(rest) != 1 or len(gave_up) < 2 or rest & failed or incident.timeline.unseen > 1:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.judge.asking import Sides, ask_log, ask_stack, end_of_log, who_is_meant
-from forkpoint.judge.blame import find_closings
+from forkpoint.judge.blame import TIMEOUTS, find_closings
 from forkpoint.judge.candidates import find_seen_waiting, find_unheard
 from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
@@ -32,7 +32,6 @@ from forkpoint.model.verdict import Cause, Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
-_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
 _AFTER_JOINING = frozenset({LogKind.NCCL_INIT, LogKind.LEAVING, LogKind.LEFT})
 """What only a rank says that has met the others."""
 
@@ -57,7 +56,7 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _refused(incident)
     yield from _not_joined(incident)
     # Where nobody timed out and connections broke, somebody went: ranks of different stages stand apart by nature.
-    gone = bool(find_closings(incident)) and not any(e.kind in _TIMEOUTS for e in incident.capture.events)
+    gone = bool(find_closings(incident)) and not any(e.kind in TIMEOUTS for e in incident.capture.events)
     parts = (_waited_for, _at_other_lines) if gone else (_at_other_lines, _waited_for)
     yield from (reading for part in parts for reading in part(incident))
 

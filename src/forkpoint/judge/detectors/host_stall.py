@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from forkpoint.diverge.replicas import Replicas
-from forkpoint.judge.blame import cut_off, is_connecting
+from forkpoint.judge.blame import TIMEOUTS, cut_off, is_connecting
 from forkpoint.judge.calls import may_differ_unseen
 from forkpoint.judge.cite import (
     DECIDED,
@@ -60,7 +60,6 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
 NAME = "host-stall"
-_TIMEOUTS = (LogKind.PEER_TIMEOUT, LogKind.WATCHDOG_TIMEOUT)
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -192,7 +191,7 @@ def _by_stacks_alone(incident: Incident) -> Iterator[Finding]:
 
 def _alone_outside(incident: Incident) -> Iterator[Finding]:
     """All ranks but one gave up waiting at one line. That one says nothing of a failure, and its stack is in its own code."""
-    gave_up = {e.rank for e in incident.capture.events if e.kind in _TIMEOUTS} - {None}
+    gave_up = {e.rank for e in incident.capture.events if e.kind in TIMEOUTS} - {None}
     rest = set(incident.timeline.world) - gave_up
     standings = find_standings(incident)
     if len(rest) != 1 or len(gave_up) < 2 or incident.timeline.unseen > 1 or not gave_up <= standings.keys():
