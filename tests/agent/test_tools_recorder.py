@@ -272,7 +272,7 @@ def test_stacks_name_the_users_frames_as_under_the_source_root_with_their_text()
 def test_stacks_come_from_the_log_of_a_rank_that_left_no_dump() -> None:
     told = says(recorded("0079"), "threads", rank=0)
 
-    assert any("by its log (exception): RuntimeError: DDP expects same model" in line for line in told)
+    assert any("by its log (models-differ): RuntimeError: DDP expects same model" in line for line in told)
     assert any("train.py:27 main: `model = DDP(model)`" in line for line in told)
 
 
