@@ -68,7 +68,7 @@ def _told(text: str) -> str:
 
 
 def _site(site: Site) -> str:
-    return _told(f"{site.file}:{site.line}" + (f" ({site.why})" if site.why else ""))
+    return _told(f"{site.file}:{site.line}" + (f", {site.why}" if site.why else ""))
 
 
 def _reading(reading: Hypothesis) -> str:
