@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import forkpoint
-from forkpoint.evidence.processes import agree_on_processes, read_processes
+from forkpoint.evidence.processes import agree_on_processes, read_listed_processes, read_processes
 from looping import for_each
 
 STACK = """Process {pid}: /usr/bin/python3 -u train.py
@@ -67,3 +67,30 @@ def test_processes_and_ranks_that_are_said_twice_otherwise_are_not_believed() ->
     assert agree_on_processes([(1, 0), (2, 1), (2, 1)]) == {1: 0, 2: 1}
     assert agree_on_processes([(1, 0), (1, 1), (2, 2)]) == {2: 2}
     assert agree_on_processes([(1, 0), (2, 0), (3, 1)]) == {3: 1}
+
+
+LIST = """  PID  PPID STAT COMMAND
+ 4139  4027 Ssl  python3 /usr/bin/torchrun {options} --nproc-per-node {count} train.py
+ 4168  4139 Ssl  python3 -u train.py
+ 4170  4139 Ssl  python3 -u train.py
+ 4642  4168 S    python3 -u train.py
+"""
+
+
+@for_each(
+    ("options", "count", "found"),
+    [
+        ("--standalone", 2, [(4168, 0), (4170, 1)]),
+        ("--standalone", 3, []),
+        ("--nnodes 2", 2, []),
+        ("--nnodes=1 --node-rank=1", 2, []),
+    ],
+)
+def test_workers_of_the_only_torchrun_are_listed_in_the_order_of_their_ranks(
+    options: str, count: int, found: list[tuple[int, int]]
+) -> None:
+    assert list(read_listed_processes(LIST.format(options=options, count=count))) == found
+
+
+def test_two_launchers_in_one_list_tell_nothing() -> None:
+    assert list(read_listed_processes(LIST.format(options="", count=2) * 2)) == []

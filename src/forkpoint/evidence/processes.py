@@ -17,6 +17,10 @@ _SAYS = (
     re.compile(rf"{_RANK}[^\n]{{0,80}}?{_PID}"),
     re.compile(rf"{_PID}[^\n]{{0,80}}?{_RANK}"),
 )
+_LISTED = re.compile(r"^ {0,9}(?:[^\d\s]\S{0,31} {1,9})?(?P<pid>\d{1,9}) {1,9}(?P<parent>\d{1,9}) .*$", re.MULTILINE)
+"""A row of `ps -ef`, or of `ps -o pid,ppid,...`."""
+_LAUNCHER = re.compile(r"(?:torchrun|torch\.distributed\.run)\b[^\n]*?--nproc[-_]per[-_]node[ =](?P<count>\d{1,3})\b")
+_MORE_NODES = re.compile(r"--nnodes[ =](?!1\b)|--node[-_]rank[ =](?!0\b)")
 
 OfProcess = tuple[int, int]
 """A process and its rank."""
@@ -33,6 +37,20 @@ def read_processes(log: str) -> Iterator[OfProcess]:
     head = log[:_HEAD].lower()
     if "pid" in head or "process id" in head:  # few logs say it, and the patterns are slow
         yield from ((int(m["pid"]), int(m["rank"])) for says in _SAYS for m in says.finditer(head))
+
+
+def read_listed_processes(text: str) -> Iterator[OfProcess]:
+    """From a list of processes (`ps`) with the only torchrun of a job of one node: it starts its workers one after the other, in
+    the order of their ranks.
+    """
+    head = text[:_HEAD]
+    launchers = [m for m in _LISTED.finditer(head) if _LAUNCHER.search(m[0])] if "PPID" in head else []
+    if len(launchers) != 1 or _MORE_NODES.search(launchers[0][0]):
+        return
+    count = _LAUNCHER.search(launchers[0][0])
+    workers = sorted(int(m["pid"]) for m in _LISTED.finditer(head) if m["parent"] == launchers[0]["pid"])
+    if count is not None and len(workers) == int(count["count"]):
+        yield from zip(workers, range(len(workers)), strict=True)
 
 
 def processes_of_events(events: Iterable[LogEvent]) -> Iterator[OfProcess]:

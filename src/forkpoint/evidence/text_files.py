@@ -19,6 +19,7 @@ from forkpoint.evidence.processes import (
     agree_on_processes,
     find_process,
     processes_of_events,
+    read_listed_processes,
     read_processes,
 )
 from forkpoint.evidence.rank_states import RankStates, looks_like_rank_states, read_rank_states
@@ -326,6 +327,6 @@ def _read_log(source: io.BufferedIOBase, text: str, name: str, rank: int | None,
     reading.ending = log.ending
     reading.problems += log.problems
     _keep_stacks(log.stacks, name, reading)
-    reading.processes += read_processes(text)
+    reading.processes += (*read_processes(text), *read_listed_processes(text))
     if SAYS_PLACE in text:  # to look at each line takes longer than all the rest
         reading.places += read_places(io.StringIO(text), name, rank)

@@ -239,7 +239,7 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
 def _waits_for_ranks(stack: LiveStack) -> bool:
     """Itself, or it waits for a lock, an event or a queue while another of its threads waits for ranks."""
     by_thread = is_at_work(stack.stack) and any(is_communicating(other) for _, other in stack.others)
-    return is_communicating(stack.stack) or by_thread
+    return is_waiting_for_ranks(stack.stack) or by_thread
 
 
 def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
