@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
+import socket
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -22,7 +25,15 @@ _JOINED_S = 120.0
 
 
 def main(root: Path) -> None:
-    refused = _open_without_cluster()
+    own = Path(tempfile.mkdtemp(prefix="r"))  # a short path, for Ray's sockets; what other clusters of this machine left is elsewhere
+    os.environ["RAY_TMPDIR"] = str(own)
+    try:
+        _tell(root, {"refused": _open_without_cluster(), "refused_dead": _open_dead_cluster(own)})
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _tell(root: Path, refused: dict[str, str]) -> None:
     plant(root, NODES[:3], per_node=2)
     pipes = {node: make_slow(root, node) for node in NODES[3:]}
     cluster, started = _start(root)
@@ -40,7 +51,7 @@ def main(root: Path) -> None:
         lost = engine.read_file(by_home["dying"], dump)
         (root / "all.fps").write_bytes(gathered.summary)
         told = {
-            "refused": refused,
+            **refused,
             "problems": {names[answer.node]: answer.problem for answer in gathered.nodes},
             "same": got == Path(dump).read_bytes(),
             "lost": lost.why if isinstance(lost, CallFailed) else None,
@@ -58,6 +69,19 @@ def _open_without_cluster() -> str:
     except UsageError as error:
         return str(error)
     return "connected"
+
+
+def _open_dead_cluster(own: Path) -> str:
+    """Ray's note of the last cluster of this machine names a port at which nobody listens any more."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    note = own / "ray" / "ray_current_cluster"
+    note.parent.mkdir()
+    note.write_text(f"127.0.0.1:{port}")
+    try:
+        return _open_without_cluster()
+    finally:
+        note.unlink()
 
 
 def _start(root: Path, attempts: int = 4) -> tuple[Cluster, dict[str, Node]]:

@@ -25,6 +25,11 @@ def test_without_a_cluster_none_is_started(told: dict[str, Any]) -> None:
     assert "no Ray cluster at auto" in told["refused"]
 
 
+def test_a_cluster_that_has_died_is_told_at_once_though_ray_still_has_its_address(told: dict[str, Any]) -> None:
+    assert "no Ray cluster at auto" in told["refused_dead"]
+    assert "refused" in told["refused_dead"]
+
+
 def test_the_node_that_died_and_the_slow_one_are_named_and_the_others_answer(told: dict[str, Any]) -> None:
     problems = told["problems"]
 

@@ -1,12 +1,14 @@
 """The nodes of a running Ray cluster: a task on each, bound to it, that takes none of its resources. Starts no cluster."""
 
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -20,6 +22,8 @@ from forkpoint.gather.tools import CallFailed
 AT_ONCE = 256
 """Tasks under way. Each is on a node of its own."""
 _MERGE_S = 60.0
+_HEAD_S = 10.0
+"""For the head to accept a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +128,25 @@ class RayNodes:
 def open_ray(address: str, node_timeout_s: float) -> RayNodes:
     """Connects to a cluster that runs. Raises UsageError."""
     try:
+        _reach_head(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+    except (OSError, RayError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"--cluster ray: no Ray cluster at {address} ({error}); name its head with --address"
         ) from error
     return RayNodes(node_timeout_s)
+
+
+def _reach_head(address: str) -> None:
+    """Raises OSError. Ray remembers the last cluster of a machine (/tmp/ray/ray_current_cluster) when it has died; connecting to it
+    takes minutes, and then Ray ends this process.
+    """
+    if "://" in address:  # Ray's client, which raises
+        return
+    head = canonicalize_bootstrap_address(address)
+    if head is not None:
+        host, _, port = head.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), _HEAD_S).close()
 
 
 def _summarise(paths: list[str], node: str) -> tuple[NodeAnswer, bytes]:
