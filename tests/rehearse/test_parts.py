@@ -1,6 +1,7 @@
 """The parts of a rehearsal that need no job."""
 
 import ast
+import json
 import os
 import random
 import sys
@@ -14,12 +15,29 @@ from forkpoint.errors import UsageError
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
 from forkpoint.rehearse.launch import plan_program
-from forkpoint.rehearse.model import Calm, RankUses, Site, Target, Trial, Use, UseKind
-from forkpoint.rehearse.outcome import last_error
+from forkpoint.rehearse.listening import Inside, LoaderFacts
+from forkpoint.rehearse.model import (
+    RESUMED,
+    Calm,
+    Effect,
+    Order,
+    Outcome,
+    RankUses,
+    RunMode,
+    Site,
+    Target,
+    Trial,
+    Use,
+    UseKind,
+)
+from forkpoint.rehearse.outcome import judge_trial, last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
-from forkpoint.rehearse.perturbations import PERTURBATIONS
+from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
 from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
+from forkpoint.rehearse.run import Ended
+from forkpoint.rehearse.trial import choose_other
+from forkpoint.rehearse.workspace import Workspace
 from looping import for_each
 
 HEADINGS = ("What it does", "Where it comes from", "When it can happen", "A healthy program")
@@ -120,6 +138,21 @@ def test_what_a_loader_executes_on_both_ranks_is_no_fork(tmp_path):
     assert (fork.line, fork.went_to, fork.other_went_to) == (7, 9, 8)
 
 
+def test_the_handler_of_a_signal_that_one_rank_got_is_no_fork(tmp_path):
+    mine, theirs = PathFile(str(tmp_path), 1), PathFile(str(tmp_path), 0)
+    for line in (5, 6, 90, 91):
+        mine.add(mine.number_of("train.py"), line)
+    mine.mark()
+    for path, lines in ((mine, (7, 8)), (theirs, (5, 6, 7, 5))):
+        for line in lines:
+            path.add(path.number_of("train.py"), line)
+
+    fork = find_fork(tmp_path, 1, 0)
+
+    assert fork is not None
+    assert (fork.line, fork.went_to, fork.other_went_to) == (7, 8, 5)
+
+
 def test_ranks_that_go_the_same_way_have_no_fork(tmp_path):
     mine, theirs = PathFile(str(tmp_path), 1), PathFile(str(tmp_path), 0)
     for line in (1, 2, 3):
@@ -135,8 +168,15 @@ def uses(rank, *found, world=4):
     return RankUses(rank, world, 10, 10, tuple(found))
 
 
-def loader(rank, shared_out="0"):
-    facts = {"shared_out": shared_out, "own_collate": "0", "iterable": "0", "workers": "0", "batches": "5"}
+def loader(rank, shared_out="0", ends="1"):
+    facts = {
+        "shared_out": shared_out,
+        "own_collate": "0",
+        "iterable": "0",
+        "workers": "0",
+        "batches": "5",
+        "ends": ends,
+    }
     return uses(rank, Use(UseKind.LOADER, Site("train.py", 7, "main"), "loader 0", 1, (5.0,), facts))
 
 
@@ -150,11 +190,111 @@ def test_a_sampler_that_shares_data_out_gives_no_rank_a_batch_fewer():
     assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, "1") for r in range(4)), 1.0, complete=True))
 
 
+def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
+    assert "one-batch-fewer" not in kinds_for(Calm(tuple(loader(r, ends="0") for r in range(4)), 1.0, complete=True))
+
+
+def disturbed(tmp_path, kind, settings, site=None):
+    """A perturbation as it is in its rank, at its first occasion."""
+    target = Target(site, (1,), "loader 0", settings=settings)
+    order = Order(RunMode.TRIAL, str(tmp_path), (), Trial(1, kind, 1, target, 0, 0))
+    return find_perturbation(kind).install(Inside(FakeTorch, order, lambda: 1, lambda: 0, lambda: None))
+
+
+class FakeTorch:
+    @staticmethod
+    def get_rng_state():
+        return None
+
+    @staticmethod
+    def set_rng_state(state):
+        assert state is None
+
+
+FACTS = LoaderFacts(
+    number=0,
+    batches=0,
+    iterable=False,
+    shared_out=False,
+    own_collate=True,
+    drops=False,
+    workers=0,
+    samples=["long text", "short", "another long text"],
+    batch_size=2,
+    collate="|".join,
+)
+
+
+def test_a_loader_that_ends_early_does_not_make_its_last_batch(tmp_path):
+    made = []
+    batches = (made.append(number) or number for number in range(3))
+
+    given = list(disturbed(tmp_path, "one-batch-fewer", {"batches": "3"}).batches(None, FACTS, batches))
+
+    assert given == made == [0, 1]
+
+
+def test_a_batch_of_small_samples_is_put_together_by_the_programs_own_function(tmp_path):
+    given = list(disturbed(tmp_path, "small-samples", {}).batches(None, FACTS, iter(["a|b", "c|d"])))
+
+    assert given == ["short|short", "c|d"]
+
+
+def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):
+    settings = {RESUMED: "", "newest": "saved/12/model.pt"}
+    rank = disturbed(tmp_path, "older-checkpoint", settings, Site("train.py", 7, "load"))
+    asking = Site("train.py", 3, "find")
+
+    assert rank.listing(asking, "saved", ["11", "12"]) == ["11"]
+    assert not rank.exists(asking, "saved/12/model.pt", there=True)
+    assert rank.exists(asking, "saved", there=True)
+
+
+def test_an_older_version_is_read_in_place_of_the_newest(tmp_path):
+    settings = {RESUMED: "older/last.pt", "newest": "last.pt"}
+    rank = disturbed(tmp_path, "older-checkpoint", settings, Site("train.py", 7, "load"))
+
+    assert rank.loading(Site("train.py", 7, "load"), "last.pt") == "older/last.pt"
+    assert rank.loading(Site("train.py", 8, "load"), "other.pt") == "other.pt"
+
+
+def test_samples_of_one_size_make_no_small_batch(tmp_path):
+    same = replace(FACTS, samples=["one", "two"])
+
+    assert list(disturbed(tmp_path, "small-samples", {}).batches(None, same, iter(["a|b"]))) == ["a|b"]
+
+
 def test_a_rank_of_every_role_is_chosen():
     writes = Use(UseKind.WRITE, Site("train.py", 9, "main"), "log", 1)
     calm = Calm((uses(0), uses(1, writes), uses(2), uses(3)), 1.0, complete=True)
 
     assert choose_ranks(calm) == (2, 0, 3, 1)
+
+
+def test_the_path_is_compared_with_a_rank_that_does_the_same():
+    writes = Use(UseKind.WRITE, Site("train.py", 9, "main"), "log", 1)
+    calm = Calm((uses(0, writes), uses(1), uses(2), uses(3)), 1.0, complete=True)
+
+    assert [choose_other(rank, calm) for rank in (2, 1, 0)] == [1, 2, 1]
+
+
+@for_each(
+    "cause, code, outcome",
+    [
+        ("inconclusive", 0, Outcome.AGREES),
+        ("host-stall", 0, Outcome.AGREES),
+        ("divergent-path", 0, Outcome.PARTS),
+        ("inconclusive", -6, Outcome.PARTS),
+    ],
+)
+def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path_factory, cause, code, outcome):
+    place = Workspace(tmp_path_factory.mktemp("run"))
+    place.guard.mkdir()
+    (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
+    effect = Effect(1, "its strings have other hashes", None, 0, 1.0)
+    ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
+
+    assert judge_trial(Trial(1, "hash-seed", 1, Target(None, (1,)), 0, 0), ended, place).outcome is outcome
 
 
 def test_the_same_seed_plans_the_same_trials():
@@ -208,7 +348,24 @@ def test_a_trial_has_a_name_that_says_what_is_done_to_whom():
     assert Trial(1, "not-a-number", 0, target, 0, 0).name == "not-a-number at train.py:3 (nan), rank 0"
 
 
-def test_the_first_rank_is_disturbed_early_and_later_ones_in_the_middle_of_the_run():
+@for_each("seconds, first_is_early", [(5.0, False), (60.0, True)], ids=["short", "long"])
+def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, first_is_early):
+    draws = [uses(rank, Use(UseKind.DRAW, Site("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+    trials = plan_trials(Calm(tuple(draws), seconds, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
+    moments = [trial.at < 3 for trial in trials if trial.kind == "random-seed"]
+
+    assert moments == [first_is_early, not first_is_early, not first_is_early]
+
+
+def test_trials_that_need_new_processes_come_last_for_other_ranks():
+    draws = [uses(rank, Use(UseKind.DRAW, Site("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+    trials = plan_trials(Calm(tuple(draws), 1.0, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
+
+    assert [trial.kind for trial in trials][-2:] == ["hash-seed", "hash-seed"]
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+
+
+def test_early_is_among_the_first_occasions_and_later_is_the_middle_of_the_run():
     often = Target(Site("train.py", 3, "main"), (0,), "item", 90)
     seldom = replace(often, occurrences=2)
 

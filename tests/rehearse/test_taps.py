@@ -1,5 +1,6 @@
 """Taps on what a program asks, without a job: who is heard, and what it is told."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from torch.utils.data import DataLoader
+
+from forkpoint.rehearse.inside.loaders import loader_facts
 from forkpoint.rehearse.inside.places import Places
 from forkpoint.rehearse.inside.taps import Taps
 from forkpoint.rehearse.listening import Listener
@@ -54,3 +58,28 @@ def test_what_a_library_asks_is_told_as_it_is(tmp_path: Path) -> None:
 
     assert stat(str(tmp_path)).st_mode == tmp_path.stat().st_mode
     assert listener.asked == []
+
+
+COLLATES = """def drops(samples):
+    return [sample for sample in samples if sample is not None]
+
+def keeps(samples):
+    return samples
+
+class Padder:
+    def __call__(self, samples):
+        return [sample for sample in samples if sample]
+"""
+
+
+def test_a_collate_function_can_drop_samples_only_if_it_filters(tmp_path: Path) -> None:
+    path, names = tmp_path / "prog.py", {}
+    path.write_text(COLLATES)
+    exec(compile(COLLATES, str(path), "exec"), names)
+    made = [names["drops"], names["keeps"], names["Padder"](), functools.partial(names["drops"]), None]
+    places = Places((str(tmp_path),))
+
+    facts = [loader_facts(DataLoader([1, 2], collate_fn=collate), 0, places) for collate in made]
+
+    assert [found.drops for found in facts] == [True, False, True, True, False]
+    assert [found.own_collate for found in facts] == [True, True, True, True, False]

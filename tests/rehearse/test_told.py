@@ -52,6 +52,13 @@ def test_trials_that_part_at_one_line_are_one_hazard():
     assert (hazard.place, hazard.kinds, hazard.ranks) == ("train.py:8", ("not-a-number", "another-value"), (0, 1))
 
 
+def test_calls_that_do_not_fit_are_the_place_themselves():
+    sites = [{"file": "train.py", "line": 21}]
+    mismatch = replace(parting(1, "short-batch"), verdict={**VERDICT, "cause": "metadata-mismatch", "sites": sites})
+
+    assert [hazard.place for hazard in find_hazards([mismatch])] == ["train.py:21"]
+
+
 def test_the_json_is_as_its_schema_says():
     told = json.loads(render_json(TOLD))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from forkpoint.rehearse.filtering import asks_for_rank, find_filters
 from forkpoint.rehearse.model import Site
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis, analyse
@@ -70,6 +71,17 @@ class Decisions:
         tests = [node for node in _tests(function) if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
         differences = self._analysis.differences
         return any(differences.test(test, function).content for test in tests)
+
+    def filters_alone(self, site: Site) -> bool:
+        """A filter at this line decides by its data: neither by the rank, nor together with other ranks."""
+        found = self._at(site)
+        if found is None:
+            return False
+        _, function = found
+        here = [tests for line, tests in find_filters(_own_statements(function)) if line == site.line]
+        calls = [n for tests in here for test in tests for n in ast.walk(test) if isinstance(n, ast.Call)]
+        reach = self._analysis.communication.reach
+        return bool(here) and not any(map(asks_for_rank, here)) and not any(reach(call, function) for call in calls)
 
     def _at(self, site: Site) -> tuple[Module, Function] | None:
         module = self._program.module_at(site.file)

@@ -28,7 +28,14 @@ class LoaderFacts:
     """A sampler that shares one data set out to all ranks evenly decides who gets what."""
     own_collate: bool
     """The user's own function makes batches of samples."""
+    drops: bool
+    """Its collate function can drop samples."""
     workers: int
+    samples: Any
+    """The data set, if samples can be read by index; else None."""
+    batch_size: int
+    """0: a batch sampler decides."""
+    collate: Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,32 @@ class Listener:
 
     def stepped(self, number: int) -> None:
         """The optimizer has made its step `number`."""
+
+    def polled(self, site: Site, what: str) -> bool:
+        """The program polls for something that another thread or rank has done. Returns what the program is told."""
+        del site, what
+        return True
+
+    def begins(self, site: Site, what: str) -> None:
+        """Called in the thread that is about to start work which was handed to it at `site`."""
+
+    def message(self, site: Site, key: str) -> None:
+        """Something is about to be put into the store."""
+
+    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+        """What a filter leaves of a list."""
+        del site
+        return values
+
+    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+        """The items of a user's generator whose number depends on the data."""
+        del site, name
+        return items
+
+    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+        """The items of a loop whose body starts with `if ...: continue`."""
+        del site
+        return values
 
 
 class Disturbance(Listener):

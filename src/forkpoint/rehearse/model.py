@@ -14,10 +14,14 @@ from forkpoint.rehearse.paths import SeenFork
 ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
 """The file with what a rank is to do: set for every rank of a calm run and of a trial."""
 
+HASH_SEED: Final = "PYTHONHASHSEED"
+"""In a trial's settings: the disturbed rank gets another one, for which it has to be a new process."""
 RESUMED: Final = "older version"
 """In what is known of a checkpoint that a second run reads: the version before it, or "" where there is none."""
 OLDER: Final = ".forkpoint-older"
 """Where the calm run puts versions that are saved over, in the job's folder."""
+
+_SHORT_S: Final = 20.0
 
 T = TypeVar("T")
 
@@ -49,6 +53,16 @@ class UseKind(StrEnum):
     """A number from a random stream that the whole process shares."""
     SIGNAL = "signal"
     """A signal that the program handles itself."""
+    POLL = "poll"
+    """A poll, such as `Event.is_set`, that was answered with yes."""
+    THREAD = "thread"
+    """A thread of the program starts a piece of work: a new thread, a task of a pool, an item of a queue."""
+    MESSAGE = "message"
+    """Something put into the store of the job."""
+    GENERATOR = "generator"
+    """A generator of the user that yields as often as its data decide."""
+    FILTER = "filter"
+    """What a filter has kept of plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,11 @@ class Calm:
     @property
     def world(self) -> int:
         return len(self.ranks)
+
+    @property
+    def is_short(self) -> bool:
+        """It can be run to its end each time: what a rank decides may show only there."""
+        return self.complete and self.seconds <= _SHORT_S
 
     def uses(self, kind: UseKind) -> dict[tuple[str, str, int, str], dict[int, Use]]:
         """By place, then by rank; in the order of the source."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.rehearse.model import Outcome, Result, Trial
-from forkpoint.rehearse.run import Ended
+from forkpoint.rehearse.run import Ended, is_stall
 from forkpoint.rehearse.workspace import Workspace
 
 _OF_OTHERS: Final = re.compile(
@@ -40,7 +40,7 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
     own = own_errors(ended, logs)
     if own and _was_clear(own, ended):
         return Outcome.AGREES, _tell_stop(trial, own, ended)
-    if ended.alarm is not None and (ended.why != "enough"):
+    if ended.alarm is not None and ended.why != "enough" and not _was_only_slow(ended.alarm, ended):
         return Outcome.PARTS, "the ranks part"
     if any(ended.codes.values()):
         gone = [rank for rank in ended.order if ended.codes[rank] == 0]
@@ -51,6 +51,11 @@ def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
     if ended.why == "all ended":
         return Outcome.AGREES, "all ranks went on to the end"
     return Outcome.AGREES, f"all ranks went on, to step {min(ended.steps.values(), default=0)} at least"
+
+
+def _was_only_slow(alarm: Path, ended: Ended) -> bool:
+    """Every rank ended with exit code 0, so the stall alarm came from a busy machine and not from a hang."""
+    return ended.why == "all ended" and not any(ended.codes.values()) and is_stall(alarm)
 
 
 def _tell_stop(trial: Trial, own: Mapping[int, str], ended: Ended) -> str:

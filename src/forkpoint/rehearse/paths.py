@@ -71,6 +71,9 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     before = lines[:at]
     if at_line in before:  # what came after it on this rank may be the loader's doing
         before = before[: len(before) - before[::-1].index(at_line)]
+    known = set(their_lines)
+    while before and before[-1] not in known:  # a handler of a signal, which the other never got
+        before = before[:-1]
     begin = _same_place(before, their_lines)
     if begin is None:
         return None

@@ -6,30 +6,43 @@ from itertools import zip_longest
 from typing import Final
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.model import Calm, RankUses, Target, Trial
+from forkpoint.rehearse.model import HASH_SEED, Calm, RankUses, Target, Trial
 from forkpoint.rehearse.perturbation import Perturbation
 
 _EARLY: Final = 3
-"""Occasions from which one is chosen for the first rank: a trial that is disturbed early is over early."""
+"""Occasions from which an early one is chosen: a trial that is disturbed early is over early."""
 
 
 def plan_trials(
     calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], ranks: Sequence[int] | None, seed: int
 ) -> tuple[Trial, ...]:
-    """First one rank for each thing that can be disturbed, kind by kind in turn; then the other ranks."""
+    """First one rank for each thing that can be disturbed, kind by kind in turn; then the other ranks. What needs new processes is as
+    dear as ten other trials: for other ranks it comes last.
+    """
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
     trials: list[Trial] = []
-    for turn, (kind, rank, target) in ((turn, item) for turn, items in enumerate(rounds) for item in items):
+    planned = [(turn, *item) for turn, items in enumerate(rounds) for item in items]
+    for turn, kind, rank, target in sorted(planned, key=lambda item: item[0] > 0 and HASH_SEED in item[3].settings):
         luck = random.Random(f"{seed}/{kind}/{target.site}/{target.label}/{rank}")  # noqa: S311 replayed, not secret
-        trials.append(Trial(len(trials) + 1, kind, rank, target, choose_moment(target, luck, early=turn == 0), seed))
+        trials.append(
+            Trial(
+                len(trials) + 1,
+                kind,
+                rank,
+                target,
+                choose_moment(target, luck, early=(turn == 0) != calm.is_short),
+                seed,
+            )
+        )
     return tuple(trials)
 
 
 def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
-    """The occasion at which the disturbance begins: early for the first rank, in the middle of the run for later ones. A program
-    that warms up, or compares a value with earlier ones, does not react to an early disturbance. The last occasion is not
-    chosen if there are several: nothing may follow on which ranks could disagree.
+    """The occasion at which the disturbance begins. Of a long job the first rank is disturbed early, and later ones in the middle
+    of the run; of a short one, which is run to its end anyway, the other way round: a program that warms up, or compares a value
+    with earlier ones, does not react to an early disturbance. The last occasion is not chosen if there are several: nothing may
+    follow on which ranks could disagree.
     """
     third = target.occurrences // 3
     if early or third <= _EARLY:

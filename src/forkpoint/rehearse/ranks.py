@@ -66,6 +66,10 @@ class RunningRanks:
         """Of all that live, with what they started."""
         return sum(_cpu_s(pid) for pid in _with_children(set(self.pids.values())))
 
+    def wants_a_core(self) -> bool:
+        """Some thread of the ranks is running, runnable, or waiting for a disk."""
+        return any(map(_wants_a_core, _with_children(set(self.pids.values()))))
+
     def end(self) -> None:
         """Every process of the run, and what these have started."""
         below = _with_children({pid for rank, pid in self.pids.items() if rank not in self.codes})
@@ -217,3 +221,11 @@ class WarmStart:
                     messages.append(message)
             wait_s = 0
         return messages
+
+
+def _wants_a_core(pid: int) -> bool:
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            if task.read_text(errors="replace").rpartition(")")[2].split()[0] in "RD":
+                return True
+    return False

@@ -41,13 +41,17 @@ def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
 
 
 def place_of(result: Result) -> str:
-    """Where the disturbed rank went another way; else where it was disturbed; else the engine's first site."""
+    """Where the disturbed rank went another way; else where it was disturbed; else the engine's first site. Calls that do not
+    fit, or come in another order, are the place themselves.
+    """
+    named = (result.verdict or {}).get("sites", [])[:1]
+    if named and result.verdict and result.verdict["cause"] in ("metadata-mismatch", "order-inversion"):
+        return f"{named[0]['file']}:{named[0]['line']}"
     if result.fork is not None:
         return f"{result.fork.file}:{result.fork.line}"
     site = (result.effect.site if result.effect else None) or result.trial.target.site
     if site is not None:
         return str(site)
-    named = (result.verdict or {}).get("sites", [])[:1]
     return f"{named[0]['file']}:{named[0]['line']}" if named else "no line of the source"
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from forkpoint.live.run.attempt import find_alarm
 from forkpoint.rehearse.launch import Program, common_environ, rank_environ
 from forkpoint.rehearse.listening import EFFECT_FILE
-from forkpoint.rehearse.model import ORDER_VARIABLE, Effect, Left, Order, RunMode, read_value, write_value
+from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, Order, RunMode, read_value, write_value
 from forkpoint.rehearse.ranks import ColdStart, RankStart, RunningRanks, StartsRanks, free_port
 from forkpoint.rehearse.steps import read_steps
 from forkpoint.rehearse.workspace import Workspace
@@ -23,9 +23,8 @@ _STEPS_AFTER: Final = 2
 _IDLE_SHARE: Final = 0.25
 """Of a core: what ranks that all wait use, with their guards."""
 _IDLE_S: Final = 1.5
+_IDLE_LOOKS: Final = 10
 _LAUNCHER: Final = -1
-_HASH_SEED: Final = "PYTHONHASHSEED"
-"""In a trial's settings: the disturbed rank gets another one, for which it has to be a new process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +74,14 @@ def run_job(job: RehearsedJob, order: Order, place: Workspace, limits: Limits) -
     if job.cpu:
         shared["CUDA_VISIBLE_DEVICES"] = ""
     own = order.trial.target.settings if order.trial is not None else {}
-    cold = job.starter is None or _HASH_SEED in own
+    cold = job.starter is None or HASH_SEED in own
     by = ColdStart(program.interpreter) if cold or job.starter is None else job.starter
     began = time.monotonic()
     starts = _starts(program, place, shared)
     if order.mode is RunMode.FAKE:
         starts = [_pretending(start, order) for start in starts[: len(order.ranks)]]
-    if order.trial is not None and _HASH_SEED in own:
-        starts = [_with_seed(start, own[_HASH_SEED]) if start.rank == order.trial.rank else start for start in starts]
+    if order.trial is not None and HASH_SEED in own:
+        starts = [_with_seed(start, own[HASH_SEED]) if start.rank == order.trial.rank else start for start in starts]
     ranks = by.start(starts)
     try:
         watch = _Watch(ranks, place, limits, program.ranks)
@@ -126,7 +125,7 @@ def _pretending(start: RankStart, order: Order) -> RankStart:
 
 
 def _with_seed(start: RankStart, seed: str) -> RankStart:
-    return replace(start, environ={**start.environ, _HASH_SEED: seed})
+    return replace(start, environ={**start.environ, HASH_SEED: seed})
 
 
 def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
@@ -182,7 +181,7 @@ class _Watch:
             if now > self._failed_at + _SETTLE_S:
                 return "failed"
         alarm = find_alarm(self._place.guard)
-        if alarm is not None and self._failed_at is None and (not _is_stall(alarm) or self._is_idle()):
+        if alarm is not None and self._failed_at is None and (not is_stall(alarm) or self._is_idle()):
             return "alarm"
         if self._limits.steps_after and self._has_gone_on():
             return "enough"
@@ -195,13 +194,15 @@ class _Watch:
         return all(read_steps(self._place.told, rank) >= effect.step + _STEPS_AFTER for rank in range(self._world))
 
     def _is_idle(self) -> bool:
-        """Nobody computes: what looks like a hang is not a busy machine."""
-        before = self._ranks.cpu_s()
-        time.sleep(_IDLE_S)
-        return self._ranks.cpu_s() - before < _IDLE_SHARE * _IDLE_S
+        """No rank uses the CPU or waits for a free core, so a stall is a hang and not a busy machine."""
+        before, wanted = self._ranks.cpu_s(), 0
+        for _ in range(_IDLE_LOOKS):
+            time.sleep(_IDLE_S / _IDLE_LOOKS)
+            wanted += self._ranks.wants_a_core()
+        return self._ranks.cpu_s() - before < _IDLE_SHARE * _IDLE_S and wanted <= _IDLE_LOOKS / 2
 
 
-def _is_stall(alarm: Path) -> bool:
+def is_stall(alarm: Path) -> bool:
     """Only time speaks for it."""
     try:
         cause = json.loads((alarm / "verdict.json").read_text())["cause"]

@@ -12,8 +12,6 @@ from forkpoint.rehearse.remedy import with_remedies
 from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
 from forkpoint.rehearse.workspace import Workspace, workspace
 
-_SHORT_S: Final = 20.0
-"""A job that took no longer is run to its end each time: what a rank decides may show only there."""
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
 """For four processes that each import torch, on a machine with other work."""
@@ -38,9 +36,12 @@ class Stage:
 def run_trial(trial: Trial, stage: Stage) -> Result:
     resumes = RESUMED in trial.target.settings and stage.resumed is not None
     with workspace(stage.resumed if resumes and stage.resumed else stage.origin) as place:
-        other = next(rank for rank in range(stage.calm.world) if rank != trial.rank)
+        other = choose_other(trial.rank, stage.calm)
         order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
-        ended = run_job(stage.job, order, place, limits_for(stage.calm))
+        limits = limits_for(stage.calm)
+        if resumes:  # a rank that begins elsewhere makes the same calls, until the others are done
+            limits = replace(limits, steps_after=False)
+        ended = run_job(stage.job, order, place, limits)
         site = ended.effect.site if ended.effect else None
         fork = find_fork(place.told, trial.rank, other, (site.file, site.line) if site else None)
         result = replace(judge_trial(trial, ended, place), fork=fork)
@@ -51,6 +52,13 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
         return result
 
 
+def choose_other(rank: int, calm: Calm) -> int:
+    """The rank whose path is compared, preferably one that used the same lines in the calm run: what rank 0 does alone is no fork."""
+    places = {told.rank: {use.key for use in told.uses if use.site.file} for told in calm.ranks}
+    others = [other for other in places if other != rank]
+    return next((other for other in others if places[other] == places[rank]), others[0])
+
+
 def limits_for(calm: Calm) -> Limits:
     """Hangs end by the guard. The time limit is against a machine that is too busy, and decides nothing."""
     pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
@@ -58,7 +66,7 @@ def limits_for(calm: Calm) -> Limits:
     return Limits(
         seconds=10 * calm.seconds + 3 * stall_s + _START_S,
         stall_s=stall_s,
-        steps_after=not calm.complete or calm.seconds > _SHORT_S,
+        steps_after=not calm.is_short,
     )
 
 

@@ -9,13 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from forkpoint.rehearse.filtering import fingerprint
 from forkpoint.rehearse.listening import Inside, Listener, LoaderFacts
 from forkpoint.rehearse.model import OLDER, RankUses, Site, Use, UseKind, write_value
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
+_FILTERED: Final = 8
+"""How many runs of a filter are compared between ranks."""
 _MAX_PLACES: Final = 500
 _EVERY_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
@@ -56,11 +59,13 @@ class Notes(Listener):
         note = self._note(UseKind.LOADER, site, f"loader {facts.number}")
         if note is None:
             return batches
-        note.facts = {
+        note.facts |= {
             "batches": str(facts.batches),
             "iterable": str(int(facts.iterable)),
             "shared_out": str(int(facts.shared_out)),
             "own_collate": str(int(facts.own_collate)),
+            "drops": str(int(facts.drops)),
+            "numbered": str(int(facts.samples is not None and facts.batch_size > 0)),
             "workers": str(facts.workers),
         }
         note.values.append(0.0)
@@ -126,6 +131,74 @@ class Notes(Listener):
         if number == 2 and self.after_first_steps is not None:
             self.after_first_steps()
 
+    def polled(self, site: Site, what: str) -> bool:
+        self._add(UseKind.POLL, site, what)
+        return True
+
+    def begins(self, site: Site, what: str) -> None:
+        self._add(UseKind.THREAD, site, what)
+
+    def message(self, site: Site, key: str) -> None:
+        del key
+        self._add(UseKind.MESSAGE, site, "")
+
+    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+        note = self._add(UseKind.FILTER, site, "list")
+        if note is not None and note.count <= _FILTERED:
+            self._compare(note, values, len(values))
+        return values
+
+    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+        note = self._note(UseKind.GENERATOR, site, f"generator {name}")
+        if note is None or note.count > _VALUES:
+            return items
+        note.values.append(0.0)
+        return _Drawn(items, self, note)
+
+    def drew_item(self, note: "_Note", first: list[Any], item: Any) -> None:
+        note.values[-1] += 1
+        if "content" not in note.facts and len(first) < _FILTERED:
+            first.append(self._plainly(item))
+
+    def drew_all(self, note: "_Note", first: list[Any]) -> None:
+        note.facts.setdefault("content", str(fingerprint(first)))
+        note.facts["ends"] = str(int(note.facts["content"] != "None"))
+
+    def _plainly(self, item: Any) -> Any:
+        """Tensors become their shape and first values. Parameters, and pairs of a name and a tensor, are not data and stay as they are."""
+        torch = self.inside.torch
+        if isinstance(item, torch.nn.Parameter):
+            return item
+        if isinstance(item, torch.Tensor):
+            return (tuple(item.shape), item.detach().flatten()[:_FILTERED].tolist())
+        if isinstance(item, dict):
+            return [self._plainly(value) for value in cast("dict[Any, Any]", item).values()]
+        if isinstance(item, list | tuple):
+            parts = cast("list[Any]", item)
+            named = len(parts) == 2 and isinstance(parts[0], str) and isinstance(parts[1], torch.Tensor)
+            return item if named else [self._plainly(part) for part in parts[:_FILTERED]]
+        return item
+
+    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+        note = self._add(UseKind.FILTER, site, "loop")
+        return values if note is None or note.count > _FILTERED else self._followed(note, values)
+
+    def _followed(self, note: "_Note", values: Iterator[Any]) -> Iterator[Any]:
+        first: list[Any] = []
+        count = 0
+        for count, value in enumerate(values, 1):
+            if count <= _VALUES:
+                first.append(value)
+            yield value
+        self._compare(note, first, count)
+
+    def _compare(self, note: "_Note", values: list[Any], count: int) -> None:
+        """Notes a fingerprint, so that the data of ranks can be compared later."""
+        found = fingerprint(values)
+        note.values.append(found or 0.0)
+        plain = found is not None and note.facts.get("plain", "1") == "1"
+        note.facts = {"plain": str(int(plain)), "least": str(min(count, int(note.facts.get("least", count))))}
+
     def _add(self, kind: UseKind, site: Site | None, what: str, value: Any = None) -> _Note | None:
         note = self._note(kind, site, what)
         if note is not None and value is not None and len(note.values) < _VALUES:
@@ -179,9 +252,34 @@ class _Counted(Iterator[Any]):
 
     def __next__(self) -> Any:
         batches, notes, note = self._rehearsed
-        batch = next(batches)
+        try:
+            batch = next(batches)
+        except StopIteration:
+            note.facts["ends"] = "1"
+            raise
         notes.took_batch(note)
         return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rehearsed[0], name)
+
+
+class _Drawn(Iterator[Any]):
+    """Counts what a generator of the user yields. Everything else (`send`, `close`, ...) is passed on to it."""
+
+    def __init__(self, items: Iterator[Any], notes: Notes, note: _Note) -> None:
+        self._rehearsed = (items, notes, note)
+        self._first: list[Any] = []
+
+    def __next__(self) -> Any:
+        items, notes, note = self._rehearsed
+        try:
+            item = next(items)
+        except StopIteration:
+            notes.drew_all(note, self._first)
+            raise
+        notes.drew_item(note, self._first, item)
+        return item
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rehearsed[0], name)

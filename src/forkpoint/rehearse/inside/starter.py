@@ -10,6 +10,7 @@ threads must not be forked.
 """
 
 import atexit
+import builtins
 import ctypes
 import gc
 import json
@@ -20,8 +21,9 @@ import signal
 import sys
 import tempfile
 import threading
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import IO, Any, NoReturn
 
 import torch
@@ -128,7 +130,7 @@ def _run(words: list[str]) -> int:
         else:
             sys.argv = words
             sys.path[0] = str(Path(words[0]).absolute().parent)
-            runpy.run_path(words[0], run_name="__main__")
+            _run_script(words[0])
     except SystemExit as left:
         if left.code is None or isinstance(left.code, int):
             return left.code or 0
@@ -142,9 +144,21 @@ def _run(words: list[str]) -> int:
     return 0
 
 
+def _run_script(script: str) -> None:
+    """Runs the script as `__main__` through the import system, so that its filters are compiled with taps too."""
+    if Path(script).is_dir():
+        runpy.run_path(script, run_name="__main__")
+        return
+    loader = SourceFileLoader("__main__", script)
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=script, __builtins__=builtins, __loader__=loader)
+    sys.modules["__main__"] = main
+    loader.exec_module(main)
+
+
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
     """Without the frames that started it."""
-    own = (__file__, "<frozen runpy>")
+    own = (__file__, "<frozen runpy>", "<frozen importlib._bootstrap_external>", "<frozen importlib._bootstrap>")
     while trace is not None and trace.tb_frame.f_code.co_filename in own and trace.tb_next is not None:
         trace = trace.tb_next
     return trace

@@ -23,8 +23,11 @@ import torch.utils.data
 from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from forkpoint.rehearse.inside.filters import open_filters
+from forkpoint.rehearse.inside.loaders import loader_facts
 from forkpoint.rehearse.inside.places import Places, TryTable, dotted, find_guarded_calls, look_up, parse, user_modules
-from forkpoint.rehearse.listening import Listener, LoaderFacts
+from forkpoint.rehearse.inside.waiting import WaitingTaps
+from forkpoint.rehearse.listening import Listener
 
 _frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
 
@@ -61,26 +64,28 @@ class Taps:
         for name in _READS:
             self._on_tensor(name)
         for name in _CLOCKS:
-            self._swap(time, name, self._clock)
+            self.swap(time, name, self._clock)
         for name in _DRAWS:
-            self._swap(random, name, self._draw)
+            self.swap(random, name, self._draw)
         for name in _TORCH_DRAWS:
-            self._swap(torch, name, self._draw)
+            self.swap(torch, name, self._draw)
         for name in _QUESTIONS:
-            self._swap(os.path, name, self._question)
+            self.swap(os.path, name, self._question)
         for name in _PATH_QUESTIONS:
-            self._swap(pathlib.Path, name, self._question)
+            self.swap(pathlib.Path, name, self._question)
         for owner, name in _STATS:
-            self._swap(owner, name, self._stat)
+            self.swap(owner, name, self._stat)
         self._open_files()
         self._open_training()
+        WaitingTaps(self._listener, self._places).open(self.swap)
+        open_filters(self._listener, self._places)
 
     # ------------------------------------------------------------------------------------------------------ swapping
 
-    def _swap(self, owner: Any, name: str, make: Callable[[Any, str], Any]) -> None:
+    def swap(self, owner: Any, name: str, make: Callable[[Any, str], Any]) -> None:
         original = getattr(owner, name)
         instead = make(original, name)
-        functools.update_wrapper(instead, original)
+        functools.update_wrapper(instead, original, updated=())  # a class has no dictionary that could be written
         setattr(owner, name, instead)
         self._kept.append(original)
         self._swapped[id(original)] = instead
@@ -167,16 +172,16 @@ class Taps:
         return stat
 
     def _open_files(self) -> None:
-        self._swap(builtins, "open", self._open)
-        self._swap(pathlib.Path, "open", self._open)
+        self.swap(builtins, "open", self._open)
+        self.swap(pathlib.Path, "open", self._open)
         for name in ("write_text", "write_bytes", "mkdir"):
-            self._swap(pathlib.Path, name, self._write)
+            self.swap(pathlib.Path, name, self._write)
         for name in ("makedirs", "mkdir"):
-            self._swap(os, name, self._write)
+            self.swap(os, name, self._write)
         for owner, name in ((os, "listdir"), (glob, "glob"), (pathlib.Path, "iterdir"), (pathlib.Path, "glob")):
-            self._swap(owner, name, self._list)
-        self._swap(torch, "save", self._save)
-        self._swap(torch, "load", self._load)
+            self.swap(owner, name, self._list)
+        self.swap(torch, "save", self._save)
+        self.swap(torch, "load", self._load)
 
     def _open(self, original: Any, _name: str) -> Any:
         at, listener = self._places.asking, self._listener
@@ -229,15 +234,15 @@ class Taps:
     # ------------------------------------------------------------------------------------------------------- training
 
     def _open_training(self) -> None:
-        self._swap(torch.utils.data.DataLoader, "__iter__", self._iterate)
+        self.swap(torch.utils.data.DataLoader, "__iter__", self._iterate)
         self._module_call = torch.nn.Module.__call__
-        self._swap(torch.nn.Module, "__call__", self._call)
-        self._swap(torch.Tensor, "backward", self._backward)
+        self.swap(torch.nn.Module, "__call__", self._call)
+        self.swap(torch.Tensor, "backward", self._backward)
 
     def open_least(self, *, cpu: bool) -> None:
         """What every rank needs, disturbed or not: when it joins, and how far it is. `cpu`: NCCL becomes gloo."""
         self._cpu = cpu
-        self._swap(dist, "init_process_group", self._init)
+        self.swap(dist, "init_process_group", self._init)
         distributed_c10d.init_process_group = dist.init_process_group
         steps = count(1)
 
@@ -269,7 +274,7 @@ class Taps:
         def iterate(loader: Any) -> Iterator[Any]:
             site = self._places.nearest(_frame(1))
             number = self._loaders.setdefault(id(loader), len(self._loaders))
-            facts = _facts(loader, number)
+            facts = loader_facts(loader, number, self._places)
             batches = original(loader)
             if facts.workers:
                 self._listener.workers(site, facts, getattr(batches, "_workers", ()))
@@ -356,27 +361,3 @@ def _on_cpu(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ..
     """Whatever backend was asked for, and for which device."""
     without = {name: value for name, value in named.items() if name not in ("backend", "device_id")}
     return (("gloo", *args[1:]), without) if args else ((), {**without, "backend": "gloo"})
-
-
-def _facts(loader: Any, number: int) -> LoaderFacts:
-    sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
-    inner = getattr(batch_sampler, "sampler", None)
-    iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
-    try:
-        batches = len(loader)
-    except (TypeError, NotImplementedError):
-        batches = 0
-    default = torch.utils.data.default_collate, torch.utils.data.default_convert
-    return LoaderFacts(
-        number=number,
-        batches=batches,
-        iterable=iterable,
-        shared_out=not iterable and any(_shares_out(s) for s in (sampler, batch_sampler, inner)),
-        own_collate=loader.collate_fn not in default,
-        workers=loader.num_workers,
-    )
-
-
-def _shares_out(sampler: Any) -> bool:
-    """By the attributes that torch's own and those like it have."""
-    return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes"))

@@ -1,4 +1,6 @@
-"""The perturbations, one file each, listed by hand: in the order in which they are tried."""
+"""The perturbations, one file each, listed by hand: in the order in which they are tried. The one whose ranks must be new
+processes takes as long as ten others, and is the last.
+"""
 
 from forkpoint.rehearse.perturbation import Perturbation
 from forkpoint.rehearse.perturbations import (
@@ -8,20 +10,25 @@ from forkpoint.rehearse.perturbations import (
     clock_differs,
     exception_in_try,
     file_differs,
+    late_thread,
     not_a_number,
+    not_ready,
     older_checkpoint,
     one_batch_fewer,
     one_batch_more,
+    one_sample_fewer,
     out_of_memory,
     short_batch,
     signal_to_one,
     slow_rank,
+    small_samples,
     worker_dies,
     write_fails,
 )
 
 PERTURBATIONS: tuple[Perturbation, ...] = (
     one_batch_fewer.PERTURBATION,
+    one_sample_fewer.PERTURBATION,
     exception_in_try.PERTURBATION,
     another_value.PERTURBATION,
     not_a_number.PERTURBATION,
@@ -30,13 +37,16 @@ PERTURBATIONS: tuple[Perturbation, ...] = (
     write_fails.PERTURBATION,
     clock_differs.PERTURBATION,
     signal_to_one.PERTURBATION,
-    another_hash_seed.PERTURBATION,
+    not_ready.PERTURBATION,
+    late_thread.PERTURBATION,
     short_batch.PERTURBATION,
+    small_samples.PERTURBATION,
     older_checkpoint.PERTURBATION,
     another_random_seed.PERTURBATION,
     worker_dies.PERTURBATION,
     slow_rank.PERTURBATION,
     one_batch_more.PERTURBATION,
+    another_hash_seed.PERTURBATION,
 )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Target
+from forkpoint.rehearse.model import HASH_SEED, Calm, Target
 from forkpoint.rehearse.perturbation import Perturbation
 
 _SEED = "4242"
@@ -27,7 +27,7 @@ _SEED = "4242"
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
     ranks = tuple(told.rank for told in calm.ranks)
-    yield Target(None, ranks, settings={"PYTHONHASHSEED": _SEED}, label=_SEED)
+    yield Target(None, ranks, settings={HASH_SEED: _SEED}, label=_SEED)
 
 
 class _Hash(Disturbance):

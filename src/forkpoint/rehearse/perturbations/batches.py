@@ -14,17 +14,27 @@ def is_own_count(use: Use) -> bool:
     return use.facts.get("shared_out") == "0"
 
 
+def ends(use: Use) -> bool:
+    """It was read to its end at least once. If it never was, a missing last batch would go unnoticed."""
+    return use.facts.get("ends") == "1"
+
+
 def is_own_size(use: Use) -> bool:
-    """Nothing makes its batches equally large on all ranks: the user's own function puts them together, or they end
+    """Nothing makes its batches equally large on all ranks: the user's own function leaves samples out, or they end
     where a rank's own data end.
     """
-    return is_own_count(use) or use.facts.get("own_collate") == "1"
+    return is_own_count(use) or use.facts.get("drops") == "1"
 
 
 def label_of(use: Use, target: Target) -> Target:
     """One occasion per time that the loader is iterated."""
-    rounds = max(1, len(use.values))
-    return replace(target, occurrences=rounds, label=f"{use.what}, {use.values[0] if use.values else 0:.0f} batches")
+    counts = [f"{batches:.0f}" for batches in use.values]
+    return replace(
+        target,
+        occurrences=max(1, len(counts)),
+        settings={"batches": " ".join(counts)},
+        label=f"{use.what}, {counts[0] if counts else 0} batches",
+    )
 
 
 class Changed(Iterator[Any]):

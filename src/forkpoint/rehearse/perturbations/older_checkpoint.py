@@ -2,8 +2,8 @@
 
 What it does
     The job is run a second time where the calm run left its files, so that it resumes. On the chosen rank the newest
-    checkpoint is not there: a file that was saved over gives its version before, a folder is listed without its newest
-    name, and a question for the newest file is answered with no.
+    checkpoint is not there: a file that was saved over gives its version before, a folder is listed without the newest
+    file or its folder, and a question for one of them is answered with no.
 
 Where it comes from
     Checkpoints on a node's own disk of which one was not written; a shared disk that shows the newest file later to
@@ -37,13 +37,13 @@ class _Older(Disturbance):
     """The newest file is hidden everywhere on this rank; where there is an older version, that is read in its place."""
 
     def exists(self, site: Site, path: str, there: bool) -> bool:
-        if there and not self.settings[RESUMED] and self._is_newest(path):
+        if there and not self.settings[RESUMED] and self._belongs_to_newest(path):
             self.say(f"{path} was not there for it", site)
             return False
         return there
 
     def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
-        left = [name for name in names if not self._is_newest(str(name))]
+        left = [name for name in names if not self._belongs_to_newest(str(name))]
         if len(left) < len(names) and not self.settings[RESUMED]:
             self.say(f"{self.settings['newest']} was not in {path} for it", site)
             return left
@@ -56,7 +56,12 @@ class _Older(Disturbance):
         return path
 
     def _is_newest(self, path: str) -> bool:
-        return self.is_here(None) and Path(path).name == Path(self.settings["newest"]).name
+        return self.is_here(self.trial.target.site) and Path(path).name == Path(self.settings["newest"]).name
+
+    def _belongs_to_newest(self, path: str) -> bool:
+        """It is the file, or the folder in which it lies: checkpoints of several files have one each."""
+        newest = Path(self.settings["newest"])
+        return self.is_here(self.trial.target.site) and Path(path).name in (newest.name, newest.parent.name)
 
 
 def _install(inside: Inside) -> Disturbance:

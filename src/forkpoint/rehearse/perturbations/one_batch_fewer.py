@@ -1,7 +1,8 @@
 """One rank's loader ends one batch early.
 
 What it does
-    In the chosen epoch of one loader, the chosen rank does not get its last batch. The loader ends as it always ends.
+    In the chosen epoch of one loader, the chosen rank does not get its last batch. The loader ends as it always ends. The same
+    for a function of the program's own that yields batches.
 
 Where it comes from
     A shard with fewer samples, packing that fills fewer batches, samples that were filtered out, a file that is cut.
@@ -10,7 +11,8 @@ Where it comes from
 
 When it can happen
     Where nothing makes the ranks' numbers of batches equal: an IterableDataset, or a loader whose sampler does not share
-    out one data set to all ranks. A DistributedSampler pads, so its loaders are left alone.
+    out one data set to all ranks. A DistributedSampler pads, so its loaders are left alone. A function that yields, where a
+    test in its loop decides what is yielded, and what it yields was each rank's own in the calm run.
 
 A healthy program
     Agrees on the number of rounds before the loop (a minimum over all ranks), asks all ranks in every round whether one
@@ -18,22 +20,28 @@ A healthy program
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
 from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed, is_own_count, label_of
+from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
     for use, target in targets_of(calm, UseKind.LOADER, _can):
         yield label_of(use, target)
+    for by_rank in calm.uses(UseKind.GENERATOR).values():
+        uses = list(by_rank.values())
+        if all(map(ends, uses)) and len({use.facts["content"] for use in uses}) > 1:
+            target = Target(uses[0].site, tuple(sorted(by_rank)), uses[0].what)
+            yield label_of(uses[0], target)
 
 
 def _can(use: Use) -> bool:
-    return is_own_count(use) and max(use.values, default=0) > 1
+    return is_own_count(use) and ends(use) and max(use.values, default=0) > 1
 
 
 class _Fewer(Disturbance):
@@ -42,12 +50,16 @@ class _Fewer(Disturbance):
             return Changed(batches, self._without_last(batches, site))
         return batches
 
+    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+        if self.is_here(site, f"generator {name}") and self.is_now():
+            return Changed(items, self._without_last(items, site))
+        return items
+
     def _without_last(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
-        held = next(batches, None)
-        for batch in batches:
-            yield held
-            held = batch
-        self.say("its loader ended one batch early", site)
+        """The last batch is not read at all, because reading it may have side effects in the user's sampler or data set."""
+        counts = self.settings["batches"].split()
+        yield from islice(batches, int(counts[min(self.trial.at, len(counts) - 1)]) - 1)
+        self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", site)
 
 
 def _install(inside: Inside) -> Disturbance:

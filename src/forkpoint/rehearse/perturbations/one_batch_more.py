@@ -21,7 +21,7 @@ from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
 from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
-from forkpoint.rehearse.perturbations.batches import Changed, is_own_count, label_of
+from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
@@ -30,7 +30,7 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 def _can(use: Use) -> bool:
-    return is_own_count(use) and max(use.values, default=0) > 0
+    return is_own_count(use) and ends(use) and max(use.values, default=0) > 0
 
 
 class _More(Disturbance):

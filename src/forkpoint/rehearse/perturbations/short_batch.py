@@ -10,7 +10,7 @@ Where it comes from
 
 When it can happen
     Where nothing makes batches equally large on all ranks: the loaders of *one batch fewer*, and those with a collate
-    function of the program's own. An empty batch only where such a function could make one.
+    function of the program's own that filters. An empty batch only where such a function could make one.
 
 A healthy program
     Communicates sizes before data, pads, or reduces sums and counts in place of means. That an empty batch is an error
@@ -31,7 +31,7 @@ from forkpoint.rehearse.perturbations.batches import Changed, is_own_size, map_t
 def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
     for use, target in targets_of(calm, UseKind.LOADER, is_own_size):
         often = int(max(1.0, max(use.values, default=0.0)))
-        sizes = ("1", "0") if use.facts.get("own_collate") == "1" else ("1",)
+        sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
         for size in sizes:
             label = f"{use.what}, {size if size == '1' else 'no'} sample"
             yield replace(target, occurrences=often, settings={"size": size}, label=label)

@@ -45,8 +45,10 @@ class _Signal(Disturbance):
 
     def _send(self, site: Site | None) -> None:
         if self.is_here(None) and self.is_now():
-            self.say(f"it got {self.trial.target.what}", site)
-            os.kill(os.getpid(), signal.Signals[self.trial.target.what])
+            try:
+                os.kill(os.getpid(), signal.Signals[self.trial.target.what])
+            finally:  # after its handler, which is what every program has that handles it, and no fork
+                self.say(f"it got {self.trial.target.what}", site)
 
 
 def _install(inside: Inside) -> Disturbance:

@@ -1,0 +1,84 @@
+"""Taps on filters: what a list comprehension with `if`, a loop that begins with `if ...: continue`, or a function that yields
+what passes a test leaves of its data.
+
+These are no calls that could be swapped. The user's modules are compiled with a call around them; lines stay as they are. A
+script that is started as a process of its own is compiled before anybody is asked: only the modules it imports are heard.
+"""
+
+import ast
+import builtins
+import functools
+import sys
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, Final
+
+from forkpoint.rehearse.filtering import tests_of_list, tests_of_loop, yields_by_data
+from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.listening import Listener
+
+_KEPT: Final = "__forkpoint_kept__"
+_EACH: Final = "__forkpoint_each__"
+_YIELDING: Final = "__forkpoint_yielding__"
+
+_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+
+
+def open_filters(listener: Listener, places: Places) -> None:
+    """For modules that are loaded from now on."""
+
+    def kept(values: list[Any]) -> list[Any]:
+        site = places.at(_frame(1))
+        return values if site is None else listener.kept(site, values)
+
+    def each(values: Any) -> Iterator[Any]:
+        site = places.at(_frame(1))
+        return iter(values) if site is None else listener.each(site, iter(values))
+
+    def yielding(function: Any) -> Any:
+        @functools.wraps(function)
+        def made(*args: Any, **named: Any) -> Any:
+            items = function(*args, **named)
+            site = places.at(_frame(1))
+            return items if site is None else listener.generated(site, function.__name__, items)
+
+        return made
+
+    setattr(builtins, _YIELDING, yielding)
+    setattr(builtins, _KEPT, kept)
+    setattr(builtins, _EACH, each)
+    original = SourceFileLoader.get_code
+
+    def get_code(loader: SourceFileLoader, fullname: str) -> Any:
+        if not places.is_own(loader.path):
+            return original(loader, fullname)
+        tree = ast.parse(Path(loader.path).read_bytes(), loader.path)
+        return compile(ast.fix_missing_locations(_Around().visit(tree)), loader.path, "exec", dont_inherit=True)
+
+    kind: Any = SourceFileLoader
+    kind.get_code = get_code
+
+
+class _Around(ast.NodeTransformer):
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        return _called(_KEPT, node) if tests_of_list(node) else node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        if tests_of_loop(node):
+            node.iter = _called(_EACH, node.iter)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Methods that Python calls itself are left alone, and what has a decorator already is no plain generator."""
+        self.generic_visit(node)
+        if not node.decorator_list and not node.name.startswith("__") and yields_by_data(node):
+            node.decorator_list = [ast.copy_location(ast.Name(_YIELDING, ast.Load()), node)]
+        return node
+
+
+def _called(name: str, value: ast.expr) -> ast.Call:
+    function = ast.copy_location(ast.Name(name, ast.Load()), value)
+    return ast.copy_location(ast.Call(function, [value], []), value)

@@ -1,0 +1,102 @@
+"""One rank gets a batch of its smallest samples.
+
+What it does
+    The chosen batch of one loader is put together, on the chosen rank, of copies of the smallest sample among some sixty of its
+    data set: the shortest text, the record without a picture. The batch has as many samples as ever.
+
+Where it comes from
+    Luck: any batch may consist of such samples. TRL 3069 and 3056 (padding to the longest sample of this rank's batch),
+    verl 3670 (no picture in this rank's batch, so that a part of the model is not called), ms-swift 4889.
+
+When it can happen
+    Where a collate function of the program's own makes batches of samples that differ in size.
+
+A healthy program
+    Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
+"""
+
+import random
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
+from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.perturbation import Perturbation, targets_of
+from forkpoint.rehearse.perturbations.batches import Changed
+
+_LOOKED_AT: Final = 64
+
+
+def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+    for use, target in targets_of(calm, UseKind.LOADER, _can):
+        yield replace(target, occurrences=int(max(1.0, max(use.values, default=0.0))), label=use.what)
+
+
+def _can(use: Use) -> bool:
+    return use.facts.get("own_collate") == "1" and use.facts.get("numbered") == "1"
+
+
+class _Small(Disturbance):
+    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        if self.is_here(site, f"loader {facts.number}"):
+            return Changed(batches, self._exchanged(site, facts, batches))
+        return batches
+
+    def _exchanged(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            small = self._smallest(facts) if self.is_now() else None
+            if small is None:
+                yield batch
+            else:
+                made = facts.collate([small] * facts.batch_size)
+                self.say("its batch was made of its smallest samples", site)
+                yield made
+
+    def _smallest(self, facts: LoaderFacts) -> Any:
+        """None if all samples have the same size."""
+        count = len(facts.samples)
+        with _same_luck(self.inside.torch):
+            samples = [facts.samples[number] for number in range(0, count, max(1, count // _LOOKED_AT))]
+        sizes = [_size(sample) for sample in samples]
+        return samples[sizes.index(min(sizes))] if min(sizes) < max(sizes) else None
+
+
+@contextmanager
+def _same_luck(torch: Any) -> Generator[None]:
+    """Reading samples may draw random numbers; this restores the generators afterwards."""
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
+    yield
+    random.setstate(states[0])
+    torch.set_rng_state(states[1])
+    if numpy:
+        numpy.random.set_state(states[2])
+
+
+def _size(sample: Any) -> int:
+    if sample is None:
+        return 0
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    if isinstance(sample, Mapping):
+        return sum(map(_size, cast("Mapping[Any, Any]", sample).values()))
+    if isinstance(sample, list | tuple):
+        return sum(map(_size, cast("list[Any]", sample)))
+    return int(sample.nbytes) if hasattr(sample, "nbytes") else 1
+
+
+def _install(inside: Inside) -> Disturbance:
+    return _Small(inside)
+
+
+PERTURBATION = Perturbation(
+    "small-samples",
+    "a batch of small samples",
+    find,
+    _install,
+    "no function of the program's own makes batches of samples",
+)

@@ -1,0 +1,170 @@
+"""Filters of plain data: where they are, whose data they see, and what may be missing from it."""
+
+import ast
+import builtins
+from importlib.machinery import SourceFileLoader
+
+import pytest
+
+from forkpoint.rehearse.decisions import Decisions
+from forkpoint.rehearse.filtering import fingerprint, yields_by_data
+from forkpoint.rehearse.inside.filters import open_filters
+from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.listening import Listener
+from forkpoint.rehearse.model import Calm, RankUses, Site, Use, UseKind
+from forkpoint.rehearse.perturbations import one_sample_fewer
+from looping import for_each
+
+SOURCE = """import torch.distributed as dist
+
+def kept(texts):
+    return [text for text in texts if text]
+
+def all_of(texts):
+    return [text for text in texts]
+
+def by_rank(texts, rank):
+    return [text for n, text in enumerate(texts) if n % 4 == rank]
+
+def agreed(text):
+    dist.all_reduce(text)
+    return text
+
+def together(texts):
+    return [text for text in texts if agreed(text)]
+
+def lengths(texts):
+    found = []
+    for text in texts:
+        size = len(text)
+        if size > 3:
+            continue
+        found.append(size)
+    return found
+"""
+
+
+YIELDS = """
+def filtered(rows):
+    for row in rows:
+        if row is not None:
+            yield row
+
+def skipping(rows):
+    for row in rows:
+        if row is None:
+            continue
+        yield row
+
+def packed(rows, size):
+    pack = []
+    for row in rows:
+        pack.append(row)
+        if len(pack) == size:
+            yield pack
+            pack = []
+
+def every(rows):
+    for row in rows:
+        yield row
+
+def shared_out(rows, rank):
+    for number, row in enumerate(rows):
+        if number % 4 == rank:
+            yield row
+
+def once(row):
+    if row:
+        yield row
+"""
+
+
+class Shortens(Listener):
+    def __init__(self):
+        self.heard = []
+
+    def kept(self, site, values):
+        self.heard.append(site.line)
+        return values[:-1]
+
+    def each(self, site, values):
+        self.heard.append(site.line)
+        next(values)
+        return values
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """The names of a user's module, and who heard what was filtered."""
+    monkeypatch.setattr(SourceFileLoader, "get_code", SourceFileLoader.get_code)
+    for name in ("__forkpoint_kept__", "__forkpoint_each__", "__forkpoint_yielding__"):
+        monkeypatch.setattr(builtins, name, None, raising=False)
+    path = tmp_path / "prog.py"
+    path.write_text(SOURCE.replace("import torch.distributed as dist", ""))
+    listener = Shortens()
+    open_filters(listener, Places((str(tmp_path),)))
+    names = {}
+    exec(SourceFileLoader("prog", str(path)).get_code("prog"), names)
+    return names, listener
+
+
+def test_a_filter_is_heard_at_its_line_and_may_lose_some(program):
+    names, listener = program
+
+    assert names["kept"](["a", "", "b", "c"]) == ["a", "b"]
+    assert names["lengths"](["a", "bb", "long"]) == [2]
+    assert listener.heard == [4, 21]
+
+
+def test_a_list_that_filters_nothing_is_left_alone(program):
+    names, listener = program
+
+    assert names["all_of"](["a", "b"]) == ["a", "b"]
+    assert listener.heard == []
+
+
+@for_each("line, alone", [(4, True), (10, False), (17, False), (21, True), (7, False)])
+def test_a_filter_by_rank_or_with_other_ranks_is_not_a_matter_of_this_ranks_data(tmp_path_factory, line, alone):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(SOURCE)
+
+    assert Decisions([str(folder)]).filters_alone(Site("train.py", line, "")) is alone
+
+
+@for_each(
+    "values, plain",
+    [
+        (["a", "b"], True),
+        ([{"text": "a", "label": 1}], True),
+        ([("a", 0.5)], True),
+        ([0, 1, 2], False),
+        ([object()], False),
+        ([], False),
+    ],
+)
+def test_plain_data_is_told_from_numbers_of_ranks_and_from_objects(values, plain):
+    assert (fingerprint(values) is not None) is plain
+
+
+def calm(*contents, least="20"):
+    facts = {"plain": "1", "least": least}
+    uses = [Use(UseKind.FILTER, Site("train.py", 4, "kept"), "list", 1, (content,), facts) for content in contents]
+    return Calm(tuple(RankUses(rank, 4, 1, 0, (use,)) for rank, use in enumerate(uses)), 1.0, complete=True)
+
+
+@for_each(
+    "told, found",
+    [(calm(1.0, 2.0), 2), (calm(1.0, 1.0), 0), (calm(1.0, 2.0, least="9"), 0)],
+    ids=["each rank's own", "the same on all", "few"],
+)
+def test_only_data_that_are_each_ranks_own_can_be_fewer_on_one(tmp_path_factory, told, found):
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "train.py").write_text(SOURCE)
+
+    assert len([*one_sample_fewer.find(told, Decisions([str(folder)]))]) == found
+
+
+def test_a_generator_counts_by_data_where_a_test_in_its_loop_decides_what_it_yields():
+    found = [function.name for function in ast.parse(YIELDS).body if yields_by_data(function)]
+
+    assert found == ["filtered", "skipping", "packed"]
