@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from forkpoint.source.analysis import Analysis
+from forkpoint.source import read_program
+from forkpoint.source.analysis import Analysis, analyse
 from looping import for_each
 from tests.source.written import analysis_of
 
@@ -99,3 +100,17 @@ def test_the_way_to_the_collective_is_told_across_files(tmp_path: Path) -> None:
 
     assert reach is not None
     assert [step.name for step, _ in analysis.communication.path(reach)] == ["write", "total"]
+
+
+def test_names_are_followed_through_stars_and_circles_of_stars_end(tmp_path: Path) -> None:
+    for name, source in {
+        "pkg/__init__.py": "from .core import *\nfrom .rest import *\n",
+        "pkg/core/__init__.py": "from .stats import total\n",
+        "pkg/core/stats.py": "import torch.distributed as dist\ndef total(x):\n    dist.all_reduce(x)\n",
+        "pkg/rest.py": "from pkg import nowhere\n",
+        "train.py": "from pkg import nowhere, total\ndef f(x):\n    total(x)\n    nowhere(x)\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+
+    assert reached(analyse(read_program([str(tmp_path)])), "f") == "all_reduce"

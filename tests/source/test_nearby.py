@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from forkpoint.model.op import Frame
-from forkpoint.source.bridge.nearby import find_source
+from forkpoint.source.nearby import find_source
 
 PROGRAM = "def step():\n    reduce()\n\n\ndef main():\n    step()\n\n\nmain()\n"
 

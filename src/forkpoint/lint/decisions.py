@@ -68,9 +68,16 @@ def _is_across(reasons: Reasons, group: str) -> bool:
 
 @lru_cache(maxsize=1)
 def unequal_branches(analysis: Analysis) -> tuple[UnequalBranch, ...]:
-    """One for each skipped call, at the innermost branch, and one for each exit. Cached, because several rules ask."""
-    found = (unequal for unequal in _all_unequal(analysis) if not unequal.is_same_within_groups)
-    return tuple({unequal.at: unequal for unequal in found}.values())
+    """One for each skipped call, at the innermost branch with the strongest reason, and one for each exit. Cached, because
+    several rules ask.
+    """
+    best: dict[ast.AST, UnequalBranch] = {}
+    for unequal in _all_unequal(analysis):
+        known = best.get(unequal.at)
+        is_weaker = known is not None and unequal.is_possible_only and not known.is_possible_only
+        if not unequal.is_same_within_groups and not is_weaker:
+            best[unequal.at] = unequal
+    return tuple(best.values())
 
 
 def _all_unequal(analysis: Analysis) -> Iterator[UnequalBranch]:

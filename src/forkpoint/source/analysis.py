@@ -6,20 +6,24 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from forkpoint.source.apis import Origin, Strength, is_inbox_word, is_rank_word
+from forkpoint.source.beginnings import Beginnings
 from forkpoint.source.branches import Branches
 from forkpoint.source.code import Class, Function
 from forkpoint.source.communicates import Communication
 from forkpoint.source.interpret import Interpreter
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, last_word
-from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Value, join, settle
+from forkpoint.source.syntax import argument_for, last_word, names_and_attributes_in
+from forkpoint.source.value import EQUAL, MADE_EQUAL, UNKNOWN, Facts, Reason, Value, join, settle
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which conditions, loops and results can differ by rank, over the whole program.
 
 _CALLERS = 12
 """Call sites to examine. A function with more is general, and its callers say little about it."""
+_HOLDERS = frozenset({"args", "opt", "opts", "cfg", "config", "hparams", "flags"})
+"""What programs call the object with their options."""
 _WRITERS = 6
 """Functions to examine that write an attribute."""
 
@@ -39,6 +43,7 @@ class Differences:
     def __init__(self, program: Program, resolver: Resolver, communication: Communication) -> None:
         self.resolver = resolver
         self.communication = communication
+        self.beginnings = Beginnings(resolver)
         self._program = program
         self._facts: dict[Function, Facts] = {}
         self._before: dict[Function, Facts] = {}
@@ -123,25 +128,60 @@ class Differences:
             methods = dict.fromkeys(m for c in owners for _, m in self.resolver.attributes(c).get(name, ()))
             values = [self.settled(self.facts(m).written.get(name, UNKNOWN), m) for m in methods]
             if not values:
-                return None
+                return self._field(cls, name)
             return join(*values, *self._added(owners, name, set(methods)))
         finally:
             self._asking.discard(key)
+
+    def _field(self, cls: Class, name: str) -> Value | None:
+        """Of a data class: what is passed for this field where objects are made, if one of them names a rank. Reading
+        all functions that make settings would cost more than it shows.
+        """
+        names = [n.target.id for n in cls.node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+        if name not in names or "__init__" in cls.methods:
+            return None
+        sites = [s for s in self.resolver.constructions(cls) if self._tells(s[1], s[1])]
+        if not sites or len(sites) > _CALLERS:
+            return None
+        place = names.index(name)
+        given = [(_given(name, place, call), caller) for call, caller in sites]
+        asked = {word for argument, _ in given if argument is not None for word in names_and_attributes_in(argument)}
+        if not any(map(is_rank_word, asked)):
+            return None
+        return join(*(EQUAL if argument is None else self.argument(argument, f) for argument, f in given))
 
     def _added(self, owners: list[Class], name: str, methods: set[Function]) -> list[Value]:
         """What other methods put into the container in this attribute: why its length can differ."""
         growing = dict.fromkeys(m for c in owners for m in self.resolver.growing(c).get(name, ()) if m not in methods)
         found = [self.facts(m).written.get(name, UNKNOWN) for m in [*growing][:_WRITERS]]
-        return [Value(v.content, v.extent, equal=not v.reasons) for v in found]
+        added = [Value(v.content, v.extent, equal=not v.reasons) for v in found]
+        later = [m for m in growing if m.short != "__init__"]
+        if later and is_inbox_word(name):
+            added.append(Value(extent=frozenset({_waiting(name, later[0])})))
+        return added
 
-    def foreign(self, cls: Class, name: str) -> Value:
-        """Values that are assigned to this attribute from outside its class: a flag that another object sets."""
+    def setting(self, holder: str, name: str) -> Value:
+        """`args.saves = rank == 0`: an option that each rank sets for itself. All that set it must name the rank."""
+        if holder not in _HOLDERS:
+            return UNKNOWN
+        writers = [(t, f) for t, f in self._foreign_writers(name) if last_word(t.value) == holder]
+        if not writers or len(writers) > _WRITERS:
+            return UNKNOWN
+        values = [v for t, f in writers for at, v in self.facts(f).writes if at is t]
+        by_rank = [v for v in values if any(r.origin is Origin.RANK for r in v.content)]
+        return Value(join(*by_rank).content) if by_rank and len(by_rank) == len(values) else UNKNOWN
+
+    def _foreign_writers(self, name: str) -> list[tuple[ast.Attribute, Function]]:
         if self._writers is None:
             self._writers = defaultdict(list)
             for function in self._program.functions():
                 for target in _foreign_writes(function):
                     self._writers[target.attr].append((target, function))
-        writers = [(t, f) for t, f in self._writers.get(name, ()) if self._is_of(t.value, f, cls)]
+        return self._writers.get(name, [])
+
+    def foreign(self, cls: Class, name: str) -> Value:
+        """Values that are assigned to this attribute from outside its class: a flag that another object sets."""
+        writers = [(t, f) for t, f in self._foreign_writers(name) if self._is_of(t.value, f, cls)]
         if not writers or len(writers) > _WRITERS:
             return UNKNOWN
         values = [v for t, f in writers for at, v in self.facts(f).writes if at is t]
@@ -154,6 +194,16 @@ class Differences:
             return found is cls or cls in self.resolver.ancestors(found) or found in self.resolver.ancestors(cls)
         word = last_word(expr).lower().replace("_", "")
         return found is None and len(word) > 2 and word in cls.name.lower()
+
+
+def _given(name: str, place: int, call: ast.Call) -> ast.expr | None:
+    by_place = call.args[place] if place < len(call.args) else None
+    return next((k.value for k in call.keywords if k.arg == name), by_place)
+
+
+def _waiting(name: str, method: Function) -> Reason:
+    text = "what waits in it depends on what this rank was given, and when"
+    return Reason(Origin.TIMING, Strength.LIKELY, method.module.path, method.line, f"self.{name}", text)
 
 
 def _foreign_writes(function: Function) -> Iterator[ast.Attribute]:

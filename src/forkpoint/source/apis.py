@@ -63,6 +63,8 @@ class ValueSource:
     environment: frozenset[str]
     receiver: tuple[str, ...]
     unless_equal: bool
+    selects: bool
+    """The size differs as well, not only the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class MethodApi:
     api: Api
     receiver: tuple[str, ...]
     """One of these words must be in the receiver's name; empty if the method's name is enough."""
+    classes: tuple[str, ...]
+    """Where not empty, the receiver must have a class whose dotted name starts with one of these ..."""
+    class_ends: str
+    """... and ends so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class Apis:
     modules: tuple[str, ...]
     distinct: frozenset[str]
     functions: dict[str, Api]
-    methods: dict[str, MethodApi]
+    methods: dict[str, tuple[MethodApi, ...]]
     calls: frozenset[str]
     """Dotted names of functions that communicate, where the last word alone says nothing."""
     wrappers: frozenset[str]
@@ -98,11 +104,10 @@ def known_apis() -> Apis:
         for kind, named in table["functions"].items()
         for name, made_equal in named.items()
     }
-    methods = {
-        name: MethodApi(Api(name, ApiKind.COLLECTIVE, m.get("made_equal", "")), tuple(m.get("receiver", ())))
-        for m in table["method"]
-        for name in m["names"]
-    }
+    methods: dict[str, tuple[MethodApi, ...]] = {}
+    for entry in table["method"]:
+        for name in entry["names"]:
+            methods[name] = (*methods.get(name, ()), _method(name, entry))
     wrappers = table["wrappers"]
     return Apis(
         modules=tuple(table["modules"]),
@@ -120,6 +125,15 @@ def known_apis() -> Apis:
     )
 
 
+def _method(name: str, table: dict[str, Any]) -> MethodApi:
+    return MethodApi(
+        api=Api(name, ApiKind(table.get("kind", "collective")), table.get("made_equal", "")),
+        receiver=tuple(table.get("receiver", ())),
+        classes=tuple(table.get("class", ())),
+        class_ends=table.get("class_ends", ""),
+    )
+
+
 def _value_source(table: dict[str, Any]) -> ValueSource:
     return ValueSource(
         origin=Origin(table["origin"]),
@@ -130,6 +144,7 @@ def _value_source(table: dict[str, Any]) -> ValueSource:
         environment=frozenset(table.get("environment", ())),
         receiver=tuple(table.get("receiver", ())),
         unless_equal=table.get("unless_equal", False),
+        selects=table.get("selects", False),
     )
 
 
@@ -209,6 +224,13 @@ def is_parameter_word(name: str) -> bool:
         "module",
         "shard",
     }
+
+
+@cache
+def is_inbox_word(name: str) -> bool:
+    """`self.waiting_requests`: holds what reached this rank and is not done."""
+    words = name.lower().strip("_").split("_")
+    return words[-1].rstrip("s") in known_apis().words["inbox"] or words[0] in known_apis().words["in_flight"]
 
 
 @cache

@@ -44,7 +44,7 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Branch:
     function: Function
-    node: ast.If | ast.Match | ast.IfExp
+    node: ast.If | ast.Match | ast.IfExp | ast.BoolOp
     test: ast.expr
     arms: tuple[Arm, ...]
     """The second arm of an `if` is its `else`, which may be empty."""
@@ -109,19 +109,24 @@ class Branches:
                 else (step for child in ast.iter_child_nodes(node) for step in self._steps_of(child, function))
             )
             found = [*inner]
-            if isinstance(node, ast.Call):
-                reach = self._communication.reach(node, function)
-                if reach is not None:
-                    found.append(self._step(node, reach))
+            call = self._communication.call_at(node)
+            reach = self._communication.reach(call, function) if call is not None else None
+            if call is not None and reach is not None:
+                found.append(self._step(call, reach, function))
             known = self._steps[node] = tuple(found)
         return known
 
-    def _step(self, call: ast.Call, reach: Reach) -> CommStep:
+    def _step(self, call: ast.Call, reach: Reach, function: Function) -> CommStep:
         if reach.through is None:
-            group = group_of(call)
+            group = self._group(call, function)
             return CommStep(call, reach, (reach.api.op, group or ""), group)
-        last = self._communication.path(reach)[-1][1]
-        return CommStep(call, reach, (reach.through.module.path, reach.through.name), group_of(last))
+        within, last = self._communication.path(reach)[-1]
+        return CommStep(call, reach, (reach.through.module.path, reach.through.name), self._group(last, within))
+
+    def _group(self, call: ast.Call, function: Function) -> str | None:
+        """A module that is called `comm` is no communicator."""
+        is_of_module = not call.keywords and self._resolver.dotted(call.func, function) is not None
+        return None if is_of_module else group_of(call)
 
     def _in_block(
         self, block: Sequence[ast.stmt], function: Function, around: _Around
@@ -138,6 +143,7 @@ class Branches:
     def _in_statement(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch | CaughtExit]:
         match node:
             case ast.If():
+                yield from self._in_expressions(node.test, function, around)
                 yield self._branch(node, node.test, [node.body, node.orelse], function, around)
                 yield from self._in_block(node.body, function, around)
                 yield from self._in_block(node.orelse, function, around)
@@ -170,16 +176,20 @@ class Branches:
                 if left_out:
                     yield CaughtExit(function, node, handler, way, left_out)
 
-    def _in_expressions(self, node: ast.stmt, function: Function, around: _Around) -> Iterator[Branch]:
-        if self._steps_of(node, function):
-            for inner in own_nodes(node):
-                if isinstance(inner, ast.IfExp):
-                    arms = tuple(
-                        Arm((), self._steps_of(a, function), None, frozenset()) for a in (inner.body, inner.orelse)
-                    )
-                    yield Branch(
-                        function, inner, inner.test, arms, around.after, around.rest_of_loop, around.whole_loop
-                    )
+    def _in_expressions(self, node: ast.stmt | ast.expr, function: Function, around: _Around) -> Iterator[Branch]:
+        """`sync(x) if test else x`, and `test and sync(x)`."""
+        if not self._steps_of(node, function):
+            return
+        for inner in (node, *own_nodes(node)):
+            chosen: list[tuple[ast.expr, list[Sequence[ast.expr]]]] = []
+            if isinstance(inner, ast.IfExp):
+                chosen = [(inner.test, [[inner.body], [inner.orelse]])]
+            elif isinstance(inner, ast.BoolOp):
+                chosen = [(test, [inner.values[place:], []]) for place, test in enumerate(inner.values[:-1], 1)]
+            for test, blocks in chosen:
+                arms = tuple(Arm((), self.steps(b, function), None, frozenset()) for b in blocks)
+                if isinstance(inner, ast.IfExp | ast.BoolOp):
+                    yield Branch(function, inner, test, arms, around.after, around.rest_of_loop, around.whole_loop)
 
     def _branch(
         self,
@@ -209,6 +219,9 @@ def guards(call: ast.Call, function: Function) -> Iterator[tuple[ast.expr, bool]
             yield outer.test, inner in outer.body
         if isinstance(outer, ast.IfExp) and inner is not outer.test:
             yield outer.test, inner is outer.body
+        if isinstance(outer, ast.BoolOp):
+            before = outer.values[: next(place for place, value in enumerate(outer.values) if value is inner)]
+            yield from ((test, isinstance(outer.op, ast.And)) for test in before)
 
 
 def group_of(call: ast.Call) -> str | None:

@@ -3,6 +3,7 @@
 import ast
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Protocol
 
 from forkpoint.source.apis import (
@@ -15,6 +16,7 @@ from forkpoint.source.apis import (
     is_world_word,
     known_apis,
 )
+from forkpoint.source.beginnings import Place
 from forkpoint.source.classes import MUTATES
 from forkpoint.source.code import Function, spelled
 from forkpoint.source.communicates import Communication
@@ -60,6 +62,12 @@ _FRESH = frozenset({"zeros", "ones", "empty", "zeros_like", "ones_like", "empty_
 TYPE_LIKE = frozenset({"dtype", "device", "requires_grad", "element_size", "itemsize", "stride", "layout", "is_contiguous",
                         "is_cuda", "is_floating_point", "is_complex", "is_sparse"})  # fmt: skip
 """Of a tensor: what kind it is, not what is in it."""
+_OF_SETS = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
+"""Methods of a set that make another one."""
+_REDUCES = frozenset(
+    {"sum", "mean", "min", "max", "norm", "std", "var", "any", "all", "prod", "median", "amax", "amin"}
+)
+"""Reductions to a single number, whatever the size of the input."""
 _GROUPS = ("group", "pg", "mesh", "comm", "communicator")
 _NUMERIC = ("torch.", "numpy.", "math.", "itertools.", "functools.", "operator.")
 
@@ -79,6 +87,9 @@ class Scope(Protocol):
     def passed(self, arguments: dict[ast.expr, Value]) -> None: ...
     def grown(self, container: ast.Attribute, added: Value) -> None: ...
     def yielded(self, value: Value) -> None: ...
+    def seeded_by_rank(self, drawn: str) -> Place | None: ...
+    def is_being_made(self, asked: ast.Call) -> bool: ...
+    def forget_items(self, container: str) -> None: ...
 
 
 class CallValues(ABC):
@@ -117,8 +128,8 @@ class CallValues(ABC):
             for r in base.content
             if r.origin is Origin.LOCAL_DATA
         )
-        extent = without_order(base.extent)
-        return replace(base.presence, content=extent or weak, extent=extent)
+        # A number: what differs is what it is, and it has no size of its own.
+        return replace(base.presence, content=without_order(base.extent) or weak, extent=NO_REASONS)
 
     def call_value(self, node: ast.Call) -> Value:
         values = {a: self.value(a) for a in (*node.args, *(k.value for k in node.keywords))}
@@ -152,7 +163,9 @@ class CallValues(ABC):
         if dotted in {"os.environ.get", "os.getenv"} and node.args and isinstance(node.args[0], ast.Constant):
             return next((s for s in self._apis.sources if node.args[0].value in s.environment), None)
         if dotted is not None:
-            return next((s for s in self._apis.sources if dotted in s.calls), None)
+            # `where(mask)` finds places, `where(mask, a, b)` chooses.
+            is_choice = dotted.endswith(".where") and len(node.args) != 1
+            return next((s for s in self._apis.sources if dotted in s.calls and not is_choice), None)
         if not isinstance(node.func, ast.Attribute):
             return None
         if node.func.attr == "acquire" and any(
@@ -169,7 +182,7 @@ class CallValues(ABC):
         if self._resolver.dotted(node.func, self._scope.function) is not None:
             base = []
         about = join(*base, *values.values())
-        reason = self._of_source(source, node)
+        reason = self._known_to_differ(source, node) or self._of_source(source, node)
         if not source.unless_equal:
             order = source.origin is Origin.ORDER
             return Value(NO_REASONS, frozenset({reason})) if order else differing(reason)
@@ -177,7 +190,20 @@ class CallValues(ABC):
             return Value(equal=True, made=about.made)
         if about.params and not about.content:
             return Value(unless_equal=frozenset((p, reason) for p in about.params))
-        return Value(strongest(about.content | {reason}), about.extent, params=about.params)
+        extent = strongest(about.extent | {reason}) if source.selects else about.extent
+        return Value(strongest(about.content | {reason}), extent, params=about.params)
+
+    def _known_to_differ(self, source: ValueSource, node: ast.Call) -> Reason | None:
+        """A stronger reason than the table gives, where this program shows that the value does differ by rank."""
+        if source.origin is Origin.RANDOM:
+            seeded = self._scope.seeded_by_rank(self._resolver.dotted(node.func, self._scope.function) or "")
+            if seeded is not None:
+                where = f"{PurePath(seeded.path).name}:{seeded.line}"
+                return self._reason(Origin.RANDOM, Strength.LIKELY, node, f"each rank has a seed of its own ({where})")
+        if source.origin is Origin.FILES and self._scope.is_being_made(node):
+            text = "one rank makes it, and nothing makes the others wait for that"
+            return self._reason(Origin.FILES, Strength.LIKELY, node, text)
+        return None
 
     def _communicated(self, api: Api, node: ast.Call) -> Value:
         arguments = node.args[1:] if last_word(node.func) in RUNS_ITS_ARGUMENT else node.args
@@ -194,6 +220,7 @@ class CallValues(ABC):
     def make_equal(self, target: ast.expr) -> None:
         if isinstance(target, ast.Name):
             self._scope.env[target.id] = MADE_EQUAL
+            self._scope.forget_items(target.id)
         elif isinstance(target, ast.Attribute):
             self._scope.env[spelled(target) or ""] = MADE_EQUAL
         elif isinstance(target, ast.Subscript | ast.Starred):
@@ -208,6 +235,7 @@ class CallValues(ABC):
             self._scope.grown(func.value, join(*(Value(v.content, equal=v.equal) for v in values.values())))
         if isinstance(func.value, ast.Name):
             name = func.value.id
+            self._scope.forget_items(name)
             if name in self._scope.env:
                 added = join(self._scope.env[name], *(Value(v.content, equal=v.equal) for v in values.values()))
                 decision = Value(self._scope.context.reasons)
@@ -228,7 +256,8 @@ class CallValues(ABC):
         if name in _FRESH:
             sizes = value.extent if name.endswith("_like") else value.reasons
             return Value(extent=sizes, equal=not sizes)
-        return replace(value, is_container=False)
+        extent = NO_REASONS if name in _REDUCES else value.extent
+        return replace(value, extent=extent, is_container=False)
 
     def _of_method(self, func: ast.Attribute, arguments: list[Value]) -> Value:
         base = self.value(func.value)
@@ -239,7 +268,9 @@ class CallValues(ABC):
         if func.attr in MEASURES:
             # The members of a group agree on its size.
             return EQUAL if receiver_fits(func.value, _GROUPS) else self._measured(func, base)
-        made = _passed_on(join(base, *arguments), keep_equal=True, extent=without_order(base.extent))
+        kept = base.extent if func.attr in _OF_SETS else without_order(base.extent)
+        kept = NO_REASONS if func.attr in _REDUCES else kept
+        made = _passed_on(join(base, *arguments), keep_equal=True, extent=kept)
         return replace(made, params=base.params, sizes=base.sizes, unless_equal=base.unless_equal)
 
     def _builtin(self, node: ast.Call, name: str, value: Value) -> Value | None:
@@ -249,7 +280,7 @@ class CallValues(ABC):
             case "len":
                 return self._measured(node, value)
             case "sorted":
-                return replace(in_sorted_order(value), is_container=True)
+                return replace(value if _leaves_ties(node) else in_sorted_order(value), is_container=True)
             case "isinstance" | "hasattr" | "callable" | "type":
                 # Its type, not its content.
                 return Value(without_order(value.extent))
@@ -262,6 +293,19 @@ class CallValues(ABC):
             case _:
                 holds = name in _COLLECTS or name in _CONTAINERS
                 return replace(value, is_container=holds) if holds or name in _PURE else None
+
+
+def _leaves_ties(call: ast.Call) -> bool:
+    """`sorted(xs, key=lambda x: 0 if x in first else 1)`: among equal keys the order stays as it was."""
+    key = next((k.value for k in call.keywords if k.arg == "key"), None)
+    plain = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant
+    match key:
+        case ast.Lambda(body=ast.IfExp() as chosen):
+            return isinstance(chosen.body, ast.Constant) and isinstance(chosen.orelse, ast.Constant)
+        case ast.Lambda(body=body):
+            return isinstance(body, plain)
+        case _:
+            return False
 
 
 def without_order(reasons: Reasons) -> Reasons:

@@ -245,6 +245,10 @@ class Classes(ABC):
                 elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
                     for name in _wrapped_in(target, value):
                         known[name].append(value)
+            for call in function.calls:
+                # It changes the class of its argument in place.
+                if called_name(call.func) == "fully_shard" and call.args and isinstance(call.args[0], ast.Name):
+                    known[call.args[0].id].append(call)
         return known
 
     def _below(self, cls: Class) -> list[Class]:

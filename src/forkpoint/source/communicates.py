@@ -4,17 +4,18 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 
-from forkpoint.source.apis import Api, ApiKind, known_apis
+from forkpoint.source.apis import Api, ApiKind, MethodApi, known_apis
 from forkpoint.source.code import Class, Function
+from forkpoint.source.hidden import HiddenCalls
 from forkpoint.source.program import Program
 from forkpoint.source.resolve import RUNS_ITS_ARGUMENT, Resolver
-from forkpoint.source.syntax import argument_for, is_super, last_word
+from forkpoint.source.syntax import all_arguments, ancestors, argument_for, is_property, is_super, last_word
 
 _ORDERED = frozenset({ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.SETUP, ApiKind.TEARDOWN})
 """Kinds in which all members of a group take part."""
 
 
-_OF_SHARDED = frozenset({"state_dict", "load_state_dict", "clip_grad_norm_", "full_tensor"})
+_OF_SHARDED = frozenset({"state_dict", "load_state_dict", "clip_grad_norm_", "full_tensor", "generate"})
 """Methods of a sharded model that gather its parts."""
 
 
@@ -35,6 +36,7 @@ class Communication:
         self._resolver = resolver
         self._apis = known_apis()
         self._direct: dict[ast.Call, Api | None] = {}
+        self._hidden = HiddenCalls(program, resolver)
         self._trains = any(
             name.startswith(self._apis.distributed)
             for module in program.modules.values()
@@ -51,6 +53,10 @@ class Communication:
         if call not in self._direct:
             self._direct[call] = self._find(call, function)
         return self._direct[call]
+
+    def call_at(self, node: ast.AST) -> ast.Call | None:
+        """The call behind this expression, written or implied (a property, an entered object)."""
+        return node if isinstance(node, ast.Call) else self._hidden.at.get(node)
 
     def reach(self, call: ast.Call, function: Function) -> Reach | None:
         """The collective that this call is, or leads to."""
@@ -86,6 +92,8 @@ class Communication:
                         pending[callee].append((call, function))
                 else:
                     direct[api.kind].setdefault(function, Reach(api, call, None))
+            for call in self._hidden.entered(function):
+                self._note_hidden(call, function, pending)
         self.messages.update(direct[ApiKind.P2P])
         # Collectives during the job take precedence over those at its start and end.
         for kind in (ApiKind.COLLECTIVE, ApiKind.IMPLICIT, ApiKind.TEARDOWN, ApiKind.SETUP):
@@ -97,6 +105,9 @@ class Communication:
         while fresh:
             later: list[Function] = []
             for callee in fresh:
+                if is_property(callee):
+                    for call, caller in self._hidden.read(callee):
+                        self._note_hidden(call, caller, pending)
                 for call, caller in pending[callee]:
                     if caller not in self.reaches:
                         reach = self.reach(call, caller)
@@ -104,6 +115,13 @@ class Communication:
                             self.reaches[caller] = reach
                             later.append(caller)
             fresh = later
+
+    def _note_hidden(
+        self, call: ast.Call, caller: Function, pending: dict[Function, list[tuple[ast.Call, Function]]]
+    ) -> None:
+        self._direct[call] = None
+        for callee in self._resolver.callees(call, caller).functions:
+            pending[callee].append((call, caller))
 
     def _find(self, call: ast.Call, function: Function) -> Api | None:
         func = call.func
@@ -114,7 +132,7 @@ class Communication:
         if name in RUNS_ITS_ARGUMENT:
             return self._of_passed(call, function)
         if dotted is not None:
-            return self._of_library(dotted)
+            return self._of_library(dotted) or self._of_sharded_parameters(dotted, call, function)
         if isinstance(func, ast.Name) and func.id in function.params:
             return self._of_callback(func.id, function) or self._of_wrapped(func, function)
         if isinstance(func, ast.Attribute):
@@ -123,7 +141,7 @@ class Communication:
 
     def _of_passed(self, call: ast.Call, function: Function) -> Api | None:
         """`to_thread(dist.barrier)`."""
-        for argument in call.args:
+        for argument in all_arguments(call):
             dotted = self._resolver.dotted(argument, function)
             if dotted is not None and self._resolver.definition(argument, function) is None:
                 return self._of_library(dotted)
@@ -131,13 +149,30 @@ class Communication:
 
     def _of_callback(self, name: str, function: Function) -> Api | None:
         """A parameter that is called: what callers pass for it, if all pass the same."""
-        passed = {
-            self._resolver.dotted(argument, caller)
+        apis = {
+            self._passed_api(argument, caller)
             for call, caller in self._resolver.call_sites(function)
             if (argument := argument_for(name, call, function)) is not None
         }
-        apis = {self._of_library(dotted) for dotted in passed if dotted}
         return apis.pop() if len(apis) == 1 else None
+
+    def _passed_api(self, argument: ast.expr, caller: Function) -> Api | None:
+        """Of `dist.barrier`, or of `lambda: dist.barrier()`."""
+        if isinstance(argument, ast.Lambda):
+            return self.api(argument.body, caller) if isinstance(argument.body, ast.Call) else None
+        dotted = self._resolver.dotted(argument, caller)
+        return self._of_library(dotted) if dotted else None
+
+    def _of_sharded_parameters(self, dotted: str, call: ast.Call, function: Function) -> Api | None:
+        """`clip_grad_norm_(model.parameters(), 1.0)` of a sharded model adds up parts that other ranks hold."""
+        if not dotted.endswith("utils.clip_grad_norm_") or not call.args:
+            return None
+        match call.args[0]:
+            case ast.Call(func=ast.Attribute(value=model, attr="parameters")):
+                is_sharded = self._resolver.class_of(model, function) in self._apis.sharded
+                return Api("clip_grad_norm_", ApiKind.COLLECTIVE) if is_sharded else None
+            case _:
+                return None
 
     def _of_library(self, dotted: str) -> Api | None:
         apis, name = self._apis, dotted.rpartition(".")[2]
@@ -145,44 +180,95 @@ class Communication:
             return Api(name, ApiKind.COLLECTIVE)
         if name in apis.functions and (dotted.startswith(apis.modules) or name in apis.distinct):
             return apis.functions[name]
-        method = apis.methods.get(name) if name in apis.distinct else None
-        return method.api if method else None
+        known = apis.methods.get(name, ()) if name in apis.distinct else ()
+        return known[0].api if known else None
 
     def _of_method(self, func: ast.Attribute, call: ast.Call, function: Function) -> Api | None:
         cls = self._resolver.class_of(func.value, function)
         if isinstance(cls, Class):
             # A metric's base class synchronises around `compute`, also around one that the program writes itself.
-            if func.attr == "compute" and self._apis.metrics & set(map(str, self._resolver.ancestors(cls))):
+            if func.attr == "compute" and self._apis.metrics & set(self._of_libraries(cls)):
                 return None if is_super(func.value) else Api("compute", ApiKind.COLLECTIVE, "result")
             # Methods of the program are analysed; methods inherited from a library are known by name.
             if self._resolver.method(cls, func.attr) is not None:
-                return None
-        if isinstance(cls, str) and cls in self._apis.sharded and func.attr in _OF_SHARDED:
+                return self._of_own_group(func)
+        if func.attr in _OF_SHARDED and (
+            cls in self._apis.sharded
+            or _is_in_state_context(func, call, function)
+            or self._is_asked_to_be_sharded(func.value, call, function)
+        ):
             return Api(func.attr, ApiKind.COLLECTIVE)
+        if func.attr in {"log", "log_dict"} and _is_true("sync_dist", call) and not _is_true("rank_zero_only", call):
+            return Api("log with sync_dist", ApiKind.COLLECTIVE)
         if func.attr == "__iter__" and is_super(func.value) and self._is_loader(function):
             return Api("DataLoader.__iter__", ApiKind.COLLECTIVE)
         if func.attr in {"backward", "manual_backward"} and self._trains:
             return Api("backward", ApiKind.IMPLICIT)
-        method = self._apis.methods.get(func.attr)
-        if method is not None and _is_receiver(func.value, method.receiver):
-            return None if _is_tensor_gather(func, call) else method.api
+        for method in self._apis.methods.get(func.attr, ()):
+            if _fits(method, func.value, self._of_libraries(cls)):
+                return None if _is_tensor_gather(func, call) else method.api
         return self._of_wrapped(func, function)
+
+    def _of_own_group(self, func: ast.Attribute) -> Api | None:
+        """`pp_group.send(x, dst)` on a class of the program: still a message, and the call names the partner."""
+        known = (m for m in self._apis.methods.get(func.attr, ()) if m.api.kind is ApiKind.P2P)
+        return next((m.api for m in known if _fits(m, func.value, [])), None)
+
+    def _is_asked_to_be_sharded(self, model: ast.expr, call: ast.Call, function: Function) -> bool:
+        """`if isinstance(model, FSDP): model.state_dict()`."""
+        for outer, inner in ancestors(call, function):
+            match outer:
+                case ast.If(test=ast.Call(func=ast.Name(id="isinstance"), args=[asked, cls])) if inner in outer.body:
+                    is_same = ast.unparse(asked) == ast.unparse(model)
+                    if is_same and self._resolver.dotted(cls, function) in self._apis.sharded:
+                        return True
+                case _:
+                    pass
+        return False
+
+    def _of_libraries(self, cls: Class | str | None) -> list[str]:
+        """The class, or those that a class of the program inherits from."""
+        if isinstance(cls, Class):
+            return [base for base in self._resolver.ancestors(cls) if isinstance(base, str)]
+        return [cls] if cls else []
 
     def _is_loader(self, function: Function) -> bool:
         """Iterating over a DataLoader of data pipes broadcasts a seed."""
         owner = function.owner
-        return owner is not None and "torch.utils.data.DataLoader" in map(str, self._resolver.ancestors(owner))
+        return owner is not None and "torch.utils.data.DataLoader" in self._of_libraries(owner)
 
     def _of_wrapped(self, func: ast.expr, function: Function) -> Api | None:
         cls = self._resolver.class_of(func, function)
         return Api("forward", ApiKind.IMPLICIT) if isinstance(cls, str) and cls in self._apis.wrappers else None
 
 
-def _is_receiver(receiver: ast.expr, words: tuple[str, ...]) -> bool:
-    if not words:
+def _fits(method: MethodApi, receiver: ast.expr, classes: list[str]) -> bool:
+    """The receiver is such an object, by its class or by its name."""
+    if method.classes:
+        return any(c.startswith(method.classes) and c.endswith(method.class_ends) for c in classes)
+    if not method.receiver:
+        return True
+    if any(word in c.lower() for c in classes for word in method.receiver):
         return True
     parts = last_word(receiver).lower().strip("_").split("_")
-    return any(word in parts or parts[-1].endswith(word) for word in words)
+    return any(word in parts or parts[-1].endswith(word) for word in method.receiver)
+
+
+def _is_true(name: str, call: ast.Call) -> bool:
+    return any(k.arg == name and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords)
+
+
+def _is_in_state_context(func: ast.Attribute, call: ast.Call, function: Function) -> bool:
+    """`with FSDP.state_dict_type(model, ...): model.state_dict()`."""
+    if func.attr != "state_dict":
+        return False
+    model = ast.unparse(func.value)
+    around = (outer for outer, _ in ancestors(call, function) if isinstance(outer, ast.With))
+    entered = (item.context_expr for node in around for item in node.items)
+    return any(
+        isinstance(e, ast.Call) and last_word(e) == "state_dict_type" and e.args and ast.unparse(e.args[0]) == model
+        for e in entered
+    )
 
 
 def _is_tensor_gather(func: ast.Attribute, call: ast.Call) -> bool:

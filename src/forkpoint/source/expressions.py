@@ -1,7 +1,7 @@
 """Expression -> Value: whether it can differ by rank."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from forkpoint.source.apis import (
@@ -19,10 +19,14 @@ from forkpoint.source.apis import (
 from forkpoint.source.call_values import MEASURES, TYPE_LIKE, CallValues
 from forkpoint.source.code import spelled
 from forkpoint.source.syntax import (
+    ancestors,
+    branches_and_loops,
+    is_difference_of_keys,
     is_mask,
     is_minus_one,
     is_setting,
     last_word,
+    names_and_attributes_in,
     names_in,
 )
 from forkpoint.source.value import (
@@ -38,6 +42,9 @@ from forkpoint.source.value import (
     join,
     strongest,
 )
+
+_OF_PARTS = frozenset({"parameters", "named_parameters", "params"})
+"""Names of what a loop over a model's parameters iterates over."""
 
 
 class Expressions(CallValues):
@@ -84,8 +91,13 @@ class Expressions(CallValues):
                 spread = [ast.Starred(v) for k, v in zip(node.keys, node.values, strict=True) if k is None]
                 plain = [v for k, v in zip(node.keys, node.values, strict=True) if k is not None]
                 return replace(self._displayed([*spread, *plain, *filter(None, node.keys)]), is_container=True)
+            case ast.BoolOp():
+                return self._connected(node, [self.value(v) for v in node.values])
             case ast.BinOp():
-                return combined(self.value(node.left), self.value(node.right))
+                value = combined(self.value(node.left), self.value(node.right))
+                if not is_difference_of_keys(node):
+                    return value
+                return replace(value, extent=strongest(value.extent | {self._unordered(node)}), equal=False, made=False)
             case _:
                 return join(*(self.value(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)))
 
@@ -102,10 +114,16 @@ class Expressions(CallValues):
             case ast.UnaryOp(op=ast.Not()):
                 return self.truth(node.operand)
             case ast.BoolOp():
-                return join(*(self.truth(v) for v in node.values))
+                return self._connected(node, [self.truth(v) for v in node.values])
             case _:
                 value = self.value(node)
                 return value.presence if value.is_container else value
+
+    def _connected(self, node: ast.BoolOp, values: list[Value]) -> Value:
+        """`a and b`: whether `b` is evaluated depends on `a`."""
+        for operand, value in zip(node.values[:-1], values, strict=False):
+            self._scope.test(operand, value)
+        return join(*values)
 
     def _name(self, node: ast.Name) -> Value:
         if is_world_word(node.id):
@@ -152,6 +170,9 @@ class Expressions(CallValues):
             return self._rank(node)
         if is_local_attribute(node.attr):
             return Value(self._data(node))
+        if node.attr in {"should_save", "should_log"} and last_word(node.value).endswith("args"):
+            # Of Transformers' arguments: whether this process is the one that writes. A trainer's control has others.
+            return self._rank(node)
         if node.attr in TYPE_LIKE:
             return UNKNOWN
         if node.attr in MEASURES:
@@ -186,14 +207,70 @@ class Expressions(CallValues):
             return empty
         if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             # Presence, not content.
-            return join(*(v.presence for v in operands))
+            return join(*(v.presence for v in operands), *self._gradient(node.left), *self._missing(node))
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
             # `"image" in batch`: fields rarely differ by rank.
+            stored = self._stored(node.left, node.comparators[0])
+            if stored is not None:
+                return stored.presence
             asked = join(operands[0], *(self._measured(node, v) for v in operands[1:]))
-            return _weakened(Value(asked.content - asked.extent)) if isinstance(node.left, ast.Constant) else asked
+            sizes = frozenset[Reason]().union(*(v.extent for v in operands[1:]))
+            return _weakened(Value(asked.content - sizes)) if isinstance(node.left, ast.Constant) else asked
+        own = self._own_parts(node)
+        if own is not None:
+            return own
         compared = replace(combined(*operands), parts=(), is_container=False)
         # `batch.get("mode") == "generate"`: a setting that travels with the data.
         return _weakened(compared) if any(_is_text(e) for e in node.comparators) else compared
+
+    def _own_parts(self, node: ast.Compare) -> Value | None:
+        """`len(norms) > 0` of a list into which a loop over parameters put some of them: ranks hold different parts."""
+        asked = _asked_for_emptiness(node)
+        if not isinstance(asked, ast.Name) or not self._collects_parts(asked.id):
+            return None
+        text = "a rank may hold none of the parameters that are collected here"
+        return differing(self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text))
+
+    def _collects_parts(self, name: str) -> bool:
+        function = self._scope.function
+        for call in function.calls:
+            match call.func:
+                case ast.Attribute(value=ast.Name(id=container), attr="append") if container == name:
+                    above = [outer for outer, _ in ancestors(call, function)]
+                    asks = any(isinstance(outer, ast.If) for outer in above)
+                    loops = (outer for outer in above if isinstance(outer, ast.For))
+                    if asks and any(last_word(loop.iter) in _OF_PARTS for loop in loops):
+                        return True
+                case _:
+                    pass
+        return False
+
+    def _stored(self, key: ast.expr, container: ast.expr) -> Value | None:
+        """What was stored under this key of a container that this function made; a caller's may have had it before."""
+        if not isinstance(key, ast.Constant) or not isinstance(container, ast.Name):
+            return None
+        is_own = container.id not in self._scope.function.params
+        return self._scope.env.get(item_name(container.id, key)) if is_own else None
+
+    def _gradient(self, asked: ast.expr) -> Iterator[Value]:
+        """`p.grad is None`."""
+        if isinstance(asked, ast.Attribute) and asked.attr == "grad":
+            text = "a parameter that this rank's data did not use has no gradient"
+            yield differing(self._reason(Origin.LOCAL_DATA, Strength.POSSIBLE, asked, text))
+
+    def _missing(self, node: ast.Compare) -> Iterator[Value]:
+        """`for batch in loader: if batch is None`: who asks expects that data can be left out."""
+        asked, compared = node.left, node.comparators[0]
+        if isinstance(asked, ast.Name) and isinstance(compared, ast.Constant) and self._is_batch(asked.id):
+            text = "this rank's data may be left out"
+            yield differing(self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text))
+
+    def _is_batch(self, name: str) -> bool:
+        """The variable is the element of a loop over a data loader."""
+        for node in branches_and_loops(self._scope.function):
+            if isinstance(node, ast.For | ast.AsyncFor) and name in names_in(node.target):
+                return any(is_loader_word(word) for word in names_and_attributes_in(node.iter))
+        return False
 
     def _emptiness(self, node: ast.Compare) -> Value | None:
         """`tokens.numel() == 0`: who asks whether a tensor is empty expects that it is so for some data."""
@@ -201,7 +278,13 @@ class Expressions(CallValues):
         if tensor is None:
             return None
         value = self.value(tensor)
-        if value.equal or value.reasons or is_parameter_word(last_word(tensor)):
+        if isinstance(node.left, ast.Call) and last_word(node.left) == "len":
+            # The length of an arbitrary list proves nothing. A slice or batch of this rank's data may be empty on this rank alone.
+            is_part = isinstance(tensor, ast.Subscript) or self._is_batch(last_word(tensor))
+            is_data = is_part and any(r.origin is Origin.LOCAL_DATA for r in value.content)
+            if value.is_container or value.extent or not is_data:
+                return None
+        elif value.equal or value.reasons or is_parameter_word(last_word(tensor)):
             return None
         reason = self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, "this rank's data may leave nothing here")
         if value.params:
@@ -214,14 +297,22 @@ class Expressions(CallValues):
             return environment
         base, index = self.value(node.value), self.value(node.slice)
         value = join(base, replace(index, extent=NO_REASONS))
-        if not isinstance(node.slice, ast.Slice):
+        is_found = isinstance(node.value, ast.Call) and last_word(node.value) in {"where", "nonzero", "unique"}
+        if not isinstance(node.slice, ast.Slice) and not is_found:
             value = replace(value, extent=NO_REASONS, is_container=False)
+        if isinstance(node.slice, ast.Slice) and any(r.origin is Origin.RANK for r in self._stepped(node.slice)):
+            text = "ranks get different numbers of elements unless these divide evenly"
+            return replace(value, extent=frozenset({self._reason(Origin.LOCAL_DATA, Strength.LIKELY, node, text)}))
         if is_mask(node.slice) and not value.equal:
             reason = self._reason(
                 Origin.LOCAL_DATA, Strength.LIKELY, node, "how much a mask selects depends on this rank's data"
             )
             return replace(value, extent=frozenset({reason}))
         return value
+
+    def _stepped(self, part: ast.Slice) -> Reasons:
+        """`xs[rank::world_size]`."""
+        return self.value(part.lower).reasons if part.step is not None and part.lower is not None else NO_REASONS
 
     def _environment(self, mapping: ast.expr, key: ast.expr) -> Value | None:
         dotted = self._resolver.dotted(mapping, self._scope.function)
@@ -236,6 +327,7 @@ class Expressions(CallValues):
         kept = dict(self._scope.env)
         for generator in node.generators:
             iterated = self.value(generator.iter)
+            self._scope.test(generator.iter, iterated)
             self._scope.env.update(dict.fromkeys(names_in(generator.target), self.element(generator.iter, iterated)))
             tests = [self.truth(test) for test in generator.ifs]
             extent |= iterated.extent.union(*(t.reasons for t in tests))
@@ -267,6 +359,11 @@ class Expressions(CallValues):
         return item
 
 
+def item_name(container: str, key: ast.Constant) -> str:
+    """The key under which an item of a container is kept beside the variables."""
+    return f"{container}[{key.value!r}]"
+
+
 def _asks_for_a_rank(node: ast.Compare) -> bool:
     """`rank < 0`, `rank >= 0`."""
     to_zero = [c for c in node.comparators if isinstance(c, ast.Constant) and c.value == 0]
@@ -274,13 +371,15 @@ def _asks_for_a_rank(node: ast.Compare) -> bool:
 
 
 def _asked_for_emptiness(node: ast.Compare) -> ast.expr | None:
-    """`x` of `x.numel() == 0`, `x.shape[0] == 0`, `x.size(0) > 0` and `x.sum() == 0`."""
+    """`x` of `x.numel() == 0`, `x.shape[0] == 0`, `x.size(0) > 0`, `x.sum() == 0` and `len(x) == 0`."""
     compared = node.comparators[0]
     if len(node.ops) != 1 or not (isinstance(compared, ast.Constant) and compared.value == 0):
         return None
     match node.left:
         case ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "size" | "sum") as func):
             return func.value
+        case ast.Call(func=ast.Name(id="len"), args=[counted]):
+            return counted
         case ast.Subscript(value=ast.Attribute(attr="shape") as shape):
             return shape.value
         case _:

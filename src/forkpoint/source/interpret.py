@@ -5,12 +5,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from forkpoint.source.apis import Origin, Strength
+from forkpoint.source.apis import Origin, Strength, runs_on_one_rank
+from forkpoint.source.beginnings import Beginnings, Place
 from forkpoint.source.code import Class, Function, spelled
 from forkpoint.source.communicates import Communication
-from forkpoint.source.expressions import Expressions
-from forkpoint.source.resolve import Resolver
-from forkpoint.source.syntax import argument_for, is_container_annotation, is_flag, is_property, is_raised_on_all_ranks
+from forkpoint.source.expressions import Expressions, item_name
+from forkpoint.source.made_files import is_being_made
+from forkpoint.source.resolve import STARTS_THREADS, Resolver
+from forkpoint.source.syntax import (
+    argument_for,
+    is_container_annotation,
+    is_flag,
+    is_property,
+    is_raised_on_all_ranks,
+    last_word,
+)
 from forkpoint.source.value import (
     EQUAL,
     MADE_EQUAL,
@@ -32,11 +41,13 @@ class ProgramFacts(Protocol):
 
     resolver: Resolver
     communication: Communication
+    beginnings: Beginnings
 
     def facts(self, function: Function) -> Facts: ...
     def returned(self, function: Function) -> Value: ...
     def attribute(self, cls: Class, name: str) -> Value | None: ...
     def foreign(self, cls: Class, name: str) -> Value: ...
+    def setting(self, holder: str, name: str) -> Value: ...
 
 
 class Interpreter:
@@ -47,12 +58,29 @@ class Interpreter:
         self.env: dict[str, Value] = {
             p: Value(params=frozenset({p}), is_container=is_container_annotation(p, function)) for p in function.params
         }
-        self.context: Value = UNKNOWN
+        self.context: Value = self._called_by(differences.beginnings)
         self._same_here: Reasons = NO_REASONS
         """Reasons why ranks differ that hold for none of those that get here: all took this arm for them."""
         self._facts = facts
+        self._with_items: set[str] = set()
+        """Variables for which single items are tracked."""
         self._all = differences
         self._values = Expressions(self, differences.resolver, differences.communication)
+
+    def _called_by(self, beginnings: Beginnings) -> Value:
+        """Why only some ranks may be in this function at all."""
+        function = self.function
+        path = function.module.path
+        for decorator in function.decorators():
+            name = last_word(decorator)
+            if runs_on_one_rank(name):
+                text = "it runs its function on one rank"
+                reason = Reason(Origin.RANK, Strength.CERTAIN, path, decorator.lineno, f"@{name}", text)
+                return Value(frozenset({reason}))
+        if function not in beginnings.signal_handlers:
+            return UNKNOWN
+        text = "a signal reaches ranks at different times, or one of them only"
+        return Value(frozenset({Reason(Origin.TIMING, Strength.LIKELY, path, function.line, function.short, text)}))
 
     def run(self) -> None:
         self._block(self.function.body)
@@ -70,6 +98,10 @@ class Interpreter:
         outer = self.function.outer
         if outer is not None:
             return self._around(name, outer)
+        top = self.function.module.top
+        if self.function is not top and name in self._all.resolver.assigned(top):
+            # A global may be assigned again later, so a reason to differ stays valid while equality does not.
+            return Value(self._around(name, top).content)
         return UNKNOWN
 
     def _around(self, name: str, outer: Function) -> Value:
@@ -90,7 +122,8 @@ class Interpreter:
             known = self._all.attribute(cls, expr.attr)
             foreign = self._all.foreign(cls, expr.attr)
             return join(known, foreign) if known is not None and foreign.content else (known or foreign or None)
-        return None
+        option = self._all.setting(last_word(expr.value), expr.attr)
+        return option if option.content else None
 
     def returned(self, call: ast.Call, arguments: dict[ast.expr, Value]) -> Value | None:
         callees = self._all.resolver.callees(call, self.function)
@@ -98,7 +131,7 @@ class Interpreter:
             return None
         # The first of several is the function itself; the others are its decorators.
         callee = callees.functions[0]
-        if callee is self.function or callee.short == "__init__":
+        if callee is self.function or callee.short == "__init__" or last_word(call) in STARTS_THREADS:
             return None
         passed = {
             p: arguments.get(argument, UNKNOWN)
@@ -114,6 +147,12 @@ class Interpreter:
 
     def yielded(self, value: Value) -> None:
         self._facts.yielded.append(value)
+
+    def seeded_by_rank(self, drawn: str) -> Place | None:
+        return self._all.beginnings.seeded_by_rank(drawn)
+
+    def is_being_made(self, asked: ast.Call) -> bool:
+        return is_being_made(asked, self.function, self._facts, self._all.communication)
 
     def passed(self, arguments: dict[ast.expr, Value]) -> None:
         self._facts.arguments.update(arguments)
@@ -191,6 +230,7 @@ class Interpreter:
             case ast.Name():
                 # A copy, so that an assigned value can be distinguished from the previous one by identity.
                 self.env[target.id] = replace(value)
+                self.forget_items(target.id)
             case ast.Tuple() | ast.List():
                 own = len(value.parts) == len(target.elts)
                 for place, part in enumerate(target.elts):
@@ -209,6 +249,7 @@ class Interpreter:
                     added = join(before, Value(value.content, equal=value.equal, params=value.params))
                     under = Value(self.context.reasons | key.content)
                     self.env[target.value.id] = decided_by(added, under) if under.content else added
+                    self._keep_item(target.value.id, target.slice)
                 elif isinstance(target.value, ast.Attribute):
                     key = self._values.value(target.slice)
                     self._write(
@@ -216,6 +257,18 @@ class Interpreter:
                     )
             case _:
                 pass
+
+    def _keep_item(self, container: str, key: ast.expr) -> None:
+        """Notes that the item exists. Branches around the assignment add what its existence depends on."""
+        if isinstance(key, ast.Constant):
+            self.env[item_name(container, key)] = EQUAL
+            self._with_items.add(container)
+
+    def forget_items(self, container: str) -> None:
+        """Call when the variable is assigned again, or something may have changed any of its items."""
+        if container in self._with_items:
+            for name in [n for n in self.env if n.startswith(f"{container}[")]:
+                del self.env[name]
 
     def _if(self, node: ast.If) -> None:
         decision = self._values.truth(node.test)

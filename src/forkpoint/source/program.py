@@ -72,7 +72,7 @@ class Program:
                 best[1].append(module)
         return best[1][0] if len(best[1]) == 1 else None
 
-    def lookup(self, dotted: str) -> Function | Class | None:
+    def lookup(self, dotted: str, depth: int = 3) -> Function | Class | None:
         """The function or class with a dotted name, also through re-exports."""
         for _ in range(5):
             owner, _, last = dotted.rpartition(".")
@@ -83,7 +83,7 @@ class Program:
             if found is not None:
                 return found
             if last not in module.imports:
-                return self._starred(module, last)
+                return self._starred(module, last, depth)
             dotted = module.imports[last]
         return None
 
@@ -94,11 +94,15 @@ class Program:
         cls = module.classes.get(name) if module else None
         return cls.methods.get(last) if cls else None
 
-    def _starred(self, module: Module, name: str) -> Function | Class | None:
+    def _starred(self, module: Module, name: str, depth: int) -> Function | Class | None:
+        """Through `from .utils import *`, also where `utils` has it from elsewhere."""
         for star in module.stars:
             other = self.module_named(star)
-            if other is not None and other is not module:
-                found = other.functions.get(name) or other.classes.get(name)
+            if other is not None and other is not module and depth:
+                found = other.functions.get(name) or other.classes.get(name) or self._starred(other, name, depth - 1)
+                imported = other.imports.get(name)
+                if found is None and imported is not None and imported != f"{star}.{name}":
+                    found = self.lookup(imported, depth - 1)
                 if found is not None:
                     return found
         return None

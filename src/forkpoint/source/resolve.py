@@ -10,6 +10,7 @@ from forkpoint.source.code import Class, Function
 from forkpoint.source.flow import ends_process, exit_of
 from forkpoint.source.program import Program
 from forkpoint.source.syntax import (
+    all_arguments,
     argument_for,
     called_name,
     is_abstract,
@@ -20,7 +21,8 @@ from forkpoint.source.syntax import (
 
 _NESTED = 12
 """Calls that are resolved because another one asks, one inside the other."""
-RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "apply_async"})
+STARTS_THREADS = frozenset({"Thread", "Timer", "start_new_thread"})
+RUNS_ITS_ARGUMENT = frozenset({"to_thread", "run_in_executor", "submit", "apply_async"}) | STARTS_THREADS
 _BUILTIN = frozenset(dir(str) + dir(list) + dir(dict) + dir(set) + dir(bytes) + dir(int))
 _COMMON = frozenset({
     "run", "start", "stop", "close", "open", "read", "write", "save", "load", "step", "forward", "reset", "build",
@@ -40,6 +42,9 @@ _PLAIN = frozenset({
 """Of these, names that say nothing even with the receiver's: queues, streams, tensors and threads have them."""
 _CANDIDATES = 8
 """Functions that a call of unknown target may run. A name with more is general."""
+
+
+CONTEXT_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +73,40 @@ class Resolver(Classes):
                 return _NONE
             self._callees[call] = _NONE
             self._nested += 1
-            known = self._callees[call] = self._resolve(call, function)
+            known = self._callees[call] = self._entered(call, function, self._resolve(call, function))
             self._nested -= 1
         return known
 
     def call_sites(self, function: Function) -> Iterator[tuple[ast.Call, Function]]:
         """Calls that run this function, and no other."""
-        if self._sites is None:
-            self._sites = defaultdict(list)
-            for caller in self.program.functions():
-                for call in caller.calls:
-                    self._sites[called_name(call.func)].append((call, caller))
         name = (
             function.owner.name.rpartition(".")[2]
             if function.short == "__init__" and function.owner
             else function.short
         )
-        for call, caller in self._sites.get(name, ()):
+        for call, caller in self.calls_of(name):
             callees = self.callees(call, caller)
             if callees.exact and function in callees.functions:
                 yield call, caller
+
+    def constructions(self, cls: Class) -> Iterator[tuple[ast.Call, Function]]:
+        """Calls that make an object of this class."""
+        for call, caller in self.calls_of(cls.name.rpartition(".")[2]):
+            if self.definition(call.func, caller) is cls:
+                yield call, caller
+
+    def calls_of(self, name: str) -> list[tuple[ast.Call, Function]]:
+        """Calls of anything with this name."""
+        if self._sites is None:
+            self._sites = defaultdict(list)
+            for caller in self.program.functions():
+                for call in caller.calls:
+                    self._sites[called_name(call.func)].append((call, caller))
+        return self._sites.get(name, [])
+
+    def note(self, call: ast.Call, callees: Callees) -> None:
+        """What a call runs that the source does not write as one."""
+        self._callees[call] = callees
 
     def _resolve(self, call: ast.Call, function: Function) -> Callees:
         func = call.func
@@ -95,15 +114,15 @@ class Resolver(Classes):
         if isinstance(definition, Function):
             return self._with_decorators(definition)
         if isinstance(definition, Class):
-            return self._constructed(definition, call, function)
+            return _one(self.method(definition, "__init__"))
         if called_name(func) in RUNS_ITS_ARGUMENT:
-            for argument in call.args:
-                passed = self.definition(argument, function)
-                if isinstance(passed, Function):
+            for argument in all_arguments(call):
+                passed = self.held(argument, function)
+                if passed is not None:
                     return Callees((passed,), exact=True)
         bound = self._bound(func, function)
-        if bound is not None:
-            return self._with_decorators(bound)
+        if bound:
+            return self._with_decorators(bound[0]) if len(bound) == 1 else Callees(bound, exact=False)
         if isinstance(func, ast.Attribute):
             return self._method_call(func, function)
         cls = self.class_of(func, function)
@@ -122,12 +141,15 @@ class Resolver(Classes):
                 around += [f for name, f in made.module.functions.items() if name.startswith(inside)]
         return Callees((function, *around), exact=True)
 
-    def _constructed(self, cls: Class, call: ast.Call, function: Function) -> Callees:
-        """`with Timer():` also enters and leaves the object."""
-        names = ["__init__"]
-        if call in self._contexts_of(function):
-            names += ["__enter__", "__exit__", "__aenter__", "__aexit__"]
-        return Callees(tuple(m for name in names if (m := self.method(cls, name))), exact=True)
+    def _entered(self, call: ast.Call, function: Function, callees: Callees) -> Callees:
+        """`with Timer():` also enters and leaves the object, and so does `with make_timer():`."""
+        if call not in self._contexts_of(function):
+            return callees
+        cls = self.class_of(call, function)
+        if not isinstance(cls, Class) or not callees.exact:
+            return callees
+        entered = (m for name in CONTEXT_METHODS if (m := self.method(cls, name)))
+        return Callees((*callees.functions, *entered), exact=True)
 
     def _contexts_of(self, function: Function) -> set[ast.expr]:
         known = self._contexts.get(function)
@@ -136,27 +158,49 @@ class Resolver(Classes):
             known = self._contexts[function] = {item.context_expr for item in items}
         return known
 
-    def _bound(self, func: ast.expr, function: Function) -> Function | None:
-        """What a name stands for that holds a function: `f = partial(save, path)`, or a parameter for which all callers
-        pass the same.
+    def _bound(self, func: ast.expr, function: Function) -> tuple[Function, ...]:
+        """What a name stands for that holds a function: `f = partial(save, path)`, `f = save if full else save_part`, a
+        parameter for which all callers pass the same, or an entry of a table of functions.
         """
+        if isinstance(func, ast.Subscript):
+            return self._tabled(func.value, function)
         if not isinstance(func, ast.Name):
-            return None
-        made = {self._partial(value, function) for value in self.assigned(function).get(func.id, ())}
-        if not made and func.id in function.params:
-            passed = (
-                self._partial(argument, caller) or self.definition(argument, caller)
-                for call, caller in self.call_sites(function)
-                if (argument := argument_for(func.id, call, function)) is not None
-            )
-            made = {p if isinstance(p, Function) else None for p in passed}
-        return made.pop() if len(made) == 1 else None
+            return ()
+        values = self.assigned(function).get(func.id, ())
+        if values:
+            chosen = [v for value in values for v in _chosen(value)]
+            held = dict.fromkeys(self.held(v, function) for v in chosen)
+            return tuple(f for f in held if f is not None) if None not in held else ()
+        passed = {
+            self.held(argument, caller)
+            for call, caller in (self.call_sites(function) if func.id in function.params else ())
+            if (argument := argument_for(func.id, call, function)) is not None
+        }
+        only = passed.pop() if len(passed) == 1 else None
+        return (only,) if only is not None else ()
+
+    def _tabled(self, table: ast.expr, function: Function) -> tuple[Function, ...]:
+        """`SAVERS[kind](x)`, with `SAVERS = {"full": save_full, "lora": save_lora}` in the module."""
+        if not isinstance(table, ast.Name):
+            return ()
+        made = self.assigned(function.module.top).get(table.id, ())
+        if len(made) != 1 or not isinstance(made[0], ast.Dict):
+            return ()
+        held = dict.fromkeys(self.held(value, function.module.top) for value in made[0].values)
+        return tuple(f for f in held if f is not None) if None not in held else ()
+
+    def held(self, expr: ast.expr, function: Function) -> Function | None:
+        """The function that an argument is: `save`, `self._save`, `partial(save, path)`."""
+        held = self._partial(expr, function) or self.definition(expr, function)
+        if held is None and isinstance(expr, ast.Attribute):
+            cls = self.class_of(expr.value, function)
+            held = self.method(cls, expr.attr) if isinstance(cls, Class) else None
+        return held if isinstance(held, Function) else None
 
     def _partial(self, value: ast.expr, function: Function) -> Function | None:
         if not isinstance(value, ast.Call) or called_name(value.func) != "partial" or not value.args:
             return None
-        held = self.definition(value.args[0], function)
-        return held if isinstance(held, Function) else None
+        return self.held(value.args[0], function)
 
     def never_returns(self, call: ast.Call, function: Function) -> bool:
         """It ends the process, or runs a function that only raises."""
@@ -213,6 +257,10 @@ class Resolver(Classes):
             return self._with_decorators(found)
         below = [m for sub in self._below(cls) if (m := sub.methods.get(name)) and not is_abstract(m)]
         return Callees(tuple(below), exact=len(below) == 1)
+
+
+def _chosen(value: ast.expr) -> tuple[ast.expr, ...]:
+    return (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
 
 
 def _one(function: Function | None) -> Callees:

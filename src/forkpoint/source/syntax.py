@@ -3,11 +3,13 @@
 import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from forkpoint.source.code import Function
 
 NestedScope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 BranchOrLoop = ast.If | ast.IfExp | Loop
 Decider = BranchOrLoop | ast.Match | ast.ExceptHandler
 """Decisions with a block of statements for each outcome, and conditional expressions."""
@@ -107,10 +109,12 @@ def is_abstract(function: Function) -> bool:
 
 
 def is_declaration(function: Function) -> bool:
-    """Abstract by its decorator, or because it only raises NotImplementedError: it stands for others."""
+    """Abstract by its decorator, because it only raises NotImplementedError, or because it is `...`: it stands for others."""
     if any(called_name(d) == "abstractmethod" for d in function.decorators()):
         return True
-    return is_abstract(function) and any(isinstance(statement, ast.Raise) for statement in function.body)
+    last = function.body[-1]
+    is_dots = isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant) and last.value.value is ...
+    return is_abstract(function) and (is_dots or any(isinstance(statement, ast.Raise) for statement in function.body))
 
 
 def assignments(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -149,6 +153,12 @@ def is_mask(index: ast.expr) -> bool:
         or (isinstance(index, ast.Name) and index.id.endswith("mask"))
         or (isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.Invert))
     )
+
+
+def is_difference_of_keys(expr: ast.BinOp) -> bool:
+    """`old.keys() - new.keys()` is a set."""
+    is_of_sets = isinstance(expr.op, ast.Sub | ast.BitAnd | ast.BitOr | ast.BitXor)
+    return is_of_sets and isinstance(expr.left, ast.Call) and called_name(expr.left.func) == "keys"
 
 
 def is_minus_one(expr: ast.expr) -> bool:
@@ -198,20 +208,34 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 @lru_cache(maxsize=10_000)
 def _compound(function: Function) -> tuple[ast.AST, ...]:
     """Branches, loops and `try` of a function. Cached: each rule asks for some of them."""
-    return tuple(node for node in own_nodes(function.node) if isinstance(node, BranchOrLoop | ast.Try))
+    return tuple(node for node in own_nodes(function.node) if isinstance(node, BranchOrLoop | Comprehension | ast.Try))
 
 
-def loops(function: Function) -> Iterator[Loop]:
-    return (node for node in _compound(function) if isinstance(node, Loop))
+class Rounds(NamedTuple):
+    """Something that is done several times: a loop, or a comprehension."""
+
+    node: Loop | Comprehension
+    head: ast.expr
+    """How often: a condition if it is a `while`, else what is iterated over."""
+    body: Sequence[ast.AST]
+
+
+def rounds(function: Function) -> Iterator[Rounds]:
+    for node in _compound(function):
+        if isinstance(node, Loop):
+            yield Rounds(node, test_of(node), node.body)
+        elif isinstance(node, Comprehension):
+            made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            yield Rounds(node, node.generators[0].iter, [*made, *node.generators[1:]])
 
 
 _NAMES = frozenset({"name", "key", "k", "path", "file", "filename", "fname", "field", "metric", "entry", "folder", "dir", "tag",
                     "label", "id", "split", "n", "f", "word"})  # fmt: skip
 
 
-def is_over_names(loop: Loop) -> bool:
+def is_over_names(loop: Loop | Comprehension) -> bool:
     """Its elements are texts, judging by what the loop calls them: those can be sorted."""
-    if isinstance(loop, ast.While) or not isinstance(loop.target, ast.Name):
+    if isinstance(loop, ast.While | Comprehension) or not isinstance(loop.target, ast.Name):
         return False
     return loop.target.id.lower().rpartition("_")[2] in _NAMES
 
@@ -248,6 +272,9 @@ def _parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
 def ancestors(node: ast.AST, function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
     """Pairs (enclosing node, its child that contains `node`), innermost first."""
     above = _parents(function.node)
+    if isinstance(node, ast.Call) and node not in above:
+        # A call that the source hides, such as reading a property, is where the property is.
+        node = node.func
     while node in above:
         yield above[node], node
         node = above[node]

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
+
+from msgspec.structs import replace
 
 from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, find_group, lines_around, matching_groups, name_group, names

@@ -18,29 +18,29 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function, spelled
-from forkpoint.source.syntax import last_word, loops
+from forkpoint.source.syntax import last_word, rounds
 
 CODE = "collective-per-key"
 
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in loops(function):
+        for loop in rounds(function):
             steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if s.reach.api.kind is ApiKind.COLLECTIVE), None)
-            if step is None or isinstance(loop, ast.While):
+            if step is None or isinstance(loop.node, ast.While):
                 continue
-            mapping, is_certain = _mapping(loop.iter)
+            mapping, is_certain = _mapping(loop.head)
             filled = _is_filled_as_it_runs(mapping, function, analysis)
             if not is_certain and not filled:
                 continue
-            if not analysis.differences.test(loop.iter, function).equal:
+            if not analysis.differences.test(loop.head, function).equal:
                 yield violation(
                     CODE,
                     f"{name_step(step)} once per key of a dictionary: ranks with different keys make different calls",
                     function,
-                    loop,
-                    condition=loop.iter,
+                    loop.node,
+                    condition=loop.head,
                     related=relate(step, function, analysis),
                     advisory=not filled,
                 )

@@ -17,7 +17,7 @@ from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import CommStep, name_step
-from forkpoint.source.syntax import loops
+from forkpoint.source.syntax import Comprehension, Rounds, rounds
 from forkpoint.source.value import Reasons, strength_of
 
 CODE = "loop-count-differs"
@@ -25,30 +25,37 @@ CODE = "loop-count-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in loops(function):
+        for loop in rounds(function):
             steps = analysis.branches.steps(loop.body, function)
             step = next((s for s in steps if _is_explicit(s)), None)
+            if step is None and isinstance(loop.node, ast.While):
+                # A `while` condition decides the number of rounds explicitly, so implicit communication in its body counts too.
+                step = next((s for s in steps if s.reach.api.kind is ApiKind.IMPLICIT), None)
             if step is None:
                 continue
-            head = loop.test if isinstance(loop, ast.While) else loop.iter
-            value = analysis.differences.test(head, function)
-            reasons = value.reasons if isinstance(loop, ast.While) else value.extent
+            value = analysis.differences.test(loop.head, function)
+            reasons = value.reasons if isinstance(loop.node, ast.While) else value.extent
             reasons = frozenset(r for r in reasons if r.origin is not Origin.ORDER)
             if reasons:
                 yield violation(
                     CODE,
                     f"{name_step(step)} in a loop that ranks can run a different number of times",
                     function,
-                    loop,
-                    condition=head,
+                    loop.node,
+                    condition=loop.head,
                     reasons=reasons,
                     related=relate(step, function, analysis),
-                    advisory=_is_weak(reasons, step),
+                    advisory=_is_weak(reasons, step) or _is_choice(loop, reasons),
                 )
 
 
 def _is_explicit(step: CommStep) -> bool:
     return step.reach.api.kind is ApiKind.COLLECTIVE
+
+
+def _is_choice(loop: Rounds, reasons: Reasons) -> bool:
+    """A comprehension whose input differs only by the rank number usually has the same length on all ranks."""
+    return isinstance(loop.node, Comprehension) and all(r.origin is Origin.RANK for r in reasons)
 
 
 def _is_weak(reasons: Reasons, step: CommStep) -> bool:

@@ -18,7 +18,7 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import name_step
 from forkpoint.source.code import Function
-from forkpoint.source.syntax import Loop, is_over_names, last_word, loops
+from forkpoint.source.syntax import Rounds, is_over_names, last_word, rounds
 from forkpoint.source.value import strength_of
 
 CODE = "order-differs"
@@ -26,19 +26,19 @@ CODE = "order-differs"
 
 def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
-        for loop in loops(function):
+        for loop in rounds(function):
             steps = [s for s in analysis.branches.steps(loop.body, function) if s.reach.api.kind is not ApiKind.SETUP]
-            if isinstance(loop, ast.While) or not steps:
+            if isinstance(loop.node, ast.While) or not steps:
                 continue
-            extent = analysis.differences.test(loop.iter, function).extent
+            extent = analysis.differences.test(loop.head, function).extent
             reasons = frozenset(r for r in extent if r.origin is Origin.ORDER)
             if reasons:
                 found = violation(
                     CODE,
                     f"{name_step(steps[0])} once per element, in an order that can differ by rank",
                     function,
-                    loop,
-                    condition=loop.iter,
+                    loop.node,
+                    condition=loop.head,
                     reasons=reasons,
                     related=relate(steps[0], function, analysis),
                     advisory=strength_of(reasons) is Strength.POSSIBLE,
@@ -46,9 +46,9 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                 yield _with_edit(found, loop, function)
 
 
-def _with_edit(found: Violation, loop: Loop, function: Function) -> Violation:
-    head = loop.iter if not isinstance(loop, ast.While) else loop.test
-    if head.lineno != head.end_lineno or last_word(head) == "sorted" or not is_over_names(loop):
+def _with_edit(found: Violation, loop: Rounds, function: Function) -> Violation:
+    head = loop.head
+    if head.lineno != head.end_lineno or last_word(head) == "sorted" or not is_over_names(loop.node):
         return found
     line = function.module.lines[head.lineno - 1]
     text = line[: head.col_offset] + b"sorted(" + line[head.col_offset : head.end_col_offset] + b")"

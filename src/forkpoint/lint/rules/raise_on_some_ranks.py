@@ -17,7 +17,7 @@ from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import ApiKind, Origin, Strength
 from forkpoint.source.branches import Branch, name_step
-from forkpoint.source.syntax import last_word
+from forkpoint.source.syntax import last_word, own_nodes
 
 CODE = "raise-on-some-ranks"
 
@@ -26,7 +26,7 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
     for function in analysis.communicating():
         for branch in analysis.branches.of(function):
             step = next((s for s in branch.after if s.reach.api.kind is ApiKind.COLLECTIVE), None)
-            raised = _raised(branch)
+            raised = _raised(branch) or _raised_in_callee(branch, analysis)
             if step is None or raised is None:
                 continue
             reasons = analysis.differences.test(branch.test, function).reasons
@@ -53,6 +53,22 @@ def _raised(branch: Branch) -> ast.Raise | None:
                 for inner in ast.walk(statement):
                     if isinstance(inner, ast.Raise) and inner.exc is not None and not _is_refusal(inner.exc):
                         return inner
+    return None
+
+
+_OF_FILES = frozenset({"FileExistsError", "FileNotFoundError", "OSError", "IOError", "PermissionError", "TimeoutError",
+                       "ConnectionError"})  # fmt: skip
+"""Raised for what one machine finds, not for how the job was started."""
+
+
+def _raised_in_callee(branch: Branch, analysis: Analysis) -> ast.Call | None:
+    """`if rank == 0: prepare(path)`, which raises if the file is there."""
+    for arm in branch.arms:
+        for call in (n for statement in arm.statements for n in ast.walk(statement) if isinstance(n, ast.Call)):
+            callees = analysis.resolver.callees(call, branch.function)
+            raised = (n for f in callees.functions for n in own_nodes(f.node) if isinstance(n, ast.Raise) and n.exc)
+            if callees.exact and any(last_word(n.exc) in _OF_FILES for n in raised if n.exc is not None):
+                return call
     return None
 
 

@@ -5,19 +5,24 @@ the result of a mask, differs in size: NCCL then hangs or corrupts memory, gloo 
 
 Gather the sizes first and pad to the largest, or use `all_gather_object` for small objects.
 
-Advisory: the source often shows only that a size may differ.
+On by default where the source shows that data decides the size (a mask, `nonzero`). Advisory where it only may, such as
+the last batch of a loader.
 """
 
+import ast
 from collections.abc import Iterator
 
 from forkpoint.lint.decisions import violation
 from forkpoint.lint.rule import LintRule, Violation
 from forkpoint.source.analysis import Analysis
 from forkpoint.source.apis import Origin
+from forkpoint.source.code import Function
+from forkpoint.source.syntax import is_mask, last_word
 
 CODE = "shape-differs"
 _FIXED = frozenset({"all_gather", "all_gather_into_tensor", "gather", "all_reduce", "reduce_scatter_tensor",
                     "gather_for_metrics", "reduce", "all_gather_tensor"})  # fmt: skip
+_SELECT = frozenset({"nonzero", "masked_select", "unique"})
 _PADDED = ("pad_across", "pad_to", "pad_tensor", "padded")
 
 
@@ -39,16 +44,26 @@ def _find(analysis: Analysis) -> Iterator[Violation]:
                         call,
                         condition=argument,
                         reasons=reasons,
-                        advisory=True,
+                        advisory=not _is_selected_here(argument, function, analysis),
                     )
                     break
+
+
+def _is_selected_here(argument: ast.expr, function: Function, analysis: Analysis) -> bool:
+    """It is what a mask selects or `nonzero` finds, here and not in another function where much can happen to it."""
+    made = analysis.resolver.assigned(function).get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
+    return any(
+        (isinstance(expr, ast.Subscript) and is_mask(expr.slice))
+        or (isinstance(expr, ast.Call) and last_word(expr) in _SELECT)
+        for expr in made
+    )
 
 
 RULE = LintRule(
     code=CODE,
     title="a fixed-shape collective gets a tensor whose size can differ by rank",
     find=_find,
-    advisory=True,
+    advisory=False,
     doc=str(__doc__),
     found_in="""\
 import torch.distributed as dist

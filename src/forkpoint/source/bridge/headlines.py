@@ -83,7 +83,10 @@ def _decided(fork: Fork, separation: Separation, sides: Sides) -> list[str]:
 
 def _tell_left(fork: Fork, separation: Separation, sides: Sides, place: str) -> list[list[str]]:
     odd, usual = plain_ranks(sides.odd.ranks), plain_ranks(sides.usual.ranks)
-    word = exit_of(separation.odd.block) if separation.odd else None
+    block = separation.odd.block if separation.odd else ()
+    word, last = exit_of(block), block[-1] if block else None
+    if isinstance(last, ast.Return | ast.Continue | ast.Break):
+        place = plain_line(fork.function.module.path, last.lineno) or place
     decided = _decided(fork, separation, sides)
     if not sides.named:
         return [[f"{odd} took the `{word}` at {place}, and {usual} went on", *decided]]

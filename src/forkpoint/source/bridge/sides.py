@@ -166,6 +166,9 @@ def _odd_cohort(divergence: Divergence, suspects: tuple[int, ...]) -> int | None
     for place, cohort in enumerate(divergence.cohorts):
         if odd & set(cohort.ranks):
             return place
+    issuing = [place for place, cohort in enumerate(divergence.cohorts) if cohort.op is not None]
+    if len(issuing) > 1:  # made different calls; what a rank without a dump did is not known
+        return issuing[-1]
     return len(divergence.cohorts) - 1 if len(divergence.cohorts) > 1 else None
 
 

@@ -14,8 +14,8 @@ from forkpoint.source.syntax import (
     branches_and_loops,
     is_raised_on_all_ranks,
     last_word,
-    loops,
     names_and_attributes_in,
+    rounds,
     shortened,
     spans,
     test_of,
@@ -56,9 +56,9 @@ def _of_generator(iterated: ast.expr, function: Function, analysis: Analysis) ->
     """A loop over a generator runs as often as the loops around its `yield`."""
     found: set[Reason] = set()
     for callee in analysis.resolver.callees(iterated, function).functions if isinstance(iterated, ast.Call) else ():
-        for loop in loops(callee):
-            if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(loop)):
-                found |= analysis.differences.test(test_of(loop), callee).reasons
+        for loop in rounds(callee):
+            if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(loop.node)):
+                found |= analysis.differences.test(loop.head, callee).reasons
     return strongest(frozenset(found))
 
 

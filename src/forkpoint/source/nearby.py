@@ -11,8 +11,6 @@ from pathlib import Path, PurePath
 
 from forkpoint.model.frames import user_frames
 from forkpoint.model.op import Stack
-from forkpoint.source.bridge.sides import StackMap
-from forkpoint.source.program import find_files, read_program
 
 _CODE_FOLDERS = ("", "source", "src", "code")
 """Below a folder in which, or beside which, evidence lies."""
@@ -33,8 +31,7 @@ def find_source(stacks: Iterable[Stack], near: Sequence[str]) -> tuple[str, ...]
     names = dict.fromkeys(frame.filename for stack in held for frame in user_frames(stack))
     bases = list(_bases(near))
     files = dict.fromkeys(found for name in names if (found := _find(name, bases)))
-    matching = _matching(list(files), held)
-    return tuple(_roots(matching))
+    return tuple(_roots(_matching(list(files), held))) if files else ()
 
 
 def _bases(near: Sequence[str]) -> Iterator[Path]:
@@ -64,6 +61,9 @@ def _find(filename: str, bases: Sequence[Path]) -> str | None:
 
 def _matching(files: Sequence[str], stacks: Sequence[Stack]) -> list[str]:
     """Nothing where any line of any stack is not in the function that it names."""
+    from forkpoint.source.bridge.sides import StackMap  # noqa: PLC0415 - most jobs lie elsewhere: only what is found is read
+    from forkpoint.source.program import read_program  # noqa: PLC0415 - as above
+
     places = StackMap(read_program(files))
     used = {place.function.module.path for stack in stacks for place in places.chain(stack)}
     return [] if places.misfits else [file for file in files if file in used]
@@ -79,5 +79,7 @@ def _roots(files: Sequence[str]) -> Iterator[str]:
 
 
 def _is_small(folder: str) -> bool:
+    from forkpoint.source.program import find_files  # noqa: PLC0415 - as above
+
     folders = sum(1 for _ in islice(os.walk(folder), _MAX_FOLDERS))
     return folders < _MAX_FOLDERS and sum(1 for _ in islice(find_files(folder), _MAX_FILES)) < _MAX_FILES
