@@ -1,5 +1,7 @@
 """How a rank without a dump left: what it says after a peer's failure follows from that failure."""
 
+from msgspec.structs import replace
+
 import forkpoint
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.verdict import Cause, Verdict
@@ -21,6 +23,9 @@ CRASHED = said(LogKind.CRASHED, 20, "terminate called without an active exceptio
 FAULT = said(LogKind.CRASHED, 20, "Fatal Python error: Segmentation fault")
 CUT = said(LogKind.EXCEPTION, 5, "a traceback that is cut")
 OWN = said(LogKind.EXCEPTION, 5, "ValueError: no such file", "ValueError")
+HANDLED = said(LogKind.EXCEPTION, 2, "KeyError: 'crc'", "KeyError")
+NOTICE = said(LogKind.NOTICE, 3, "step 6 skipped: bad magic in shard 3")
+UNREDUCED = said(LogKind.EXCEPTION, 5, "RuntimeError: Expected to have finished reduction in the prior", "RuntimeError")
 
 
 def verdict_of(*events: LogEvent) -> Verdict:
@@ -36,8 +41,12 @@ def verdict_of(*events: LogEvent) -> Verdict:
     ("events", "cause"),
     [
         ((CRASHED,), Cause.RANK_LOST),
-        ((OWN, RESET), Cause.DIVERGENT_PATH),
-        ((OWN, CRASHED), Cause.DIVERGENT_PATH),
+        ((OWN, RESET), Cause.RANK_LOST),
+        ((OWN, CRASHED), Cause.RANK_LOST),
+        ((OWN, replace(OWN, line=9), RESET), Cause.RANK_LOST),
+        ((HANDLED, OWN, RESET), Cause.DIVERGENT_PATH),
+        ((NOTICE, OWN, RESET), Cause.DIVERGENT_PATH),
+        ((UNREDUCED, RESET), Cause.DIVERGENT_PATH),
         ((OWN, FAULT), Cause.RANK_LOST),
     ],
 )

@@ -8,7 +8,7 @@ from forkpoint.diverge.slots import sequence
 from forkpoint.evidence import read
 from forkpoint.model.capture import Capture
 from forkpoint.model.entries import BLOCK
-from forkpoint.model.incident import Divergence, PartingKind, Role
+from forkpoint.model.incident import Divergence, PartingKind, Role, Shift
 from forkpoint.model.op import SIZES_FREE
 from small_jobs import SmallJob
 
@@ -260,3 +260,22 @@ def test_each_end_of_a_channel_is_told_by_its_own_call() -> None:
     numbers = range(max(channel.sent.first_seq, channel.received.first_seq), channel.received.last_seq + 1)
     told = {tuple(c.op for c in channel_cohorts(channel, number, timeline)) for number in numbers}
     assert told == {("send", "recv"), (None, "recv")}  # the last was never sent
+
+
+def _shift_of(usual: str, odd: str) -> Shift | None:
+    """A letter is a call, each from a line of its own; rank 2 made the odd ones."""
+    job = SmallJob(4)
+    for ranks, calls in (([0, 1, 3], usual), ([2], odd)):
+        for call in calls:
+            job.op(ranks=ranks, line=ord(call), size=ord(call))
+    fork = _fork(job.capture())
+    return fork.shift if fork else None
+
+
+def test_a_shift_that_fits_only_the_end_of_a_dump_is_chance() -> None:
+    by_the_clock = _shift_of("ababcabababcabababababcabababcab", "abababcababababcababababcababababcab")
+    skipped = _shift_of("abdabdcabdabdabdcabdabdabdcabd", "abdabdabdabdabdcabdabdabdcabd")
+
+    assert by_the_clock is None
+    assert skipped is not None
+    assert skipped.by == 1

@@ -31,7 +31,7 @@ FROM_EVIDENCE = {
     "0012": "Rank 2 ended its program; the other 3 wait for it in all_reduce.",
     "0005": "Rank 2 skipped one message to rank 3, so that later messages are paired with the wrong ones (seen at train.py:19).",
     "0010": "Rank 0 made one call too many, so that later calls are paired with the wrong ones of the other 3 (seen at train.py:24).",
-    "0042": "Rank 2 did not come to the all_reduce at train.py:21, where rank 3 waits; it waits for the others in another call.",
+    "0042": "Rank 2 did not come to the all_reduce at train.py:21, where rank 3 waits; it waits at train.py:36 instead.",
     "0015": "Ranks 0-3 make the same calls in different orders, from stats.py:20 on.",
     "0016": "Rank 0 waits in group grads (train.py:16) and rank 1 in group stats (train.py:21), each for the other; they use the groups in different orders.",
     "0025": "Rank 1 called the all_gather at evaluate.py:8 with another size than the other 3: [8] against [12].",
@@ -53,18 +53,18 @@ FROM_EVIDENCE = {
 }
 UNDECIDED = {
     "0061": "Ranks 0-5 and 7-15 wait in all_reduce at train.py:22, most likely in the middle of a healthy step; dumps taken ten seconds later would decide.",
-    "0084": 'Rank 2 failed with DistNetworkError ("Broken pipe"): most likely rank 2 or rank 3 made another call than the others; the dumps of all ranks would decide.',
+    "0084": "Rank 2 failed with DistNetworkError: most likely the process that keeps the store (mostly rank 0) had ended; the end of the log of rank 0 would decide.",
 }
 WITH_SOURCE = {
     "0002": "Rank 3 caught `CorruptSample` at train.py:54 and went on without the all_reduce of ranks 0-2.",
     "0013": "Rank 0 skipped the barrier at prepared.py:20 that ranks 1-3 ran; `self.rank != 0` was false on it.",
     "0051": "Rank 0 ran `report()` at train.py:28, which ranks 1-3 skipped; `rank == 0` was true on it.",
-    "0072": "Rank 1 took the `return` at keeper.py:18 and missed the gather of ranks 2-3; `error >= self.best` was true on it.",
+    "0072": "Rank 1 took the `return` at keeper.py:19 and missed the gather of ranks 2-3; `error >= self.best` was true on it.",
     "0094": "Rank 3 caught an exception at tolerance.py:19 and went on without the all_reduce of ranks 0-2.",
     "0052": "Rank 3 left the `while budget.left() > 0` loop at train.py:33 when ranks 0-2 ran another round; each rank reads its own clock.",
     "0047": "Rank 3 caught `torch.OutOfMemoryError` at train.py:28 and went on without the all_reduce of ranks 0-2, in an earlier round.",
     "0015": "Ranks make one call per element of `self.changed` at stats.py:18, in an order that differs by rank; it is a set, whose order differs between processes.",
-    "0092": "Rank 3 and ranks 1-2 went different ways at storage.py:29, in an earlier round; `not self.cadence.due()` was false on rank 3.",
+    "0092": "Rank 0 and ranks 1-2 went different ways at storage.py:29; `not self.cadence.due()` was false on rank 0.",
 }
 
 

@@ -172,7 +172,7 @@ def test_memory_that_ran_out_without_any_watchdog_line_is_found(diagnose) -> Non
         "[rank4]: step 10",
     )
 
-    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+    assert (verdict.cause, verdict.suspects) == (Cause.RANK_LOST, (2,))
 
 
 def test_the_counter_of_a_message_is_not_compared_with_that_of_collectives(diagnose) -> None:

@@ -123,12 +123,12 @@ def test_a_fault_on_the_same_bus_of_another_host_accuses_nobody(tmp_path) -> Non
     assert "Xid" not in job.diagnose().summary
 
 
-def test_a_rank_that_raised_in_its_own_code_stays_on_its_own_path(tmp_path) -> None:
+def test_a_rank_that_raised_in_its_own_code_is_not_said_to_have_lost_its_gpu(tmp_path) -> None:
     raised = '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/train/train.py", line 1, in f\n[rank3]: ValueError: bad'
     job = rank_3_gone(tmp_path, raised)
     job.write_kernel(xid(3, 79), second=job.hang_s + 1)
 
-    assert answer(job.diagnose()) == (Cause.DIVERGENT_PATH, (3,), Action.FIX_CODE)
+    assert answer(job.diagnose()) == (Cause.RANK_LOST, (3,), Action.FIX_CODE)
 
 
 def test_a_victims_gpu_fault_does_not_make_it_the_lost_rank(tmp_path) -> None:

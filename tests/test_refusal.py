@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 import forkpoint
 from forkpoint.judge.refusal import message_lengths
 from forkpoint.model.capture import Capture, LiveStack
@@ -190,7 +192,7 @@ def another_group_may_have_sent_it() -> Capture:
 
 def told_by_nccl() -> Capture:
     capture = evidence_of(hanging_job(), line=50)
-    return replace(capture, events=(replace(capture.events[0], pattern="nccl-truncated"),))
+    return replace(capture, events=(structs.replace(capture.events[0], pattern="nccl-truncated"),))
 
 
 @for_each(

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 import forkpoint
 from forkpoint.diverge.align import align
 from forkpoint.model.capture import Capture, LiveStack
@@ -38,7 +40,7 @@ def _stacks(of_rank_1: Stack | None) -> tuple[LiveStack, ...]:
 
 
 def _said(rank: int, kind: LogKind, text: str, **more: object) -> LogEvent:
-    return replace(LogEvent(kind, f"log_rank_{rank}.txt", 9, rank, text), **more)
+    return structs.replace(LogEvent(kind, f"log_rank_{rank}.txt", 9, rank, text), **more)
 
 
 TIMED_OUT = tuple(
@@ -134,8 +136,8 @@ def test_an_exception_that_ended_a_thread_of_the_rank_did_not_take_the_rank_away
 
     assert _answer(forkpoint.diagnose(_hang(IN_REGEX, raised))) == (Cause.HOST_STALL, (1,))
     assert _answer(forkpoint.diagnose(_hang(None, raised))) == (Cause.INCONCLUSIVE, ())
-    own = replace(raised, stack=loader[:1])
-    assert _answer(forkpoint.diagnose(_hang(None, own))) == (Cause.DIVERGENT_PATH, (1,))
+    own = structs.replace(raised, stack=loader[:1])
+    assert _answer(forkpoint.diagnose(_hang(None, own))) == (Cause.RANK_LOST, (1,))
 
 
 def test_a_rank_that_may_be_no_member_is_not_named_where_a_connection_broke_or_roots_may_differ() -> None:

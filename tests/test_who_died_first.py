@@ -67,7 +67,8 @@ def test_an_error_before_the_abort_is_its_cause(tmp_path: Path) -> None:
 
     verdict = diagnose(tmp_path, logs(said))
 
-    assert (verdict.cause, verdict.suspects) == (Cause.DIVERGENT_PATH, (2,))
+    assert (verdict.cause, verdict.suspects, verdict.action) == (Cause.RANK_LOST, (2,), Action.FIX_CODE)
+    assert verdict.headline.startswith('Rank 2 raised ValueError ("bad sample 71")')
 
 
 def test_an_exception_after_which_a_rank_lived_on_was_handled(tmp_path: Path) -> None:

@@ -306,3 +306,55 @@ def test_a_rank_that_is_one_call_off_at_one_line_skipped_it() -> None:
             job.op([0, 2, 3] if (step, at) == (6, 1) else None, size=size)
 
     assert _answer(forkpoint.diagnose(job.capture())) == (Cause.DIVERGENT_PATH, (1,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks that are missed and stand in a call that no dump holds.
+
+
+def _in_unrecorded_call(line: int) -> Verdict:
+    """Ranks 1 and 3 wait in line 10, each in a group of two; ranks 0 and 2 have nothing pending and stand in this line."""
+    pairs = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3))}
+    job = SmallJob(4, groups=pairs)
+    for _ in range(3):
+        for group in pairs:
+            job.op(group=group)
+    for group, rank in (("1", 1), ("2", 3)):
+        job.op(ranks=[rank], group=group, done=False)
+    stack: Stack = (Frame("all_reduce", C10D, 3068), Frame("step", "/train/train.py", line))
+    live, logs = (LiveStack(r, f"stacks_{r}", 1, stack) for r in (0, 2)), ((f"log_{r}", r) for r in range(4))
+    return forkpoint.diagnose(job.capture(stacks=tuple(live), logs=tuple(logs)))
+
+
+def test_ranks_in_an_unrecorded_call_of_another_line_made_another_call() -> None:
+    verdict = _in_unrecorded_call(76)
+
+    assert verdict.suspects == ()
+    assert (verdict.hypotheses[0].cause, verdict.hypotheses[0].sides) == (Cause.DIVERGENT_PATH, ((0, 2), (1, 3)))
+    assert "ranks 0 and 2 (at train.py:76) made another call than ranks 1 and 3" in verdict.headline
+
+
+def test_ranks_in_an_unrecorded_call_of_the_same_line_are_about_to_make_it() -> None:
+    assert _in_unrecorded_call(10).hypotheses[0].cause is not Cause.DIVERGENT_PATH
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stacks alone, of a job on GPUs: hosts wait for their GPU, not in a call.
+
+ON_GPU: Stack = (Frame("cudaStreamSynchronize", "libcudart.so.13", 0), Frame("step", "/train/train.py", 26))
+ASLEEP: Stack = (Frame("clock_nanosleep", "libc.so.6", 0), Frame("fetch", "/train/data.py", 37))
+
+
+def _on_gpus(odd: Stack) -> Verdict:
+    stacks = tuple(LiveStack(rank, f"stacks_{rank}", 1, odd if rank == 2 else ON_GPU) for rank in range(4))
+    return forkpoint.diagnose(replace(SmallJob(4).capture(()), stacks=stacks))
+
+
+def test_a_rank_at_work_while_the_others_wait_for_their_gpus_is_the_first_reading() -> None:
+    first = _on_gpus(ASLEEP).hypotheses[0]
+
+    assert (first.cause, first.suspects) == (Cause.HOST_STALL, (2,))
+
+
+def test_ranks_that_all_wait_for_their_gpus_accuse_no_host() -> None:
+    assert all(h.suspects == () for h in _on_gpus(ON_GPU).hypotheses)

@@ -114,10 +114,10 @@ def test_a_rank_that_raised_while_the_others_were_in_init_process_group_never_jo
     assert "it raised ModuleNotFoundError (\"No module named 'fastnorm'\") at encoder.py:4" in verdict.headline
 
 
-def test_a_rank_that_raised_while_one_of_the_others_was_in_a_collective_left_its_path(tmp_path: Path) -> None:
+def test_a_rank_that_raised_while_one_of_the_others_was_in_a_collective_was_lost_by_then(tmp_path: Path) -> None:
     said = {1: raised(1, STORE, call="init_process_group"), 2: raised(2, CLOSED), 3: IMPORT, 0: raised(0, CLOSED)}
 
-    assert answer(diagnose(tmp_path, logs(said))) == (Cause.DIVERGENT_PATH, (3,))
+    assert answer(diagnose(tmp_path, logs(said))) == (Cause.RANK_LOST, (3,))
 
 
 def test_a_rank_without_a_log_is_not_the_missing_one_where_another_failed_by_itself(tmp_path: Path) -> None:
@@ -254,3 +254,27 @@ def test_where_connections_broke_and_nobody_timed_out_the_silent_rank_is_the_fir
     verdict = diagnose(tmp_path, logs(send | {2: ""}))
 
     assert (verdict.suspects, verdict.hypotheses[0].suspects) == ((), (2,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A store that no longer answers says nothing of the calls of those who asked it.
+
+PIPE = "torch.distributed.DistNetworkError: Broken pipe"
+
+
+def test_ranks_that_lost_the_store_are_not_said_to_have_made_other_calls(tmp_path: Path) -> None:
+    said = {
+        2: raised(2, PIPE, ("/job/train.py", 22, "send")),
+        3: raised(3, PIPE, ("/job/train.py", 31, "recv")),
+        0: "done\n",
+    }
+    verdict = diagnose(tmp_path, logs(said))
+
+    assert answer(verdict) == (Cause.INCONCLUSIVE, ())
+    assert "the process that keeps the store" in verdict.hypotheses[0].says
+
+
+def test_a_closed_connection_beside_it_may_be_of_a_peer(tmp_path: Path) -> None:
+    said = {2: raised(2, PIPE), 3: raised(3, CLOSED), 0: "step 3\n"}
+
+    assert not any("keeps the store" in h.says for h in diagnose(tmp_path, logs(said)).hypotheses)

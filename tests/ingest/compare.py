@@ -1,7 +1,6 @@
 """What two ways of reading a file say about it, in a form that can be compared."""
 
 from collections.abc import Callable
-from dataclasses import fields
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from forkpoint.traces.dump import read_pickle
 
 
 def as_values(columns: DumpColumns) -> dict[str, object]:
-    found = {field.name: getattr(columns, field.name) for field in fields(columns)}
+    found = {name: getattr(columns, name) for name in columns.__struct_fields__}
     return {
         name: (str(value.dtype), value.tolist()) if isinstance(value, np.ndarray) else value
         for name, value in found.items()

@@ -2,9 +2,9 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.traces.columns import GroupStatus

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+from msgspec import structs
+
 from forkpoint.model.picture import CellState, Lane
 from forkpoint.report.pictures.lanes import draw_lanes
 from pictures.drawn import Drawn, drawn, drawn_case
@@ -91,7 +93,7 @@ def test_a_divergence_told_by_logs_alone_is_one_slot() -> None:
     divergence = found.verdict.divergence
     assert divergence
     verdict = replace(
-        found.verdict, divergence=replace(divergence, group=replace(divergence.group, name="not recorded"))
+        found.verdict, divergence=replace(divergence, group=structs.replace(divergence.group, name="not recorded"))
     )
 
     lanes = draw_lanes(found.incident.timeline, verdict)

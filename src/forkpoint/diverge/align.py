@@ -1,9 +1,9 @@
 """Stage 2: Capture -> Timeline. Groups are matched by name and members, ops by absolute sequence number."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.model.capture import Capture
 from forkpoint.model.entries import TrackShape
@@ -33,8 +33,7 @@ from forkpoint.model.world import ProcessGroup
 _NOBODY: Mapping[int, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """What is known about all ranks before any group is examined."""
 
     world: tuple[int, ...]
@@ -58,7 +57,7 @@ def align_groups(
 ) -> tuple[GroupTimeline, ...]:
     """Indexed as in the rows."""
     table = GroupRows(rows, traces)
-    with_messages = frozenset(np.unique(rows.channels.group).tolist())
+    with_messages = frozenset(rows.channels.group.tolist())
     job = _Job(
         world=world,
         traces=traces,
@@ -181,7 +180,7 @@ def align(capture: Capture) -> Timeline:
 
 def _channel_groups(rows: Rows, world: tuple[int, ...]) -> dict[int, ProcessGroup]:
     """The groups that have messages, by their index in the rows."""
-    used = [(number, rows.names[number]) for number in np.unique(rows.channels.group).tolist()]
+    used = [(number, rows.names[number]) for number in sorted(set(rows.channels.group.tolist()))]
     return {n: ProcessGroup(g.name, g.desc, g.members or world, declared=g.members is not None) for n, g in used}
 
 

@@ -1,8 +1,8 @@
 """Stage 3: Timeline -> Partings. Ranks that behaved the same at a slot form a cohort; and the one place where a divergence is built."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.diverge.slots import differing_seqs, token_at
 from forkpoint.model.entries import Tables
@@ -42,8 +42,7 @@ def channel_cohorts(channel: Channel, number: int, timeline: Timeline) -> tuple[
     return tuple(_cohort(_channel_behaviour(rank, track, number, timeline), (rank,)) for rank, track in ends)
 
 
-@dataclass(frozen=True, slots=True)
-class _Behaviour:
+class _Behaviour(Struct, frozen=True):
     role: Role
     signature: Signature | None = None
     state: OpState | None = None

@@ -1,8 +1,7 @@
 """What a rank usually does next, which side of a parting is the odd one, and since when a side is off by some ops."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.diverge.slots import sequence, token_at
 from forkpoint.model.entries import Tables
@@ -107,8 +106,7 @@ PROOF = 3
 """Ops that must fit the shift: of two, swapped ones fit as well (x y x against y x x)."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundShift:
+class FoundShift(Struct, frozen=True):
     by: int
     since: int
 
@@ -126,17 +124,27 @@ def find_shift(usual: Track, other: Track, visible: int, tables: Tables) -> Foun
     end = visible - first if different.size else max(len(ours), len(theirs))
     proof = min(PROOF, end - start) if different.size else PROOF
     for by in range(1, MAX_SHIFT + 1):
-        if _fits(ours[start + by : end + by], theirs[start:end], proof):
-            return FoundShift(by, first + start)
-        if _fits(theirs[start + by : end + by], ours[start:end], proof):
-            return FoundShift(-by, first + start)
+        for longer, behind, sign in ((ours[start:], theirs[start:], 1), (theirs[start:], ours[start:], -1)):
+            ahead = longer[by:]
+            fits = _common(ahead[: end - start], behind[: end - start])
+            if fits >= proof and (fits >= by or _fits_nowhere_before(behind[: _common(ahead, behind)], longer, by)):
+                return FoundShift(sign * by, first + start)
     return None
 
 
-def _fits(ahead: Tokens, behind: Tokens, proof: int) -> bool:
-    """The same calls, as far as both dumps hold them, and enough of them."""
+def _common(ahead: Tokens, behind: Tokens) -> int:
+    """How many calls both dumps hold, if they are the same."""
     length = min(len(ahead), len(behind))
-    return length >= proof and bool((ahead[:length] == behind[:length]).all())
+    return length if (ahead[:length] == behind[:length]).all() else 0
+
+
+def _fits_nowhere_before(calls: Tokens, longer: Tokens, by: int) -> bool:
+    """No smaller shift fits as many calls. Programs repeat themselves: the end of a dump fits some shift by chance."""
+    return bool(calls.size) and not any(
+        (longer[other : other + len(calls)] == calls).all()
+        for other in range(1, by)
+        if other + len(calls) <= len(longer)
+    )
 
 
 def _is_telling(ours: Tokens, theirs: Tokens, start: int, same_site: bool) -> bool:

@@ -6,9 +6,9 @@ buffers that begin anywhere.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.diverge.slots import sequence
 from forkpoint.model.op import Ints
@@ -16,8 +16,7 @@ from forkpoint.model.timeline import Channel, GroupTimeline, Timeline
 from forkpoint.model.trace import Track
 
 
-@dataclass(frozen=True, slots=True)
-class MessageShift:
+class MessageShift(Struct, frozen=True):
     """One end of a channel issued fewer or more messages in an epoch than its peers did."""
 
     channel: Channel
@@ -29,8 +28,7 @@ class MessageShift:
     """The first message without a counterpart; None where messages cannot be counted from the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Epoch:
+class _Epoch(Struct, frozen=True):
     """What the ends of channels of one kind issued in an epoch that both hold from its beginning."""
 
     epoch: int
@@ -40,8 +38,7 @@ class _Epoch:
     """Indexes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
+class _Count(Struct, frozen=True):
     channel: Channel
     epoch: int
     sent: int

@@ -6,9 +6,10 @@ left the program of all of its replicas, it is that rank which is off, and not i
 
 from collections import Counter
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
+
+from msgspec import Struct
 
 from forkpoint.diverge.slots import sequence
 from forkpoint.model.timeline import GroupTimeline, Position, Timeline
@@ -30,8 +31,7 @@ PROOF = 2
 """Calls that must fit again after those that were skipped or added."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """How a rank left the program of its replicas."""
 
     rank: int
@@ -43,8 +43,7 @@ class Leaving:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """An entry of the recorder, comparable between replicas."""
 
     group: str
@@ -52,8 +51,7 @@ class _Row:
     stack: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
+class _Program(Struct, frozen=True):
     """What a rank did last, over all its groups."""
 
     rows: list[_Row]
@@ -64,8 +62,7 @@ class _Program:
         return self.rows[number - self.first :]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parted:
+class _Parted(Struct, frozen=True):
     """A rank's program aligned with that of a replica."""
 
     at: int | None

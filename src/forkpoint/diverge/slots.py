@@ -1,10 +1,10 @@
 """Queries on aligned tracks: what each rank issued at a position, and where ranks differ."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.model.entries import BLOCK, Block, Tables
 from forkpoint.model.op import Ints, Tokens
@@ -13,8 +13,7 @@ from forkpoint.model.trace import Track
 Column = Literal["match", "stack", "epoch"]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSequence:
+class SlotSequence(Struct, frozen=True):
     """A whole track laid out by position: index 0 is `first`. Positions it does not hold have match 0."""
 
     first: int

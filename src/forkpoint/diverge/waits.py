@@ -1,7 +1,8 @@
 """Who waits for whom, and ranks that wait for each other in a ring."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forkpoint.model.incident import fact
 from forkpoint.model.timeline import Channel, Gap, GroupTimeline, Position, Stand, Timeline
@@ -12,8 +13,7 @@ from forkpoint.model.world import ProcessGroup
 # Who waits for whom: each rank's earliest op that is not done, and the ranks that keep it from finishing.
 
 
-@dataclass(frozen=True, slots=True)
-class WaitsFor:
+class WaitsFor(Struct, frozen=True):
     """For whom an op waits."""
 
     absent: tuple[int, ...] = ()
@@ -28,15 +28,13 @@ class WaitsFor:
         return (*self.absent, *self.busy)
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     rank: int
     position: Position
     held: WaitsFor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class Waiting(Struct, frozen=True, eq=False):
     """All ranks that stand in one slot, and so wait for the same. Who stands in a batch of messages waits by itself."""
 
     ranks: list[int]

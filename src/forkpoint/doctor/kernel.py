@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from forkpoint.doctor.report import CheckResult, bad, ok, skipped
 from forkpoint.doctor.system import Ran, System, Unanswered, with_outputs
 from forkpoint.evidence.machine.kernel import read_kernel_log
-from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
+from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.kinds import KernelKind
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Kernel counters, read twice. They count since boot, so only the growth between two reads is about now.

@@ -7,8 +7,9 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, cast
+
+from msgspec import Struct
 
 from forkpoint.evidence.files import GZIP, XZ, ZIP, ZSTD, PieceStream, is_archive, is_tar
 from forkpoint.evidence.text import clean
@@ -23,8 +24,7 @@ _DIGITS = 16
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackBudget:
+class UnpackBudget(Struct, frozen=True):
     """How much may come out of one archive; what is packed twice counts twice."""
 
     total: int = 1 << 36
@@ -38,8 +38,7 @@ class UnpackBudget:
     members: int = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMember:
+class ArchiveMember(Struct, frozen=True):
     """One file of an archive. Its stream can be read once, before the next member is asked for."""
 
     name: str

@@ -8,9 +8,9 @@ believes it where nothing in the files speaks against it.
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.traces.columns import DumpColumns
 
@@ -31,15 +31,13 @@ _COMPONENTS = 4
 _MAX_RANK = 10**7
 
 
-@dataclass(frozen=True, slots=True)
-class RankClaim:
+class RankClaim(Struct, frozen=True):
     rank: int | None
     problem: str | None = None
     """What is inconsistent about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
+class _Number(Struct, frozen=True):
     """A number in a path."""
 
     value: int
@@ -159,8 +157,7 @@ def without_numbers(path: str) -> str:
     return _NUMBER.sub("#", path)
 
 
-@dataclass(frozen=True, slots=True)
-class RankHints:
+class RankHints(Struct, frozen=True):
     """What a dump's content says about its rank."""
 
     stated: int | None

@@ -10,8 +10,9 @@ It states what dumps cannot: whose process ended, who belongs to a group (gloo's
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.logs.read import read_log
@@ -28,8 +29,7 @@ _ENDED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RankStates:
+class RankStates(Struct, frozen=True):
     events: tuple[LogEvent, ...]
     groups: tuple[tuple[str, tuple[int, ...]], ...]
     """Name and members."""

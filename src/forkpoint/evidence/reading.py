@@ -2,11 +2,12 @@
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field, structs
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.evidence.file_names import FileNames, RankClaim, RankHints, claim_by_hints, claim_rank
@@ -78,7 +79,7 @@ class DumpReader:
         claim = claim_rank(columns, path, self._names)
         if columns.header.behind:
             behind = f"{columns.header.behind} bytes stand behind its end and were not read; if that is another dump, split the file"
-            claim = replace(claim, problem="; ".join(filter(None, (claim.problem, behind))))
+            claim = structs.replace(claim, problem="; ".join(filter(None, (claim.problem, behind))))
         if claim.rank is None:
             return claim, b""
         return claim, summarise(columns, claim.rank, self._tables)
@@ -88,8 +89,7 @@ class DumpReader:
 # What has been read so far, file by file, before it is put together; a summary file holds the same.
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     tables: SharedTables = field(default_factory=SharedTables)
     records: RecordStore = field(default_factory=RecordStore)
     texts: "list[TextReading]" = field(default_factory=list["TextReading"])

@@ -1,8 +1,9 @@
 """Text from anyone, made harmless and short before it is kept; and times as programs print them."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Text from anyone: made harmless and short before it is kept.
@@ -43,8 +44,7 @@ _STAMP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     year: int | None
     month: int
     day: int

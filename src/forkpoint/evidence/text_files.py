@@ -4,9 +4,12 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import BinaryIO, cast
 
+from msgspec import Struct, field, structs
+
+from forkpoint.evidence.exit_tables import read_exit_table
 from forkpoint.evidence.file_names import FileNames, spelled_rank, without_numbers
 from forkpoint.evidence.files import SNIFF, Continued
 from forkpoint.evidence.logs import read_log
@@ -100,7 +103,7 @@ def _of_one_rank(text: "TextReading") -> bool:
 
 
 def _given_to(text: "TextReading", rank: int) -> "TextReading":
-    return replace(text, events=[replace(e, rank=rank) if e.rank is None else e for e in text.events])
+    return structs.replace(text, events=[structs.replace(e, rank=rank) if e.rank is None else e for e in text.events])
 
 
 def _name(file: str) -> str:
@@ -111,7 +114,7 @@ def _disowned(text: "TextReading") -> "TextReading":
     """The text without the rank that only its place suggested."""
     logs = [(file, None if rank == text.placed and rank not in text.speakers else rank) for file, rank in text.logs]
     named = [log for log in logs if log[1] is not None]
-    return replace(
+    return structs.replace(
         text,
         events=[_of_nobody(event, text.placed) for event in text.events],
         stacks=[stack for stack in text.stacks if stack.rank != text.placed],
@@ -120,7 +123,7 @@ def _disowned(text: "TextReading") -> "TextReading":
 
 
 def _of_nobody(event: LogEvent, rank: int | None) -> LogEvent:
-    return replace(event, rank=None) if event.rank == rank and event.speaker.rank is None else event
+    return structs.replace(event, rank=None) if event.rank == rank and event.speaker.rank is None else event
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -136,8 +139,7 @@ _OWN = re.compile(
 _LOG_LINE = re.compile(r"^\[rank\d{1,7}\]:", re.MULTILINE)
 
 
-@dataclass(slots=True)
-class TextReading:
+class TextReading(Struct):
     """What one text file says."""
 
     file: str = ""
@@ -187,6 +189,7 @@ def with_texts(
         traces=traces,
         values=values,
         problems=(*capture.problems, *left_out, *nameless),
+        nameless_stacks=tuple(problem.file for problem in nameless),
         set_aside=(*capture.set_aside, *set_aside),
         attempt=choice.attempt or 0,
         steps=tuple(step for state in states for step in state.steps),
@@ -206,7 +209,9 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
     said = (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
     rank_of = agree_on_processes(said) if any(text.of_process for text in texts) else {}
     owned = [
-        replace(text, stacks=[*text.stacks, *(replace(s, rank=rank_of[p]) for p, s in text.of_process if p in rank_of)])
+        structs.replace(
+            text, stacks=[*text.stacks, *(replace(s, rank=rank_of[p]) for p, s in text.of_process if p in rank_of)]
+        )
         for text in texts
     ]
     nameless = [
@@ -258,6 +263,7 @@ def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:
         if not found:
             reading.problems.append(Problem(name, "begins like stacks, but no frame can be read; is it truncated?"))
     else:
+        reading.events += read_exit_table(text, name)
         _read_log(_whole(data, stream), text, name, owner, reading)
         return reading
     if len(data) == IN_MEMORY and stream.read(1):

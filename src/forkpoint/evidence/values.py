@@ -5,9 +5,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Problem
@@ -34,8 +35,7 @@ _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """JSON has no numbers for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLine:
+class JsonLine(Struct, frozen=True):
     number: int
     told: Mapping[str, object]
     """Empty where the line is not a JSON object."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forkpoint.judge.cite import events_of
 from forkpoint.model.incident import Incident, fact
@@ -118,8 +119,7 @@ _NOT_KNOWN = "To enable traceback see"
 _TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """One process's end, as its launcher saw it."""
 
     rank: int
@@ -146,7 +146,12 @@ class Exit:
 def find_exits(incident: Incident) -> dict[int, Exit]:
     """By rank. Of several words on one rank that which calls it the first failure."""
     found: dict[int, Exit] = {}
-    for end in (*_agents_tables(incident), *_slurm_tasks(incident), *_stopped_nodes(incident)):
+    for end in (
+        *_agents_tables(incident),
+        *_slurm_tasks(incident),
+        *_tables_of_exits(incident),
+        *_stopped_nodes(incident),
+    ):
         if end.rank not in found or end.is_first:
             found[end.rank] = end
     return found
@@ -208,6 +213,21 @@ def _slurm_tasks(incident: Incident) -> Iterator[Exit]:
         for task in tasks:
             yield Exit(task, signal, first and len(tasks) == 1, "", event)
         first = False
+
+
+def _tables_of_exits(incident: Incident) -> Iterator[Exit]:
+    """Such a table has no times, and launchers kill processes that still hang after another one has failed. So the only process
+    that a signal ended was the first only if every other one says that a peer closed its connection.
+    """
+    told = [e for e in incident.capture.events if e.kind is LogKind.EXITED and e.rank is not None and e.detail("code")]
+    for file in dict.fromkeys(e.file for e in told):
+        ends = {
+            e.rank: (_SIGNALS.get(e.detail("code") or ""), e) for e in told if e.file == file and e.rank is not None
+        }
+        left = [rank for rank, (signal, _) in ends.items() if signal]
+        alone = len(left) == 1 and bool(others := ends.keys() - left) and others <= cut_off(incident)
+        for rank, (signal, event) in ends.items():
+            yield Exit(rank, signal, is_first=alone and rank in left, said="", event=event)
 
 
 def _stopped_nodes(incident: Incident) -> Iterator[Exit]:

@@ -4,9 +4,9 @@ from collections import Counter
 
 from forkpoint.judge.cite import events_of
 from forkpoint.judge.repairs import recorded_job
-from forkpoint.judge.stacks import is_communicating
+from forkpoint.judge.stacks import find_standings, is_communicating, is_waiting_for_ranks
 from forkpoint.judge.symptom import without_dumps
-from forkpoint.model.frames import user_frames
+from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.world import ProcessGroup
@@ -37,7 +37,28 @@ def find_missed_ranks(incident: Incident) -> tuple[tuple[int, ...], ...]:
     missed = incident.divergence.unknown if incident.divergence else ()
     here = [rank for _, rank in explaining if rank in missed]
     others = [rank for cost, rank in explaining if rank not in missed and cost <= best + _NEAR]
-    return tuple((rank,) for rank in (*here, *others))[:_MAX_NAMED]
+    found = tuple((rank,) for rank in (*here, *others))[:_MAX_NAMED]
+    return found or ((apart,) if (apart := tuple(sorted(find_apart(incident)))) else ())
+
+
+@fact
+def find_apart(incident: Incident) -> frozenset[int]:
+    """Ranks that a waiting call misses and that stand, by their stack or traceback, in a communication call of another line,
+    which no dump holds: theirs is lost, or NCCL had not recorded the call, as the first of a group until its communicator is made.
+    """
+    job, standings = recorded_job(incident), find_standings(incident)
+    return frozenset(
+        rank
+        for slot in job.slots
+        for rank in ((slot.absent & job.free & job.elsewhere) | slot.unknown) & standings.keys()
+        if is_waiting_for_ranks(standings[rank].stack) and (place := user_place(standings[rank].stack))
+        if place not in _places_of_waiting(slot, incident)
+    )
+
+
+def _places_of_waiting(slot: Slot, incident: Incident) -> set[str]:
+    waiting = (incident.timeline.positions[rank][0].op.stack for rank in list(slot.waiting)[:_ASKED])
+    return {place for stack in waiting if (place := user_place(stack))}
 
 
 def _pool(job: Job, incident: Incident) -> list[int]:
@@ -52,19 +73,20 @@ def _pool(job: Job, incident: Incident) -> list[int]:
 
 
 def find_seen_in(slot: Slot, incident: Incident) -> frozenset[int]:
-    """Ranks without a dump that stand in this very call: their log names it, or their stack is at the line of those who wait."""
+    """Ranks without a dump that stand in this very call: their log names it, or their stack, or the
+    traceback of a call that their peers made fail, is at the line of those who wait.
+    """
     named = {
         e.rank
         for rank in slot.unknown
         for e in events_of(rank, incident, LogKind.WATCHDOG_TIMEOUT)
         if e.work is not None and e.work.seq == slot.seq and slot.channel is None and names_group(e, slot.group)
     }
-    waiting = (incident.timeline.positions[rank][0].op.stack for rank in list(slot.waiting)[:_ASKED])
-    lines = {frames[0] for stack in waiting if (frames := user_frames(stack))}
+    places, standings = _places_of_waiting(slot, incident), find_standings(incident)
     standing = {
-        s.rank
-        for s in incident.capture.stacks
-        if s.rank in slot.unknown and is_communicating(s.stack) and not lines.isdisjoint(user_frames(s.stack)[:1])
+        rank
+        for rank in slot.unknown & standings.keys()
+        if is_waiting_for_ranks(standings[rank].stack) and user_place(standings[rank].stack) in places
     }
     return frozenset(rank for rank in named | standing if rank is not None)
 

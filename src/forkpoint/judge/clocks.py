@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.evidence.text import Stamp, read_stamp
 from forkpoint.model.capture import Capture, Remark
@@ -26,8 +28,7 @@ _TRIES = 8
 _NS_FLOAT = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A group with the last op that its members saw done, by kind of track: those ops that end nowhere before all issued."""
 
     timeline: GroupTimeline
@@ -39,8 +40,7 @@ class _Group:
         return (_Seen(self.timeline, rank, self.done[kind], ns / _NS_FLOAT) for rank, kind, ns in told)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """One rank's word about a group."""
 
     group: GroupTimeline
@@ -141,15 +141,13 @@ _UNPLACED = "rank "
 _NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(Struct, frozen=True):
     clock: str
     """Only instants of one clock compare."""
     second: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     owner_of_rank: dict[int, str]
     """Whose clock a rank's process reads: its host, or the rank itself where the host is not known."""
     joined: dict[str, float]

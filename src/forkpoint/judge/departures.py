@@ -6,8 +6,10 @@ these follow from another rank's end and accuse nobody. What a rank says first c
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.judge.blame import (
     CLOSED,
@@ -25,12 +27,14 @@ from forkpoint.judge.clocks import find_clocks
 from forkpoint.judge.machines import GpuFault, find_gpu_faults, find_memory_kills
 from forkpoint.judge.stacks import is_communicating
 from forkpoint.model.capture import Remark
-from forkpoint.model.frames import in_side_thread, short_name, user_frames
+from forkpoint.model.frames import in_side_thread, short_name, user_frames, user_place
 from forkpoint.model.incident import Divergence, Incident, fact
 from forkpoint.model.log import LogEvent, LogKind
 from forkpoint.model.op import Frame, Stack
 
 _UNJOINED = "terminate called without an active exception"
+_UNREDUCED = "Expected to have finished reduction"
+"""DDP raises this when the step before did not use all parameters, which means that it took another path."""
 _TIMED_OUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 _OWN_ERRORS = (LogKind.EXCEPTION, LogKind.CUDA_ERROR, LogKind.LOADER_DIED, LogKind.OUT_OF_MEMORY)
 _LIVED_ON = frozenset({LogKind.WATCHDOG_TIMEOUT, LogKind.DUMPED, LogKind.DUMP_SIGNAL})
@@ -40,8 +44,12 @@ _CUT_TEXT = 40
 
 
 class Departure(StrEnum):
+    DIED = "died"
+    """An exception of its own code ended it while it was still on the same path as the others."""
     RAISED = "raised"
-    """Its own code raised: it left the others' path by itself."""
+    """Its own code raised after it had left the others' path: it had handled another exception, had said that it leaves
+    something out, or had made a model skip a part.
+    """
     KILLED = "killed"
     """A signal from outside, a crash in native code, or no memory left."""
     LEFT = "left"
@@ -52,8 +60,7 @@ class Departure(StrEnum):
     """The kernel tells of a fault of its GPU, and it left no dump."""
 
 
-@dataclass(frozen=True, slots=True)
-class Departed:
+class Departed(Struct, frozen=True):
     rank: int
     how: Departure
     event: LogEvent | None
@@ -67,6 +74,14 @@ class Departed:
     """It would have spoken if it had lived."""
     asked: str | None = None
     """The empty file in which it would have answered."""
+
+    @property
+    def told(self) -> str:
+        """What it did, to be put behind its name."""
+        if self.how not in (Departure.DIED, Departure.RAISED) or self.event is None:
+            return "ended its program"
+        place = user_place(self.event.stack)
+        return f"raised {self.event.text}{f' at {place}' if place else ''} and left"
 
 
 @fact
@@ -126,7 +141,7 @@ class _Sources:
             raised = (
                 first.exception and first.kind is not LogKind.LOADER_DIED
             )  # its worker was killed, not its code wrong
-            how = Departure.RAISED if raised else Departure.KILLED
+            how = self._how_raised(first, rank) if raised else Departure.KILLED
             return Departed(rank, how, first, kill=self._kills.get(rank), exit=end)
         if rank in self.refused or self._blames_peers(rank):
             return None
@@ -141,7 +156,18 @@ class _Sources:
         if end.is_from_outside and not self._was_late(end.event, rank):
             return Departed(rank, Departure.KILLED, end.event, exit=end)
         raised = end.said and not end.signal and not is_victim_text(end.said)
-        return Departed(rank, Departure.RAISED, replace(end.event, text=end.said), exit=end) if raised else None
+        return Departed(rank, Departure.DIED, replace(end.event, text=end.said), exit=end) if raised else None
+
+    def _how_raised(self, event: LogEvent, rank: int) -> Departure:
+        said = [e for e in self._incident.said.get(rank, ()) if e.file == event.file]
+        told = any(e.kind is LogKind.NOTICE and e.line < event.line for e in said)
+        later = [e for e in said if e.line > event.line]
+        # The same text again is the same exception, logged by the program and then by Python.
+        handled = any(
+            e.exception and e.text != event.text and not e.detail("chain") and not blames_peers(e) for e in later
+        )
+        lived_on = rank in self._incident.timeline.traces or live_stack(rank, self._incident) is not None
+        return Departure.RAISED if told or handled or lived_on or _UNREDUCED in event.text else Departure.DIED
 
     def _left(self, rank: int) -> Departed | None:
         left = events_of(rank, self._incident, LogKind.LEFT)

@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.text import read_stamp
@@ -60,8 +61,7 @@ _NEAR = 1_800_000_000.0
 """Some second, to find a year that is not printed: all times here are of one job."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkedOn:
+class WorkedOn(Struct, frozen=True):
     """A rank whose program went on printing while all others waited, until they gave up."""
 
     rank: int
@@ -121,8 +121,7 @@ def _timeout_ms(event: LogEvent) -> int:
     return event.work.timeout_ms if event.work else int(event.detail("ms") or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(Struct, frozen=True):
     second: int
     dated: bool
     """Seconds since 1970; otherwise since midnight."""
@@ -145,8 +144,7 @@ def _last_second(rank: int, incident: Incident) -> _Said | None:
 # words.
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedCall:
+class ComparedCall(Struct, frozen=True):
     op: str
     shape: str
     dtype: str
@@ -155,8 +153,7 @@ class ComparedCall:
         return f"{self.op} [{self.shape}] {self.dtype}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class CallMismatch:
+class CallMismatch(Struct, frozen=True):
     calls: dict[int, ComparedCall]
     odd: tuple[int, ...]
     """Those that differ from most of the job; empty where no call is that of most."""
@@ -208,8 +205,7 @@ def _place(stack: Stack) -> tuple[tuple[str, int], ...]:
 _OF_RANK_0 = "as rank 0"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelMismatch:
+class ModelMismatch(Struct, frozen=True):
     models: dict[int, str]
     """By rank: what it holds, as far as words tell."""
     odd: tuple[int, ...]
@@ -274,8 +270,7 @@ def _hold_as_rank_0(incident: Incident) -> set[int]:
 # one the name of another: ranks then wait for each other in groups that are not the same.
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMismatch:
+class GroupMismatch(Struct, frozen=True):
     name: str
     sizes: dict[int, int]
     """By rank: how many members the group has there."""
@@ -320,8 +315,7 @@ def find_group_mismatch(incident: Incident) -> GroupMismatch | None:
 # Ranks that had issued other numbers of calls at the end of the same training step: what `guard.step` tells.
 
 
-@dataclass(frozen=True, slots=True)
-class StepParting:
+class StepParting(Struct, frozen=True):
     group: str
     step: int
     odd: tuple[int, ...]

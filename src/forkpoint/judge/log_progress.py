@@ -1,7 +1,8 @@
 """How far each rank came in a group, from its own log: enough to name laggards where nothing was recorded."""
 
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.log import Counters, LogEvent, LogKind, Work
@@ -11,8 +12,7 @@ _TELLING = 1000
 _MESSAGES = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
 
 
-@dataclass(frozen=True, slots=True)
-class RankProgress:
+class RankProgress(Struct, frozen=True):
     """One rank's own words about one group."""
 
     rank: int
@@ -25,8 +25,7 @@ class RankProgress:
     event: LogEvent
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+class LogView(Struct, frozen=True):
     """The group in which most ranks timed out, as far as logs tell."""
 
     group: str | None

@@ -5,13 +5,12 @@ only follow from another event, and is not known to be of another time than the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
-from forkpoint.evidence.machine.kernel import APART
-from forkpoint.evidence.machine.kernel_lines import KernelKind
+from msgspec import Struct
+
+from forkpoint.evidence.machine.kinds import APART, RAS, KernelKind
 from forkpoint.evidence.machine.places import is_same_host, place_of_bus
-from forkpoint.evidence.machine.remarks import RAS
 from forkpoint.judge.clocks import Clocks, find_clocks
 from forkpoint.knowledge.base import Entry, EntryKind, entries
 from forkpoint.model.capture import Remark
@@ -33,8 +32,7 @@ class XidOrigin(Enum):
     """The driver, or not to be told from the number alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFault:
+class GpuFault(Struct, frozen=True):
     """An Xid on a rank's GPU that can have ended or hung it."""
 
     rank: int

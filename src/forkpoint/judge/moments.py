@@ -4,12 +4,13 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from forkpoint.diverge.cohorts import frontier_op
+from forkpoint.evidence.machine.kinds import RAS
 from forkpoint.evidence.machine.places import place_of_bus
-from forkpoint.evidence.machine.remarks import RAS
 from forkpoint.judge.cite import cite_event, cite_stack, describe_slot, describe_stack
 from forkpoint.judge.clocks import Clocks, find_clocks
 from forkpoint.judge.sightings import Same, Sighting, in_order
@@ -48,8 +49,7 @@ _PREFIX = re.compile(r"^(?:\[[^\]]{1,160}\]\s{1,4}){1,3}")
 _Speaker = tuple[str, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(Struct, frozen=True):
     """Lines with a time, by file and rank, in the order of the file."""
 
     dated: dict[_Speaker, list[LogEvent]]
@@ -148,8 +148,7 @@ _LAST_ISSUED, _COMPLETED, _ISSUED, _TAKEN = -3, -2, -1, 1
 """Within one second: issuing comes before what logs (0) say of it, the dump after."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Struct, frozen=True):
     kind: str
     about: str
     says: str

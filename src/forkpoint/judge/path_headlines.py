@@ -7,7 +7,7 @@ from forkpoint.judge.refusal import Refusal
 from forkpoint.judge.stacks import Handling
 from forkpoint.judge.telling import call_of, others, raised, wait_for, waiting
 from forkpoint.model.headline import plain_call, plain_place, plain_ranks, with_endings
-from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind
+from forkpoint.model.incident import Cohort, Divergence, Incident, PartingKind, Role
 
 
 def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -71,13 +71,18 @@ def _tell_ring(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
         why = ": one of them skipped a call or made one too many"
         return (f"{who} wait for each other{at}{why}", f"{who} wait for each other{why}")
     odd, present = divergence.odd, waiting(divergence, divergence.odd)
-    it = verb(odd, "it waits", "they wait")
+    waits = f"{plain_ranks(odd)} {verb(odd, 'waits', 'wait')}"
     if not present:
-        return (f"{plain_ranks(odd)} skipped a call in which others wait; {it} for them in another one",)
+        return (f"{plain_ranks(odd)} skipped a call in which others wait; {waits} for them in another one",)
     ranks = present[0].ranks
     who = others(ranks, odd, incident)
-    came = f"{plain_ranks(odd)} did not come to the {call_of(present[0])}, where {who} {verb(ranks, 'waits', 'wait')}"
-    return with_endings(came, f"; {it} for the others in another call")
+    wait = verb(ranks, "waits", "wait")
+    came = f"{plain_ranks(odd)} did not come to the {call_of(present[0])}, where {who} {wait}"
+    if divergence.channel and odd == divergence.channel[:1]:
+        came = f"{plain_ranks(odd)} did not send the message for which {who} {wait} in {call_of(present[0])}"
+    own = next((c for c in divergence.cohorts if c.role is Role.ELSEWHERE and set(c.ranks) & set(odd)), None)
+    place = plain_place(own.stack) if own else None
+    return with_endings(came, f"; {waits} at {place}" if place else f"; {waits} for the others in another call")
 
 
 def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
@@ -89,6 +94,10 @@ def _tell_shift(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
     own = next((c for c in divergence.cohorts if c.op and (set(c.ranks) & set(odd) or not odd)), None)
     place = plain_place(own.stack) if own else None
     seen = f" (seen at {place})" if place else ""
+    if not odd and divergence.channel:
+        source, target = divergence.channel
+        told = f"what rank {source} sent and what rank {target} received have been {many} {word} apart"
+        return with_endings(told, seen, ": one of the two left out a message or made one more")
     if not odd:
         sides = " and ".join(plain_ranks(side) for side in divergence.sides[:2])
         return with_endings(
@@ -117,7 +126,7 @@ def tell_refusal(refusal: Refusal, incident: Incident) -> tuple[str, ...]:
     rank, place = refusal.stack.rank, plain_place(refusal.stack.stack)
     usual = next((c for c in refusal.divergence.cohorts if c.sizes), None)
     rest = f" while {others(usual.ranks, (rank,), incident)} were in {call_of(usual)}" if usual else ""
-    ended = "; gloo ended it, as it got data of another size than it expected"
+    ended = f"; gloo ended rank {rank}, which got data of another size than it expected"
     return with_endings(f"rank {rank} was at {place or 'another call'}{rest}", ended)
 
 
@@ -142,7 +151,7 @@ def tell_departure(gone: list[Departed], divergence: Divergence | None, incident
     who, wait = plain_ranks(ranks), wait_for(divergence, ranks, incident)
     if not alike:
         return with_endings(f"{who} raised an exception or ended, and left", *wait)
-    if first.how is not Departure.RAISED or first.event is None:
+    if first.how not in (Departure.RAISED, Departure.DIED) or first.event is None:
         return with_endings(f"{who} ended {verb(ranks, 'its program', 'their programs')}", *wait)
     where = _at(plain_place(first.event.stack))
     said = raised(first.event) if len(gone) == 1 else raised(first.event)[-1:]

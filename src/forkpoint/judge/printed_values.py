@@ -3,8 +3,9 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from forkpoint.model.incident import Incident, fact
 from forkpoint.model.verdict import Evidence
@@ -28,8 +29,7 @@ _LEAST = 3
 """Ranks with logs: one of two that differ is not odd."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dissent:
+class Dissent(Struct, frozen=True):
     rank: int
     line: str
     usual: str
@@ -37,8 +37,7 @@ class Dissent:
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(Struct, frozen=True):
     numbers: tuple[int, ...]
     text: str
 
@@ -146,8 +145,7 @@ _LEAST_STEPS = 2
 """At which the same rank differs: a wrong replica stays wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class OddHash:
+class OddHash(Struct, frozen=True):
     rank: int
     step: int
     """The first at which it differs, of those that are still to be read."""
@@ -155,8 +153,7 @@ class OddHash:
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Printed:
+class _Printed(Struct, frozen=True):
     file: str
     value: str
     text: str

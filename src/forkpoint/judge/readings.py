@@ -20,14 +20,22 @@ from forkpoint.judge.asking import (
     whom_to_ask,
 )
 from forkpoint.judge.calls import may_be_reordered, may_differ_unseen, same_call_site, same_op
-from forkpoint.judge.candidates import find_missed_ranks, find_seen_waiting, find_unheard, names_group
+from forkpoint.judge.candidates import (
+    find_apart,
+    find_missed_ranks,
+    find_seen_in,
+    find_seen_waiting,
+    find_unheard,
+    names_group,
+)
 from forkpoint.judge.cite import cite_divergence, cite_event, describe_slot, events_of
 from forkpoint.judge.refusal import refused_sizes
-from forkpoint.judge.repairs import recorded_job, ring_sides
+from forkpoint.judge.repairs import find_replay, recorded_job, ring_sides
 from forkpoint.judge.silence import MAX_SIDES
 from forkpoint.judge.stacks import find_standings, is_waiting_for_ranks
 from forkpoint.judge.symptom import hang_is_shown, without_dumps
 from forkpoint.model.frames import user_place
+from forkpoint.model.headline import plain_place, plain_ranks
 from forkpoint.model.incident import Divergence, Incident, PartingKind
 from forkpoint.model.log import LogKind
 from forkpoint.model.verdict import Cause, Hypothesis
@@ -168,7 +176,7 @@ def _all_wait(divergence: Divergence, incident: Incident) -> bool:
 
 def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     slot, supports = describe_slot(divergence), cite_divergence(divergence, incident)
-    named = tuple(sorted(divergence.odd))
+    named = tuple(sorted(divergence.odd)) if _would_open(divergence, incident) else ()
     anyone = (divergence.sides[0], *((rank,) for rank in divergence.unknown))[:MAX_SIDES]
     sides = () if named else ring_sides(divergence, recorded_job(incident)) if divergence.cycle else anyone
     who = who_is_meant(named, sides)
@@ -192,6 +200,13 @@ def _ring(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
     if candidates := find_missed_ranks(incident):  # the ring may be what follows from ranks without a dump
         path = _other_call(candidates, divergence, incident, known=False)
         yield from (h for h in (path, _away(candidates, divergence, incident)) if h)
+
+
+def _would_open(divergence: Divergence, incident: Incident) -> bool:
+    """Had the odd ranks alone done otherwise, the ring would have opened."""
+    named = tuple(sorted(divergence.odd))
+    tried = (find_replay(c, named, divergence, incident) for c in (Cause.ORDER_INVERSION, Cause.DIVERGENT_PATH))
+    return any(found is not None and found[1].explains for found in tried)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,8 +236,9 @@ def _missed(divergence: Divergence, incident: Incident) -> Iterator[Hypothesis]:
             divergence=divergence,
             asks="logging the order of calls on these ranks",
         )
-    yield from (h for h in ((away, path) if known or unheard else (path, away)) if h)
-    if not known:  # nobody is seen outside the call: all may be in it
+    away_first = (known and not find_apart(incident)) or unheard
+    yield from (h for h in ((away, path) if away_first else (path, away)) if h)
+    if not known and not find_apart(incident):  # nobody is seen outside the call: all may be in it
         yield from _does_not_finish(divergence, incident)
 
 
@@ -278,13 +294,15 @@ def _away(candidates: Sides, divergence: Divergence, incident: Incident) -> Hypo
 
 def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *, known: bool) -> Hypothesis | None:
     """They made another call, or the same with other arguments; or those who wait did, if they may be the fewer."""
-    present = divergence.sides[0]
-    may_be_fewer = len(present) <= len(divergence.unknown) and not known
-    either = (*candidates, present) if may_be_fewer else candidates
+    slots, apart = recorded_job(incident).slots, find_apart(incident)
+    present = tuple(sorted({r for slot in slots for r in slot.waiting})) if apart and known else divergence.sides[0]
+    either = (*candidates, present) if _may_be_fewer(present, divergence, incident, known=known) else candidates
     if not either:
         return None
     named, sides = _one_or_sides(either)
     ranks = tuple(rank for side in candidates for rank in side) or present
+    shown = tuple(sorted(apart)) if apart == set(ranks) else ()
+    standings = find_standings(incident)
     return Hypothesis(
         Cause.DIVERGENT_PATH,
         named,
@@ -293,11 +311,29 @@ def _other_call(candidates: Sides, divergence: Divergence, incident: Incident, *
         stack_of(ranks, incident),
         alternatives=() if known else (Cause.METADATA_MISMATCH, Cause.ORDER_INVERSION),
         sides=sides,
-        supports=cite_divergence(divergence, incident),
+        supports=(*(standings[rank].evidence for rank in shown[:2]), *cite_divergence(divergence, incident)),
         lacks=what_is_lacking(ranks, incident),
         divergence=divergence,
+        plain=_tell_apart(shown, present, incident) if shown else "",
         asks=ask_stack(ranks, incident),
     )
+
+
+def _may_be_fewer(present: tuple[int, ...], divergence: Divergence, incident: Incident, *, known: bool) -> bool:
+    """Those who wait, with those whose stacks are in the same call, may be no more than all who are not there."""
+    apart = find_apart(incident)
+    if known and not apart:
+        return False
+    here = (s for s in recorded_job(incident).slots if (s.group, s.seq) == (divergence.group, divergence.seq))
+    too = {rank for slot in here for rank in find_seen_in(slot, incident)}
+    return len(present) + len(too) <= len(apart | set(divergence.unknown) - too)
+
+
+def _tell_apart(apart: tuple[int, ...], present: tuple[int, ...], incident: Incident) -> str:
+    standings = find_standings(incident)
+    places = {plain_place(standings[rank].stack) for rank in apart}
+    where = f" (at {places.pop()})" if len(places) == 1 else ""
+    return f"{plain_ranks(apart)}{where} made another call than {plain_ranks(present)}"
 
 
 def _one_or_sides(candidates: Sides) -> tuple[tuple[int, ...], Sides]:

@@ -1,12 +1,13 @@
 """A message that gloo refused: how gloo cuts calls into messages, and which call the rank that refused was in."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import takewhile
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.diverge.cohorts import build_divergence, unrecorded_divergence
 from forkpoint.diverge.habits import odd_ranks
@@ -119,8 +120,7 @@ class Refused(StrEnum):
     """Another size is all that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     event: LogEvent
     stack: LiveStack
     how: Refused
@@ -148,8 +148,7 @@ class Refusal:
         return (cite_event(self.event), cite_stack(self.stack))
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """A call that the others made in the group."""
 
     signature: Signature
@@ -166,8 +165,7 @@ class _Call:
         return in_side_thread(self.stack or ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     how: Refused
     confidence: float
 
@@ -206,8 +204,7 @@ def find_refusal(incident: Incident) -> Refusal | None:
     return _in_collective(event, stack, own[0], calls[own[0].group], incident)
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedAtPlace:
+class RefusedAtPlace(Struct, frozen=True):
     """A size that a library refused, while all ranks that say where they were are at one call."""
 
     event: LogEvent

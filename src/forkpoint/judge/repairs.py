@@ -52,15 +52,25 @@ def is_explained(finding: Finding, incident: Incident) -> bool:
 
 
 def may_be(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
-    """What the repair supposes is not excluded by what is recorded. Each asks for no more than its repair would change."""
-    if cause in _NOT_REPLAYED or divergence is None or not _is_recorded(divergence, incident):
-        return True
+    """What the repair supposes is not excluded by what is recorded, and that ranks stopped is shown."""
+    waits = divergence is not None and divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK)
+    if waits and _is_replayed(cause, divergence, incident) and cause not in _SHOWN_OTHERWISE:
+        return hang_is_shown(incident) and not is_excluded(cause, ranks, divergence, incident)
+    return not is_excluded(cause, ranks, divergence, incident)
+
+
+def is_excluded(cause: Cause, ranks: tuple[int, ...], divergence: Divergence | None, incident: Incident) -> bool:
+    """What the repair supposes is excluded by what is recorded. Each asks for no more than its repair would change."""
+    if divergence is None or not _is_replayed(cause, divergence, incident):
+        return False
     if divergence.how is PartingKind.METADATA:
-        return _may_differ_so(cause, divergence, incident)
-    if divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK):
-        stopped = hang_is_shown(incident) or cause in _SHOWN_OTHERWISE
-        return stopped and _may_be_away(cause, ranks, divergence, incident)
-    return True
+        return not _may_differ_so(cause, divergence, incident)
+    waits = divergence.how in (PartingKind.ABSENCE, PartingKind.STUCK)
+    return waits and not _may_be_away(cause, ranks, divergence, incident)
+
+
+def _is_replayed(cause: Cause, divergence: Divergence | None, incident: Incident) -> bool:
+    return cause not in _NOT_REPLAYED and divergence is not None and _is_recorded(divergence, incident)
 
 
 def _may_differ_so(cause: Cause, divergence: Divergence, incident: Incident) -> bool:

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+
+from msgspec import Struct, field
 
 from forkpoint.judge.clocks import Instant
 from forkpoint.model.verdict import NOT_DATED, Evidence, Source
@@ -12,8 +13,7 @@ from forkpoint.model.verdict import NOT_DATED, Evidence, Source
 # What one rank or machine tells of a moment, before those that tell the same are put together.
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True):
     instant: Instant | None
     """None: nothing dates it."""
     when: str | None
@@ -51,8 +51,7 @@ class Sighting:
 # Those that tell one moment, put together as they come.
 
 
-@dataclass(slots=True)
-class Same:
+class Same(Struct):
     """The first sighting of each rank. Of what dumps tell, each rank once, only the ends are kept: there may be 100,000."""
 
     ranks: set[int] = field(default_factory=set[int])

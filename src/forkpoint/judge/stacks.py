@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from forkpoint.diverge.cohorts import unrecorded_divergence
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
@@ -86,8 +87,7 @@ UserLines = tuple[tuple[str, int], ...]
 """File and line of the user's frames, innermost first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     rank: int
     stack: Stack
     evidence: Evidence
@@ -171,8 +171,7 @@ _LEAST = 3
 _Turn = tuple[str, str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PartedStacks:
+class PartedStacks(Struct, frozen=True):
     standings: dict[int, Standing]
     odd: tuple[int, ...]
     frame: Frame
@@ -311,8 +310,7 @@ def _stands_waiting(standing: Standing | None) -> bool:
 _WHILE_HANDLED = "while another was handled"
 
 
-@dataclass(frozen=True, slots=True)
-class Handling:
+class Handling(Struct, frozen=True):
     rank: int
     raised: LogEvent
     """What its own code raised."""

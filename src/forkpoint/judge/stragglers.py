@@ -12,16 +12,19 @@ often than chance would have it, and by more than a millisecond.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import comb
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from forkpoint.judge.blame import find_closings
 from forkpoint.judge.clocks import Clocks, find_clocks
+from forkpoint.judge.stacks import find_standings
 from forkpoint.model.entries import Tables
 from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident, fact
+from forkpoint.model.log import LogKind
 from forkpoint.model.timeline import GroupTimeline
 from forkpoint.model.trace import Track
 from forkpoint.model.world import ProcessGroup
@@ -37,16 +40,14 @@ Times = NDArray[np.int64]
 Seconds = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(Struct, frozen=True):
     rank: int
     times: int
     usual_ns: int
     """After the middle one of the others, at the median."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
+class Arrivals(Struct, frozen=True):
     """Who came last to the ops that one group issued from one place."""
 
     group: ProcessGroup
@@ -160,3 +161,21 @@ def _by_chance(times: int, met: int, ranks: int) -> float:
     """How likely it is that a given rank is last so often, were all ranks alike."""
     p = 1 / ranks
     return sum(comb(met, k) * p**k * (1 - p) ** (met - k) for k in range(times, met + 1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Logs alone.
+
+
+def came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
+    """All ranks ended at one line. Most waited there until their timeout; the others had not waited as long when the
+    connection was closed on them. Had all come in time, nobody would have waited: these few came late.
+    """
+    world = set(incident.timeline.world)
+    waited = {e.rank for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT}
+    closed = {e.rank for e in find_closings(incident) if e.rank is not None} - waited
+    places = {one.place for one in find_standings(incident).values()}
+    failed = {e.rank for e in incident.capture.events if e.is_failure and e.exception and e.rank is not None}
+    everyone = waited | closed == world == failed and incident.timeline.unseen <= 1 and len(places) == 1
+    few = 2 * len(closed) < len(world)
+    return tuple(sorted(closed)) if closed and everyone and few and () not in places else ()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection
 
+from forkpoint.judge.blame import cut_off
 from forkpoint.judge.cite import verb
 from forkpoint.model.headline import plain_call, plain_place, plain_ranks, the_others, with_endings
 from forkpoint.model.incident import Cohort, Divergence, Incident, Role
@@ -44,7 +45,10 @@ def wait_for(divergence: Divergence | None, apart: Collection[int], incident: In
     place = plain_place(found[0].stack)
     calls = {plain_call(cohort.op) for cohort in found}
     within = f" in {calls.pop()}" if len(calls) == 1 else ""
-    they = f"{others(ranks, apart, incident)} {verb(ranks, 'waits', 'wait')} for {verb(apart, 'it', 'them')}{within}"
+    wait = (
+        "waited" if cut_off(incident) & set(ranks) else verb(ranks, "waits", "wait")
+    )  # their connection is closed by now
+    they = f"{others(ranks, apart, incident)} {wait} for {verb(apart, 'it', 'them')}{within}"
     return (f"; {they}", *([f" ({place})"] if place and len(found) == 1 else []))
 
 

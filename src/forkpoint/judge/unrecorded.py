@@ -1,5 +1,6 @@
 """Incident -> readings where no recorded call shows it: what logs say, and where ranks stand."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from forkpoint.judge.cite import cite_event, cite_stack, verb
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_lines import find_model_mismatch
 from forkpoint.judge.log_progress import view_logs
+from forkpoint.judge.one_line import read_one_line
 from forkpoint.judge.refusal import refused_in_all_to_all, refused_sizes
 from forkpoint.judge.silence import MAX_SIDES, find_unstopped, left_no_trace, nothing_said, read_silence
 from forkpoint.judge.stacks import (
@@ -21,14 +23,14 @@ from forkpoint.judge.stacks import (
     is_communicating,
     is_making_group,
     is_waiting_for_ranks,
+    waits_for_gpu,
 )
 from forkpoint.judge.symptom import hang_is_shown, has_ops, stands_still, without_dumps
 from forkpoint.judge.values import cite_out_of_line, find_first_out_of_line, what_to_recheck
 from forkpoint.model.capture import LiveStack
-from forkpoint.model.frames import user_place
 from forkpoint.model.incident import Incident
-from forkpoint.model.log import FAILURES, LogKind
-from forkpoint.model.verdict import Cause, Evidence, Hypothesis
+from forkpoint.model.log import FAILURES, LogEvent, LogKind
+from forkpoint.model.verdict import Cause, Hypothesis
 from forkpoint.model.world import name_ranks
 
 _MESSAGES = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -55,6 +57,7 @@ def _by_words(incident: Incident) -> Iterator[Hypothesis]:
     yield from _other_models(incident)
     yield from _refused(incident)
     yield from _not_joined(incident)
+    yield from _store_gone(incident)
     # Where nobody timed out and connections broke, somebody went: ranks of different stages stand apart by nature.
     gone = bool(find_closings(incident)) and not any(e.kind in TIMEOUTS for e in incident.capture.events)
     parts = (_waited_for, _at_other_lines) if gone else (_at_other_lines, _waited_for)
@@ -67,13 +70,49 @@ def _departed(incident: Incident) -> Iterator[Hypothesis]:
         raised = gone.event is not None and gone.event.exception is not None
         text = f": {gone.event.text}" if gone.event else ""
         yield Hypothesis(
-            Cause.DIVERGENT_PATH if raised else Cause.RANK_LOST,
+            Cause.DIVERGENT_PATH if gone.how is Departure.RAISED else Cause.RANK_LOST,
             (gone.rank,),
             f"rank {gone.rank} {'raised and left' if raised else 'was lost'} before the others failed{text}",
             end_of_log((gone.rank,), incident),
+            alternatives=((Cause.RANK_LOST if gone.how is Departure.RAISED else Cause.DIVERGENT_PATH),)
+            if raised
+            else (),
             supports=(cite_event(gone.event),) if gone.event else (),
+            plain=f"rank {gone.rank} {'raised it and left' if raised else 'is gone'}",
             asks=ask_log((gone.rank,)),
         )
+
+
+_CLOSED_STORE = re.compile(r"[Bb]roken pipe|got 0 bytes|[Cc]onnection (?:was likely closed|reset)")
+
+
+def _store_gone(incident: Incident) -> Iterator[Hypothesis]:
+    """All that failed say that the store no longer answers: whoever keeps it has ended. That is no word on their calls."""
+    failed = [e for e in incident.capture.events if e.is_failure and e.exception and e.rank is not None]
+    lost = [e for e in failed if _lost_store(e)]
+    if not lost or len(lost) < len(failed):
+        return
+    ranks = tuple(sorted({e.rank for e in lost if e.rank is not None}))
+    keeper = () if 0 in ranks else (0,)
+    ended = "the process that keeps the store (mostly rank 0) had ended"
+    yield Hypothesis(
+        Cause.RANK_LOST,
+        (),
+        f"{ended} while {name_ranks(ranks)} still used it: done, or failed before them",
+        end_of_log(keeper, incident)
+        if keeper
+        else "the end of the log of whoever keeps the store, and of all ranks that ended",
+        alternatives=(Cause.DIVERGENT_PATH,),
+        supports=tuple(cite_event(e) for e in lost[:4]),
+        plain=ended,
+        asks=ask_log(keeper) if keeper else "its log",
+    )
+
+
+def _lost_store(event: LogEvent) -> bool:
+    named = (event.exception or "").endswith("DistNetworkError")
+    asked = event.pattern == "unique-id" or "key-value store" in event.text
+    return (named or asked) and bool(_CLOSED_STORE.search(f"{event.text} {event.detail('error') or ''}"))
 
 
 def _refused(incident: Incident) -> Iterator[Hypothesis]:
@@ -203,6 +242,8 @@ def _by_stacks(incident: Incident) -> Iterator[Hypothesis]:
     still = stands_still(incident) or hang_is_shown(incident) or not has_ops(incident)
     stacks = list({s.rank: s for s in incident.capture.stacks}.values()) if still else []
     inside = [s for s in stacks if _waits_for_ranks(s)]
+    if any(is_at_work(s.stack) for s in stacks if s not in inside):  # for which, through its GPU, a host may wait
+        inside = [s for s in stacks if s in inside or waits_for_gpu(s.stack)]
     outside = [s for s in stacks if s not in inside]
     making = [s for s in inside if is_making_group(s.stack)]
     if outside and inside:
@@ -251,7 +292,7 @@ def _all_inside(incident: Incident) -> Iterator[Hypothesis]:
     if unseen:
         yield from read_silence(unseen, tuple(standings), "the call in which the others wait", cited, incident)
     if len(sides) == 1:
-        yield from _all_at_one_line(standings, cited, incident)
+        yield from read_one_line(standings, cited, incident)
 
 
 def _parted(parted: PartedStacks) -> Iterator[Hypothesis]:
@@ -340,60 +381,3 @@ def _nothing_wrong(incident: Incident) -> Iterator[Hypothesis]:
         )
         if unheard := tuple(sorted(find_unheard(incident))):
             yield left_no_trace(unheard)
-
-
-def _all_at_one_line(
-    standings: dict[int, Standing], cited: tuple[Evidence, ...], incident: Incident
-) -> Iterator[Hypothesis]:
-    first = next(iter(standings.values()))
-    place = user_place(first.stack) or "one call"
-    if is_making_group(first.stack):
-        yield Hypothesis(
-            Cause.DIVERGENT_PATH,
-            (),
-            f"every rank that is seen creates a group at {place}: not the same one, or not in the same order",
-            "print rank and members right before each new_group, on every rank",
-            alternatives=(Cause.NEVER_JOINED, Cause.ORDER_INVERSION),
-            supports=cited,
-            asks="printing rank and members before each new_group",
-        )
-        return
-    if first.called in ("send", "recv"):
-        yield Hypothesis(
-            Cause.ORDER_INVERSION,
-            (),
-            f"every rank that is seen is in {first.called} at {place}: all begin with the same half, and nobody with the other",
-            "the stacks of all ranks: is there one in the other half? Else use batch_isend_irecv",
-            supports=cited,
-            asks="the stacks of all ranks",
-        )
-        return
-    wait = f"every rank that is seen waits at {place}"
-    yield Hypothesis(
-        Cause.METADATA_MISMATCH,
-        (),
-        f"{wait}, with arguments, roots or splits that differ, or in different rounds of its loop",
-        "the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000): which number and which sizes has each?",
-        alternatives=(Cause.DIVERGENT_PATH,),
-        supports=cited,
-        asks="the dumps of all ranks",
-    )
-    yield Hypothesis(
-        Cause.TRANSPORT,
-        (),
-        f"{wait}, and the network or a GPU does not finish it",
-        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET; nvidia-smi -q and dmesg on each node",
-        alternatives=(Cause.GPU_STALL,),
-        supports=cited,
-        asks="NCCL_DEBUG=INFO and dmesg of each node",
-    )
-    if incident.timeline.unseen:
-        yield Hypothesis(
-            Cause.HOST_STALL,
-            (),
-            f"{wait}; a rank that is not seen did not come",
-            "how many ranks has the job, and where do the others stand?",
-            alternatives=(Cause.RANK_LOST,),
-            supports=cited,
-            asks="where the other ranks stand",
-        )

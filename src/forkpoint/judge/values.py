@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from forkpoint.model.values import (
     FEWEST,
@@ -33,8 +33,7 @@ _FEWEST = 3
 """Of two replicas that differ nothing says which is right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Struct, frozen=True):
     """The first check in which replicas were not equal."""
 
     step: int
@@ -130,8 +129,7 @@ do, and so are many errors of hardware, which then are not told apart from them.
 Columns = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfLine:
+class OutOfLine(Struct, frozen=True):
     """A rank at a step."""
 
     log: ForensicsLog
@@ -145,8 +143,7 @@ class OutOfLine:
         return self.log.rank
 
 
-@dataclass(frozen=True, slots=True)
-class FirstOutOfLine:
+class FirstOutOfLine(Struct, frozen=True):
     """The first step at which any rank was out of line."""
 
     step: int

@@ -7,13 +7,13 @@ recognise a pasted line; `shows` and `unless` a whole log.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the knowledge base is made of.
@@ -36,8 +36,7 @@ NUMBERED = frozenset({EntryKind.XID, EntryKind.SXID})
 """Kinds whose codes are numbers: `79` is typed as `xid79` where it could mean something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     kind: EntryKind
     code: str
     """What a person types: `79`, `ncclRemoteError`, `NCCL_TIMEOUT`, `divergent-path`."""
@@ -67,8 +66,7 @@ class Entry:
         return f"{self.kind}{self.code}" if self.kind in NUMBERED else self.code
 
 
-@dataclass(frozen=True, slots=True)
-class LineMark:
+class LineMark(Struct, frozen=True):
     """How a pasted line shows that an entry is meant: any of the texts, or any of the patterns."""
 
     entry: Entry
@@ -92,15 +90,13 @@ class ClueField(StrEnum):
     """Part of `file function` in a stack."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clue:
+class Clue(Struct, frozen=True):
     """One line of a log that has all of these; of the words of a place, any."""
 
     words: tuple[tuple[ClueField, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProblem:
+class KnownProblem(Struct, frozen=True):
     """A problem that others met. A log that shows every clue, and none of the others, looks like theirs: no proof."""
 
     entry: Entry
@@ -166,6 +162,8 @@ def _clues(rows: Iterable[dict[str, list[str]]]) -> tuple[Clue, ...]:
 
 @cache
 def _read(kind: EntryKind) -> tuple[tuple[Entry, Row], ...]:
+    import tomllib  # noqa: PLC0415 - a diagnosis asks for entries only where a machine reports a fault
+
     document = tomllib.loads((_FOLDER / FILES[kind]).read_text(encoding="utf-8"))
     references: dict[str, str] = document["sources"]
     known = [(entry, row) for row in document["entry"] for entry in _expand(kind, row, references)]

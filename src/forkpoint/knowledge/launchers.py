@@ -3,13 +3,13 @@
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forkpoint.knowledge.recorder import Release, Setting
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(Struct, frozen=True):
     name: str
     adds: Callable[[Release | None], tuple[Setting, ...]]
     """What to set under this launcher beside what is wanted everywhere."""

@@ -8,8 +8,9 @@ says the same in prose. Of two names for one thing the first that is set wins.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Releases of torch, for settings that depend on them.
@@ -62,8 +63,7 @@ _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _YES, _NO = ("y", "yes", "1", "t", "true"), ("n", "no", "0", "f", "false")
 
 
-@dataclass(frozen=True, slots=True)
-class Effective(Generic[T]):
+class Effective(Struct, Generic[T], frozen=True):
     value: T
     name: str | None
     """The variable that says so; None where it is torch's default."""
@@ -136,8 +136,7 @@ def _first_number(environ: Mapping[str, str], names: Sequence[str], default: int
 # The settings that make a job leave evidence, for one release of torch.
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     name: str
     value: str
     why: str

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.knowledge.base import Entry, EntryKind, entries
 from forkpoint.knowledge.recorder import Release, parse_bool, parse_number
@@ -43,8 +45,7 @@ SINCE = {
 """Names of the recorder that older releases do not read, with the name that these do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Struct, frozen=True):
     name: str
     why: str
     instead: str
@@ -162,8 +163,7 @@ _UNKNOWN = re.compile(r"[$`{]|%\(")
 """Marks of a value that is known only when the script runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     name: str
     value: str
     line: int

@@ -115,6 +115,8 @@ class Capture:
     steps: tuple[StepCount, ...] = ()
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()
+    nameless_stacks: tuple[str, ...] = ()
+    """Files with a stack of a process whose rank nothing tells."""
     set_aside: tuple[SetAside, ...] = ()
     internal: tuple[InternalProblem, ...] = ()
     """What broke while it was read."""

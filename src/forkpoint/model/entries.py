@@ -7,9 +7,9 @@ with what ranks did *differently*, not with ranks times entries.
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.model.layout import I64, U8, U32, U64, Reader, pack_ints, pack_text, pack_tokens
 from forkpoint.model.op import Frame, Ints, OpState, Signature, Stack, Tokens, mix
@@ -23,8 +23,7 @@ _ROLES = struct.Struct("<4B")
 _PLACE = struct.Struct("<qq")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A run of slots as at least one rank recorded it."""
 
     seqs: Ints
@@ -36,8 +35,7 @@ class Block:
     """For messages: how many collectives the group had done when it was issued. 0 for collectives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """What the stages look up by key."""
 
     signatures: dict[int, tuple[Signature, ...]]
@@ -46,8 +44,7 @@ class Tables:
     blocks: dict[int, Block]
 
 
-@dataclass(frozen=True, slots=True)
-class OpShape:
+class OpShape(Struct, frozen=True):
     """An op without what only its rank knows: its times, its thread and its record number."""
 
     seq: int
@@ -59,8 +56,7 @@ class OpShape:
     stack: Stack | None
 
 
-@dataclass(frozen=True, slots=True)
-class TrackShape:
+class TrackShape(Struct, frozen=True):
     """A track without times. Ranks that did the same share it."""
 
     count: int
@@ -80,8 +76,7 @@ class TrackShape:
         return None if self.first_active is None else self.ops[self.first_active]
 
 
-@dataclass(frozen=True, slots=True)
-class RecentCalls:
+class RecentCalls(Struct, frozen=True):
     """The last calls of a rank over all its groups, without their record numbers."""
 
     groups: Ints

@@ -1,7 +1,8 @@
 """What a log says: one value per line or block that bears on an incident, and the whole of one log."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from forkpoint.model.op import Stack
 
@@ -133,8 +134,7 @@ FAILURES = frozenset({
 """Kinds that tell of a failure. A program that ends in order does not, and dumps can be asked for at any time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
+class Speaker(Struct, frozen=True):
     """Whose line it is, as far as its prefixes tell. `[Rank 3]` inside a message is none of these."""
 
     rank: int | None = None
@@ -147,8 +147,7 @@ class Speaker:
     pid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A process group as a line names it; older releases name less."""
 
     name: str | None
@@ -158,8 +157,7 @@ class Group:
     """Within the group. Never a global rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """The operation a line names."""
 
     op: str
@@ -171,8 +169,7 @@ class Work:
     ran_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """Last sequence numbers of a group on one rank; -1 = none yet."""
 
     enqueued: int
@@ -181,8 +178,7 @@ class Counters:
     """None: not told, or start events are off."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(Struct, frozen=True):
     """One line (or block) of a log that bears on the incident."""
 
     kind: LogKind
@@ -218,8 +214,7 @@ class LogEvent:
         return next((value for key, value in self.details if key == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a log ends."""
 
     lines: tuple[str, ...] = ()

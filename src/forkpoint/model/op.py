@@ -1,12 +1,12 @@
 """One communication call as one rank recorded it, the names of ops, and the tokens by which calls are compared."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -26,8 +26,7 @@ class OpState(StrEnum):
     """Reads `completed`, but only because its communicator was torn down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     name: str
     filename: str
     line: int
@@ -37,8 +36,7 @@ Stack = tuple[Frame, ...]
 """Innermost frame first. Empty when the caller was C++ (DDP's reducer)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What was called, as recorded: equal calls have equal signatures."""
 
     lib: str
@@ -58,8 +56,7 @@ class Signature:
         return self.op == "coalesced" or (self.op.endswith("_coalesced") and not self.input_sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(Struct, frozen=True):
     """One recorded call, with all that its rank still knows of it."""
 
     rank: int

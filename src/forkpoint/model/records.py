@@ -11,8 +11,9 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
+
+from msgspec import Struct
 
 from forkpoint.model.layout import U32, U64, Byte, Count, Key, Layout, Number
 
@@ -81,8 +82,7 @@ class Pause(NamedTuple):
 HEAD, GROUP, CHANNEL, OP, PAUSE = Layout(Head), Layout(GroupHead), Layout(ChannelHead), Layout(OpTimes), Layout(Pause)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     rank: int
     file: str
     data: bytes

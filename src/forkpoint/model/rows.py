@@ -5,10 +5,10 @@ Tracks of one kind have the same shape, so ranks that did the same are examined 
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.model.entries import TrackShape
@@ -51,8 +51,7 @@ class _ChannelRow(NamedTuple):
 _GROUP_ROW, _CHANNEL_ROW = Layout(_GroupRow), Layout(_ChannelRow)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupName:
+class GroupName(Struct, frozen=True):
     keys: tuple[int, int, int]
     """Of name, description and members, in the tables."""
     name: str
@@ -61,8 +60,7 @@ class GroupName:
     members: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tracks:
+class Tracks(Struct, frozen=True, eq=False):
     """One row per track."""
 
     trace: NDArray[np.uint32]
@@ -82,22 +80,19 @@ class Tracks:
         return len(self.trace)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupTracks(Tracks):
+class GroupTracks(Tracks, frozen=True, eq=False):
     done_ns: Ints
     """When the last done op was completed, or 0."""
     volumes: NDArray[np.uint8]
     """NO_VOLUMES, EVEN or UNEVEN."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChannelTracks(Tracks):
+class ChannelTracks(Tracks, frozen=True, eq=False):
     source: Ints
     destination: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, eq=False):
     names: tuple[GroupName, ...]
     numbers: dict[tuple[int, int], int]
     """Indexes into `names`, by `GroupTrace.key`."""

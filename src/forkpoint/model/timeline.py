@@ -2,11 +2,11 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import overload
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from forkpoint.model.entries import Tables
@@ -31,8 +31,7 @@ class Gap(StrEnum):
     """There is no dump, or the dump ends (cut, taken earlier) before it could show this."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTimeline:
+class GroupTimeline(Struct, frozen=True):
     """One group's collectives over its members."""
 
     group: ProcessGroup
@@ -84,8 +83,7 @@ class GroupTimeline:
         return Gap.NO_DUMP if self.traces.is_partial(rank) else Gap.NOT_REACHED
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """Messages from one rank to another in one group, as each end recorded them."""
 
     group: ProcessGroup
@@ -176,8 +174,7 @@ class Channels(Sequence[Channel]):
         return Track(trace, self._rows.kinds[int(table.kind[row])], int(table.place[row]))
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """The earliest op of a rank that is not done: where it stands."""
 
     op: Op
@@ -185,8 +182,7 @@ class Position:
     channel: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(Struct, frozen=True):
     """What must be known of a `Position` to see who waits for whom."""
 
     group: ProcessGroup
@@ -344,8 +340,7 @@ class Positions(Mapping[int, tuple[Position, ...]]):
 UNBOUNDED = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     world: tuple[int, ...]
     unseen: int
     """How many more ranks there may be: 0 where a dump or log states the size; 1 where every rank up to the highest has a
@@ -362,7 +357,7 @@ class Timeline:
     entering: frozenset[int]
     """Ranks that stand in an op of which only we infer that it is not done (OpState.ENTERING, ABORTED)."""
     tables: Tables
-    facts: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
+    facts: dict[str, object] = field(default_factory=dict[str, object])
     """Answers of functions marked with `fact`, by the function's name."""
 
     def of_group(self, group: ProcessGroup) -> GroupTimeline:

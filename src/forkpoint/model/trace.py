@@ -1,9 +1,9 @@
 """What one rank's dump holds: views of its record and of the shared tables. Nothing is unpacked before it is asked for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.model.entries import BLOCK, Block, RecentCalls, Tables, TrackShape, no_recent_calls
 from forkpoint.model.layout import NOTHING, U64, Reader
@@ -150,8 +150,7 @@ class Track:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Volumes:
+class Volumes(Struct, frozen=True):
     """Elements sent and received in all_to_all, whose sizes may differ by rank but must balance over the group."""
 
     seqs: Ints
@@ -211,8 +210,7 @@ class GroupTrace:
         return _if_any(self._head.last_completed)
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelTrace:
+class ChannelTrace(Struct, frozen=True):
     """One end of a channel: the messages this rank sent to, or received from, one peer in one group."""
 
     group: GroupTrace

@@ -3,11 +3,12 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from forkpoint.model.layout import NO_KEY
@@ -17,8 +18,7 @@ from forkpoint.model.tables import SharedTables
 from forkpoint.model.trace import RankTrace
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """Members of groups whose dumps do not state them, as keys into the tables."""
 
     world: int

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that training code recorded: what ranks had before reduction, and whether replicas were equal.
@@ -16,8 +16,7 @@ import numpy as np
 FORENSICS_SCHEMA: Final = "forkpoint.forensics/1"
 
 
-@dataclass(frozen=True, slots=True)
-class StepValues:
+class StepValues(Struct, frozen=True):
     """One step of one rank, before its gradients met those of other ranks."""
 
     line: int
@@ -40,8 +39,7 @@ class StepValues:
     """None of its indices was left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """Why a rank wrote its records down."""
 
     line: int
@@ -50,8 +48,7 @@ class Trigger:
     tensor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ForensicsLog:
+class ForensicsLog(Struct, frozen=True):
     """What one rank kept of its last steps."""
 
     file: str
@@ -74,8 +71,7 @@ class DesyncKind(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedMismatch:
+class ReportedMismatch(Struct, frozen=True):
     """Replicas of one tensor that were not equal, as one rank wrote it down."""
 
     file: str
@@ -98,8 +94,7 @@ class ReportedMismatch:
         return self.step, self.what, self.ranks, self.checksums
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedRecheck:
+class ReportedRecheck(Struct, frozen=True):
     """Work that was done again on a suspect and on a peer, as one of them wrote it down."""
 
     file: str
@@ -113,8 +108,7 @@ class ReportedRecheck:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaLog:
+class ReplicaLog(Struct, frozen=True):
     """What one rank wrote of its checks."""
 
     file: str
@@ -128,8 +122,7 @@ class ReplicaLog:
     """As above."""
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(Struct, frozen=True):
     forensics: tuple[ForensicsLog, ...] = ()
     replicas: tuple[ReplicaLog, ...] = ()
 
@@ -173,8 +166,7 @@ TO_SIGMA: Final = 1.4826
 """A median deviation times this is the standard deviation of a normal spread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     middle: float
     limit: float
     """Above it a value is out of line."""

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The ranks of a job and the groups in which they communicate.
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True, order=True):
     """Ranks that communicate together. Two groups may share a name: the members tell them apart."""
 
     name: str
@@ -28,8 +28,7 @@ class ProcessGroup:
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a rank ran."""
 
     rank: int
@@ -81,8 +80,7 @@ def _ranges(ordered: list[int]) -> Iterator[tuple[int, int]]:
 RANKS_SCHEMA: Final = "forkpoint.ranks/1"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRank:
+class KnownRank(Struct, frozen=True):
     rank: int
     state: str
     """`running`, `finished`, `raised`, `gone`, `stopped` or `silent`."""

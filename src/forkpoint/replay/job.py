@@ -4,8 +4,9 @@ Ranks that stand in one slot are one entry, so a job of 100,000 ranks is as many
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal, Self
+
+from msgspec import Struct
 
 from forkpoint.diverge.waits import Waits
 from forkpoint.model.incident import Divergence, PartingKind
@@ -15,8 +16,7 @@ from forkpoint.model.world import ProcessGroup, name_ranks
 _MISFIT = frozenset({PartingKind.METADATA, PartingKind.VOLUME, PartingKind.MESSAGE})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Slot:
+class Slot(Struct, frozen=True, eq=False):
     """A call in which ranks wait."""
 
     group: ProcessGroup
@@ -42,8 +42,7 @@ class Slot:
         return f"{self.group} seq {self.seq}"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     slots: tuple[Slot, ...]
     stands: Mapping[int, Slot]
     """Where each rank that waits stands."""

@@ -6,8 +6,9 @@ repair says that this is what it did not do. A rank without a dump is taken to h
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from forkpoint.model.world import ProcessGroup
 from forkpoint.replay.job import Job, Slot
@@ -28,8 +29,7 @@ class RepairKind(StrEnum):
     """The call itself finishes: the GPU or the link of these ranks works."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """The smallest change to what ranks did, under which all would have gone on."""
 
     kind: RepairKind
@@ -41,8 +41,7 @@ class Repair:
     seq: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """What replaying shows of a repair."""
 
     stops: bool

@@ -1,8 +1,9 @@
 """The fork as a drawing: two lanes that run together and part. In the page's first panel, and as an image to share."""
 
 import textwrap
-from dataclasses import dataclass
 from html import escape as escape_html
+
+from msgspec import Struct
 
 from forkpoint.model.headline import plain_call, plain_place
 from forkpoint.model.incident import Cohort, Role
@@ -22,8 +23,7 @@ _DOES = {Role.WAITING: ("waits in", "wait in"), Role.AHEAD: ("is past", "are pas
 _IS = ("is in", "are in")
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     ranks: tuple[int, ...]
     did: str
     stops: bool

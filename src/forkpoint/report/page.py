@@ -3,11 +3,12 @@
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape as as_html
 from importlib.resources import files
+
+from msgspec import Struct
 
 from forkpoint.model.verdict import Verdict
 from forkpoint.report.escape import escape
@@ -18,8 +19,7 @@ from forkpoint.report.page_data import bounded, encode, render_document
 # What a page has besides when it is served: a script that hears of news. A page on disk has none of it.
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     events: str
     """The address to listen at, on the same server. Put in as it is."""
     home: str | None = None
@@ -45,8 +45,7 @@ _POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     html: str
     """With a mark like `@@STYLE@@` where each part belongs."""
     style: str
@@ -60,8 +59,7 @@ def read_page() -> Page:
     return Page((web / "page.html").read_text("utf-8"), (web / "page.css").read_text("utf-8"), script)
 
 
-@dataclass(frozen=True, slots=True)
-class PageParts:
+class PageParts(Struct, frozen=True):
     """What is put in as it is: already escaped."""
 
     title: str

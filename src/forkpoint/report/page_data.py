@@ -4,9 +4,10 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.model.picture import GroupPicture, Lane, LaneCell, LastArrivals, Picture, Quote
@@ -36,8 +37,7 @@ MAX_RANGES = 200
 """More would fill the page, and nobody reads them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     count: int
     text: str
     """`a-b/s`: every s-th from a to b. Ends in `,...` where there are more than MAX_RANGES."""

@@ -3,11 +3,12 @@
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, count, islice
 from typing import cast
+
+from msgspec import Struct, field
 
 from forkpoint import __version__
 from forkpoint.errors import InputError
@@ -150,8 +151,7 @@ Json = str | int | float | None | list["Json"] | dict[str, "Json"]
 Event = dict[str, Json]
 
 
-@dataclass(slots=True)
-class _Export:
+class _Export(Struct):
     """What is counted while events stream out."""
 
     zero_ns: int

@@ -2,17 +2,20 @@
 
 import re
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from forkpoint.model.frames import short_name, user_frames
 from forkpoint.model.incident import Role
-from forkpoint.model.picture import Quote
 from forkpoint.model.verdict import Site, Verdict
 from forkpoint.model.world import name_ranks
 from forkpoint.report.describe import describe_cohort, suspects_first
 from forkpoint.report.escape import escape
+
+if TYPE_CHECKING:
+    from forkpoint.model.picture import Quote  # with all that a page draws
 
 MAX_DIFF_LINES = 15
 _BEFORE, _AFTER = 3, 4
@@ -21,7 +24,7 @@ _MIN_CODE = 12
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? ")
 
 
-def find_quote(verdict: Verdict) -> tuple[Site, Quote] | None:
+def find_quote(verdict: Verdict) -> "tuple[Site, Quote] | None":
     """The lines around the first site, where source was read."""
     quote = next((quote for quote in verdict.quotes if quote.site == 0), None)
     return (verdict.sites[0], quote) if quote and verdict.sites else None
@@ -87,7 +90,7 @@ def _diff_style(row: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(row[:1], "")
 
 
-def _shown_lines(quote: Quote) -> list[tuple[int, str]]:
+def _shown_lines(quote: "Quote") -> list[tuple[int, str]]:
     """Around the marked line, without empty ones at the ends."""
     numbered = [(quote.first + place, text.expandtabs(4)) for place, text in enumerate(quote.lines)]
     near = [row for row in numbered if -_BEFORE <= row[0] - quote.marked <= _AFTER]
@@ -104,7 +107,7 @@ def _goes_on(number: int, numbered: list[tuple[int, str]]) -> bool:
     return any(row == number + 1 and text.strip() for row, text in numbered)
 
 
-def _who_is_here(number: int, quote: Quote, verdict: Verdict) -> str:
+def _who_is_here(number: int, quote: "Quote", verdict: Verdict) -> str:
     """Ranks whose stack goes through this line."""
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     ranks = [

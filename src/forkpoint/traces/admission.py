@@ -12,9 +12,9 @@ Proofs that two dumps come from different runs:
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.model.capture import SetAside
 from forkpoint.model.entries import Tables
@@ -32,8 +32,7 @@ CLOCKS_APART_NS = 10 * _NS
 _ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/)")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """What the user asks to read, overriding admission."""
 
     use: frozenset[str] = frozenset()
@@ -99,7 +98,7 @@ class _Admission:
 
     def keep_one_recorder(self) -> None:
         column, last = self.kept.heads["comm_lib"], self.kept.heads["last_ns"]
-        unnamed = [key for key in np.unique(column).tolist() if not self.kept.tables.text(key)]
+        unnamed = [key for key in sorted(set(column.tolist())) if not self.kept.tables.text(key)]
         named = ~np.isin(column, unnamed)
         main = _main(column[named], last[named])
         if main is not None:
@@ -251,8 +250,7 @@ def _seconds(ns: int) -> str:
     return f"{ns / _NS:.1f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
+class _Compared(Struct, frozen=True):
     """Slots that two dumps both hold."""
 
     equal: int

@@ -1,10 +1,10 @@
 """One dump as columns: a row of numbers per entry, and a table for each kind of value that repeats."""
 
 from array import array
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.errors import HostileInput
@@ -18,8 +18,7 @@ NO_FRAMES = -1
 """In `stack`: the entry has no `frames` key at all (an empty list of frames is a stack of its own)."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True):
     """A group as the dump's `pg_config` declares it."""
 
     name: str
@@ -28,8 +27,7 @@ class GroupConfig:
     """None where the dump does not say (gloo writes an empty list)."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(Struct, frozen=True):
     """A group's counters in `pg_status`. -1 = none; collectives and P2P share them."""
 
     last_enqueued: int
@@ -37,8 +35,7 @@ class GroupStatus:
     last_completed: int
 
 
-@dataclass(frozen=True, slots=True)
-class DumpHeader:
+class DumpHeader(Struct, frozen=True):
     schema: str
     """`version` as written ("2.10"); "" for torch 2.2's bare list."""
     comm_lib_version: str | None
@@ -55,8 +52,7 @@ class DumpHeader:
     """Bytes after the end of the dump."""
 
 
-@dataclass(frozen=True, slots=True)
-class DumpColumns:
+class DumpColumns(Struct, frozen=True):
     """A row per entry, oldest first. Tables hold each distinct value once; rows hold indexes into them."""
 
     header: DumpHeader

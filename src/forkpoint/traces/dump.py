@@ -2,10 +2,11 @@
 
 import json
 import re
-from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forkpoint.errors import HostileInput, InputError, UnreadableInput
 from forkpoint.model.layout import MAX_ITEMS
@@ -28,8 +29,7 @@ MAX_GROUPS: Final = 8192
 _TOP_KEYS: Final = frozenset({"version", "entries", "pg_config", "pg_status"})
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """How the reading of a file ended."""
 
     broken: str | None
@@ -337,7 +337,7 @@ def last_generation(columns: DumpColumns) -> DumpColumns:
     default = [g for g in made_again if columns.groups[g][1] == _DEFAULT]
     if default:  # with the default group every other was taken down, too
         keep &= columns.pg_id >= newest[default].max()
-    rows = {f.name: getattr(columns, f.name)[keep] for f in fields(columns) if _is_column(columns, f.name)}
+    rows = {name: getattr(columns, name)[keep] for name in columns.__struct_fields__ if _is_column(columns, name)}
     kept = replace(columns, **rows)
     group, groups = only_used(kept.group, kept.groups)
     return replace(kept, group=group, groups=groups)

@@ -10,12 +10,12 @@ Every quantifier is possessive, so a match takes time linear in the entry's leng
 """
 
 import re
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.errors import UnreadableInput
 from forkpoint.traces.columns import NO_FRAMES, ROW, Ints
@@ -99,8 +99,7 @@ def _learn(entry: Entry, machine: Machine, reader: EntryReader) -> "_Layout | No
     return _Layout(machine, reader, fields)
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     goes_to: str
     """A column of ROW, _CALL_PART, or nothing."""
     key: bytes

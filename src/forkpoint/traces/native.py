@@ -6,10 +6,11 @@ errors, salvage and budgets are the same with and without it. FORKPOINT_NATIVE=0
 
 import ctypes
 import os
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Final, Self
+
+from msgspec import Struct
 
 from forkpoint.model.layout import I64, U8, U32, Reader
 
@@ -20,8 +21,7 @@ _Start = ctypes.c_char * 0
 """Where some memory begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimable:
+class Claimable(Struct, frozen=True):
     """What is needed to tell whose dump it is, and how much it holds."""
 
     stated: int | None

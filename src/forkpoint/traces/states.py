@@ -1,8 +1,7 @@
 """Which rows of a dump are messages, and how far each op really came."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.model.op import OpState
@@ -12,8 +11,7 @@ from forkpoint.traces.columns import DumpColumns, Ints
 # Which rows of a dump are messages, and on which channel.
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRows:
+class MessageRows(Struct, frozen=True):
     of_p2p: NDArray[np.bool_]
     """Rows that belong to P2P traffic: sends, receives and the markers that close a batch of them."""
     is_message: NDArray[np.bool_]

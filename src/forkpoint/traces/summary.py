@@ -1,10 +1,10 @@
 """DumpColumns -> record: what is kept of one dump; and every op of a dump, for exports."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 
 from forkpoint.model.entries import BLOCK, Block, OpShape, TrackShape, pack_recent, pack_shape
 from forkpoint.model.layout import NO_KEY, NOTHING, U64, pack_ints
@@ -46,8 +46,7 @@ RECENT_VOLUMES = 256
 _STATELESS = "holds only some of its entries, without the state of messages"
 
 
-@dataclass(frozen=True, slots=True)
-class DumpRows:
+class DumpRows(Struct, frozen=True):
     """One dump on its way through this module."""
 
     columns: DumpColumns
@@ -212,8 +211,7 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS
 
 
-@dataclass(frozen=True, slots=True)
-class _Slots:
+class _Slots(Struct, frozen=True):
     """Rows of a dump in one order. `first` and `last` give each slot's rows; the last (a marker, if any) has the state."""
 
     rows: Ints
@@ -349,8 +347,7 @@ def _volumes(columns: DumpColumns, rows: Ints) -> bytes:
 # DumpColumns -> every op that a dump holds, one by one. Only exports need them: the stages work on summaries.
 
 
-@dataclass(frozen=True, slots=True)
-class HeldTrack:
+class HeldTrack(Struct, frozen=True):
     """One group's collectives, or one channel's messages, in the order of issue."""
 
     name: str

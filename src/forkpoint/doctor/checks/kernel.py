@@ -6,7 +6,8 @@ from forkpoint.doctor.kernel import judge_presence, look_at_kernel, say, told
 from forkpoint.doctor.nvml import lacks_gpu, lacks_mellanox
 from forkpoint.doctor.report import Check, CheckResult, bad, ok
 from forkpoint.evidence.machine.kernel import Burst, group_bursts
-from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
+from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.kinds import KernelKind
 from forkpoint.knowledge.base import Entry, EntryKind, entries
 
 XID_KINDS = frozenset({KernelKind.XID, KernelKind.GPU_LOST, KernelKind.SXID, KernelKind.NVLINK})

@@ -21,7 +21,8 @@ from forkpoint.doctor.nvml import (
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
 from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
 from forkpoint.doctor.system import System, Unanswered, with_files
-from forkpoint.evidence.machine.kernel_lines import KernelEvent, KernelKind
+from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.kinds import KernelKind
 
 EVENTS_AT_LEAST = 1
 CRC_PER_SECOND = 100.0

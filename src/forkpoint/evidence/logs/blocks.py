@@ -7,8 +7,9 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Protocol, cast
+
+from msgspec.structs import replace
 
 from forkpoint.evidence.logs.patterns import match_line
 from forkpoint.evidence.text import clean

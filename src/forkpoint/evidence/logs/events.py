@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from forkpoint.evidence.logs.lines import NCCL_HEADER, ParsedLine
 from forkpoint.evidence.logs.patterns import Pattern
@@ -25,8 +27,7 @@ _TYPED = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """Events beyond those kept."""
 
     kind: LogKind
@@ -34,8 +35,7 @@ class LeftOut:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogReading:
+class LogReading(Struct, frozen=True):
     """All that one log says."""
 
     events: tuple[LogEvent, ...]
@@ -126,22 +126,19 @@ def _counters(found: dict[str, str]) -> Counters | None:
     return Counters(int(found["enqueued"]), int(found["completed"]), None if started < 0 else started)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     event: LogEvent
     sure: bool
     """Its rank was printed by torch itself, not by a launcher that may count something else."""
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(Struct):
     first: list[Kept] = field(default_factory=list)
     last: list[Kept] = field(default_factory=list)
     left_out: int = 0
 
 
-@dataclass(slots=True)
-class _Room:
+class _Room(Struct):
     each: int
     """How many first and how many last events of a kind and rank are kept."""
     left: int

@@ -7,8 +7,9 @@ is kept as `group_rank` and never taken for a rank.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from forkpoint.evidence.text import ISO_TIME, SYSLOG_TIME, clean, without_escapes
 from forkpoint.model.log import Group, Speaker
@@ -62,8 +63,7 @@ def decode_line(raw: bytes, limit: int) -> str:
     return raw[:limit].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
-@dataclass(slots=True)
-class ParsedLine:
+class ParsedLine(Struct):
     """A line without its prefixes, and what they say."""
 
     message: str

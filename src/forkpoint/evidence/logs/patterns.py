@@ -2,18 +2,18 @@
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from msgspec import Struct
 
 from forkpoint.model.log import LogKind
 
 TRACEBACK = "Traceback (most recent call last):"
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     name: str
     kind: LogKind
     literals: tuple[str, ...]

@@ -5,8 +5,9 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import BinaryIO, cast
+
+from msgspec.structs import replace
 
 from forkpoint.evidence.logs.blocks import (
     AgentTable,
@@ -210,9 +211,8 @@ class LogReader:
             base = base_event(line, self._file, max(1, lines - after), self._rank)
             self._keeper.add(Kept(replace(base, kind=kind), _is_sure(line)))
         kept = self._keeper.kept()
-        events = tuple(_settled(each, heard, self._rank) for each in kept)
         return LogReading(
-            events=events,
+            events=tuple(_settled(each, heard, self._rank) for each in kept),
             speakers=self._speakers(kept),
             stacks=tuple(self._stacks.finish(self._file, self._rank_of)),
             first_time=heard.first_time,

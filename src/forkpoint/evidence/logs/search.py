@@ -13,12 +13,12 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from forkpoint.evidence.logs.patterns import anchors, scan_literals
 from forkpoint.evidence.stacks.read import MARKS
@@ -55,8 +55,7 @@ def is_hit(line: bytes) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
+class _Tables(Struct, frozen=True):
     first: npt.NDArray[np.bool_]
     """By the hash of a word: whether some literal is known by words that begin with it."""
     whole: npt.NDArray[np.bool_]

@@ -3,9 +3,12 @@
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
-from forkpoint.evidence.machine.kernel_lines import FORMS, KernelEvent, KernelHeader, KernelKind, read_header
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forkpoint.evidence.machine.kernel_lines import FORMS, KernelEvent, KernelHeader, read_header
+from forkpoint.evidence.machine.kinds import APART, KernelKind
 from forkpoint.evidence.machine.places import BUS, normal_bus
 from forkpoint.evidence.text import clean, read_stamp, without_escapes
 
@@ -148,14 +151,11 @@ def _name(printed: str | None) -> str | None:
 
 ALWAYS_FOLLOWS = frozenset({45, 154})
 FOLLOWS_OTHERS = frozenset({43, 94, 95})
-APART = 180
-"""Seconds without an event after which another incident begins: NVIDIA's own rule."""
 _SOME_YEAR = 962_452_800
 """In the middle of a leap year, which stands in for a year that is not printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     kind: KernelKind
     code: int | None
     """Xid or SXid."""
@@ -163,8 +163,7 @@ class Count:
     follow_on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(Struct, frozen=True):
     host: str | None
     bus_id: str | None
     first: KernelEvent

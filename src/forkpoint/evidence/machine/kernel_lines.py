@@ -1,9 +1,10 @@
 """Kernel messages line by line: time and host in front, the forms of each kind of message, and the event they become."""
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
 
+from msgspec import Struct
+
+from forkpoint.evidence.machine.kinds import KernelKind
 from forkpoint.evidence.machine.places import BUS
 from forkpoint.evidence.text import ISO_TIME, SYSLOG_TIME
 
@@ -14,29 +15,7 @@ LOST_GPU = 79
 """The Xid that a lost GPU has. Some drivers print only the sentence."""
 
 
-class KernelKind(StrEnum):
-    XID = "xid"
-    GPU_LOST = "gpu-lost"
-    """The driver's sentence that a GPU fell off the bus, printed without a number."""
-    SXID = "sxid"
-    AER = "aer"
-    """PCIe errors."""
-    MLX5 = "mlx5"
-    """A network adapter: port, cable, power, firmware."""
-    NVLINK = "nvlink"
-    """NVLink errors that have no Xid of their own."""
-    OOM_KILL = "oom-kill"
-    HUNG_TASK = "hung-task"
-    SOFT_LOCKUP = "soft-lockup"
-    MACHINE_CHECK = "machine-check"
-    SEGFAULT = "segfault"
-    NFS = "nfs"
-    PEERMEM = "peermem"
-    """GPUDirect's memory registration. Mostly the noise of a process that ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelEvent:
+class KernelEvent(Struct, frozen=True):
     kind: KernelKind
     host: str | None
     """As the line says; dmesg itself does not."""
@@ -102,8 +81,7 @@ _LAYERS_AT_MOST = 8
 _ANOTHERS = re.compile(rf"{_HOST} [\w./@-]{{1,80}}+(?:\[\d{{1,9}}\])?:(?= )")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelHeader:
+class KernelHeader(Struct, frozen=True):
     host: str | None
     when: str | None
     message: str
@@ -154,8 +132,7 @@ def _is_uptime(prefix: str) -> bool:
 # How each kind of kernel message is written. A literal first; the expression only where the literal stands.
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """One way a message is written. The groups of the expression are fields of `KernelEvent`."""
 
     kind: KernelKind

@@ -4,10 +4,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
-from forkpoint.evidence.logs.lines import parse_line
+from msgspec import Struct, structs
+
 from forkpoint.evidence.text import clean
 from forkpoint.model.capture import Remark
 from forkpoint.model.world import Place
@@ -67,8 +68,7 @@ _INIT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _InitLine:
+class _InitLine(Struct, frozen=True):
     host: str
     pid: int
     gpu: int | None
@@ -100,7 +100,7 @@ def agree(places: Iterable[Place]) -> tuple[Place, ...]:
     for place in sorted(places, key=lambda place: (place.rank, place.file, place.line)):
         by_rank[place.rank].append(place)
     return tuple(
-        same[0] if len({place.pid for place in same}) == 1 else replace(same[0], pid=None)
+        same[0] if len({place.pid for place in same}) == 1 else structs.replace(same[0], pid=None)
         for same in by_rank.values()
         if len({(place.host, place.bus_id) for place in same}) == 1 and len({place.gpu for place in same} - {None}) <= 1
     )
@@ -135,6 +135,8 @@ def _spells(file: str, host: str) -> bool:
 
 
 def _read_line(line: str, number: int) -> _InitLine | None:
+    from forkpoint.evidence.logs.lines import parse_line  # noqa: PLC0415 - those who ask for a place pay for no log
+
     at = line.find(_INFO, 0, _LINE_LIMIT) if SAYS_PLACE in line else -1
     if at < 0:
         return None

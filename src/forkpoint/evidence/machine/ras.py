@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from forkpoint.evidence.machine.ras_report import (
     RasCommunicator,
@@ -78,8 +79,7 @@ def is_ras_line(line: str) -> bool:
     return text.startswith("RAS Monitor Mode - ") or bool(_COMM.match(text) or _EVENT.match(text))
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(Struct):
     """Ranks that say the same, while their lines are read."""
 
     line: int
@@ -90,8 +90,7 @@ class _Share:
     ranks: list[RasRank] = field(default_factory=list[RasRank])
 
 
-@dataclass(slots=True)
-class _Comm:
+class _Comm(Struct):
     line: int
     group: int
     shares: list[_Share] = field(default_factory=list[_Share])
@@ -100,8 +99,7 @@ class _Comm:
     operation: str | None = None
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     line: int
     version: str | None = None
     sizes: dict[int, int] = field(default_factory=dict[int, int])

@@ -4,8 +4,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from forkpoint.evidence.text import clean
 
@@ -16,8 +17,7 @@ from forkpoint.evidence.text import clean
 # only if a second report shows that they do not move.
 
 
-@dataclass(frozen=True, slots=True)
-class RasProcess:
+class RasProcess(Struct, frozen=True):
     host: str | None
     """An address, as RAS prints it."""
     pid: int | None
@@ -27,14 +27,12 @@ class RasProcess:
     """As NVML numbers them; the same where RAS prints only one number."""
 
 
-@dataclass(frozen=True, slots=True)
-class RasRank:
+class RasRank(Struct, frozen=True):
     group_rank: int
     process: RasProcess | None
 
 
-@dataclass(frozen=True, slots=True)
-class RasCount:
+class RasCount(Struct, frozen=True):
     """Ranks of a communicator that launched equally many operations of one kind."""
 
     operation: str | None
@@ -47,8 +45,7 @@ class RasCount:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class RasRemark:
+class RasRemark(Struct, frozen=True):
     """Ranks of a communicator that report the same status, where statuses differ, or the same error."""
 
     text: str
@@ -57,8 +54,7 @@ class RasRemark:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class RasCommunicator:
+class RasCommunicator(Struct, frozen=True):
     hash: str
     """Sixteen hexadecimal digits, as `commId` in NCCL's own lines."""
     size: int | None
@@ -71,8 +67,7 @@ class RasCommunicator:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class RasEvent:
+class RasEvent(Struct, frozen=True):
     """From `ncclras -m`."""
 
     name: str
@@ -82,8 +77,7 @@ class RasEvent:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class RasReport:
+class RasReport(Struct, frozen=True):
     file: str
     line: int
     version: str | None
@@ -100,8 +94,7 @@ class RasReport:
     """The end is missing: what is not here may still have been so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """Ranks of a communicator that launched fewer operations than others."""
 
     communicator: RasCommunicator

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from forkpoint.evidence.machine.kernel import FOLLOWS_OTHERS, Burst, group_bursts
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
+from forkpoint.evidence.machine.kinds import RAS
 from forkpoint.evidence.machine.ras_report import Behind, RasCommunicator, RasReport, find_behind
 from forkpoint.model.capture import Remark
 from forkpoint.model.world import format_ranks
-
-RAS = "ras"
 
 
 def kernel_remarks(events: Iterable[KernelEvent]) -> tuple[Remark, ...]:

@@ -2,7 +2,9 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from forkpoint.evidence.stacks import debug_server, faulthandler_text, gdb_text, py_spy_json, py_spy_text
 from forkpoint.evidence.stacks.threads import RankStacks, Thread, ThreadKind, has_python
@@ -97,8 +99,7 @@ _ALL_AT_MOST = 1_000_000
 _SHARED_AT_MOST = 100_000
 
 
-@dataclass(slots=True)
-class _Collected:
+class _Collected(Struct):
     """The lines of one speaker."""
 
     last: int

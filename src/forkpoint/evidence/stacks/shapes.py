@@ -1,7 +1,8 @@
 """What holds a thread, by the call that the user's code made last: known calls, and the rule that chooses among them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from forkpoint.model.frames import bare_name, is_library, is_python, is_user_code, place_of
 from forkpoint.model.op import Frame, Stack
@@ -41,8 +42,7 @@ class Shape(StrEnum):
     """No frames, or only native ones that say nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Python frames: the file ends in (or, with a closing slash, lies under) one of `files`, and the function is one of
     `names`, or none of `besides` where names are not given. Native frames: the name is one of `native`,
     or begins with one of `native_starts`.

@@ -2,10 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from forkpoint.evidence.stacks.shapes import Shape, find_last_call, find_shape
 from forkpoint.evidence.text import clean
@@ -35,8 +37,7 @@ class ThreadKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(Struct, frozen=True):
     name: str | None
     kind: ThreadKind
     stack: Stack
@@ -52,8 +53,7 @@ class Thread:
     """How often the file shows it with these very frames, dump after dump: a thread that moves is seen once."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankStacks:
+class RankStacks(Struct, frozen=True):
     """All threads of one rank at one moment."""
 
     rank: int | None
@@ -114,8 +114,7 @@ def _is_busy(thread: Thread) -> bool:
     return not thread.asked and (works or shape in _AT_WORK)
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A thread while it is read."""
 
     line: int
@@ -298,8 +297,7 @@ def _join(native: Sequence[Frame], python: Sequence[Frame]) -> Stack:
 # Which ranks stand at the same place.
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     ranks: tuple[int, ...]
     shape: Shape
     stack: Stack

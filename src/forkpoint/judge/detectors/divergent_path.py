@@ -2,8 +2,8 @@
 
 What it looks like
     At one slot the members of a group issued different operations, or the same operation from different lines; or one
-    side's ops are those of the others a few slots off; or a rank raised in its own code and left while others wait; or
-    ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
+    side's ops are those of the others a few slots off; or a rank handled one exception, raised another and left while
+    others wait; or ranks had issued different numbers of calls by the end of the same training step, where steps are told. gloo ends a
     rank that gets more bytes than it waits for: its log then says in which line it stood, and the others' dumps that
     they were elsewhere. A rank may also wait in the call of an `except` or `finally`; its log tells which exception led
     it there.
@@ -242,15 +242,15 @@ def _one_too_many(divergence: Divergence) -> bool:
 
 
 def _is_elsewhere(divergence: Divergence, incident: Incident) -> bool:
-    """The absent rank stands in another communication call, one that the recorder does not see. Where its dump leaves out what
-    is done, it may be in this very call: blocked inside the enqueue it reads as done.
+    """The absent rank's stack is in a communication call that no dump holds, at another line than the ranks that wait. At the same
+    line it would be about to make this very call. A dump that leaves out finished calls proves nothing where lines are unknown.
     """
     stacks = [live_stack(r, incident) for r in divergence.odd]
     communicating = bool(stacks) and all(s is not None and is_communicating(s.stack) for s in stacks)
     here = {user_frames(c.stack)[:1] for c in divergence.cohorts if c.op}
     same_place = any(s is not None and user_frames(s.stack)[:1] in here for s in stacks)
     vague = any(incident.timeline.traces[r].is_partial for r in divergence.odd)
-    return communicating and not (vague and (same_place or () in here))
+    return communicating and not same_place and not (vague and () in here)
 
 
 def _tell(divergence: Divergence, incident: Incident) -> str:
@@ -329,7 +329,7 @@ def _left_by_itself(divergence: Divergence | None, incident: Incident) -> Iterat
     if not gone or 2 * len(gone) >= len(incident.timeline.world):
         return
     where = f"; the others wait at {describe_slot(divergence)}" if divergence else ""
-    summary = f"{'; '.join(_tell_departure(d) for d in gone[:2])}{where}"
+    summary = f"{'; '.join(f'rank {d.rank} {d.told}' for d in gone[:2])}{where}"
     finding = _finding(divergence, tuple(d.rank for d in gone), summary, STRONG if divergence else LIKELY, incident)
     said = tuple(e for d in gone[:4] for e in (_cite_end(d, incident)))
     yield replace(finding, evidence=(*said, *finding.evidence), headlines=tell_departure(gone, divergence, incident))
@@ -348,12 +348,6 @@ def _cite_end(departed: Departed, incident: Incident) -> Iterator[Evidence]:
         yield Evidence(own, departed.rank, "end", ends[own].lines[-1])
     elif tables:
         yield replace(cite_event(tables[0]), says="tells of other ranks that failed, and not of this one")
-
-
-def _tell_departure(departed: Departed) -> str:
-    if departed.how is Departure.RAISED and departed.event:
-        return f"rank {departed.rank} raised {departed.event.text}{_at(user_place(departed.event.stack))} and left"
-    return f"rank {departed.rank} ended its program"
 
 
 def _finding(

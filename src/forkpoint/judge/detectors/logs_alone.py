@@ -62,7 +62,8 @@ def wanted_after_failures(incident: Incident) -> tuple[str, ...]:
 
 def _words(event: LogEvent) -> str:
     """Without what only says who speaks."""
-    return _SPEAKER.sub("", event.text)[:_TEXT].rstrip(".")
+    text = _SPEAKER.sub("", event.text).rstrip(".")
+    return text if len(text) <= _TEXT else f"{text[:_TEXT].rpartition(' ')[0]}..."
 
 
 def _who(event: LogEvent, incident: Incident) -> str:

@@ -41,6 +41,7 @@ from forkpoint.model.world import name_ranks
 NAME = "never-joined"
 STORE_HOST = 0
 """torch's own rendezvous has rank 0 host the store."""
+_OF_ITS_OWN = (Departure.DIED, Departure.RAISED, Departure.KILLED)
 _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
 
 
@@ -205,7 +206,7 @@ def _missing(events: list[LogEvent], incident: Incident) -> tuple[int, ...]:
 
 def _failed_before(incident: Incident) -> tuple[int, ...]:
     """Ranks whose own words tell of an end of their own: nobody had joined, so it came before."""
-    return tuple(d.rank for d in find_departed(incident) if d.how in (Departure.RAISED, Departure.KILLED))
+    return tuple(d.rank for d in find_departed(incident) if d.how in _OF_ITS_OWN)
 
 
 def _meeting(failed: tuple[int, ...], incident: Incident) -> list[LogEvent]:

@@ -23,7 +23,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     if first is not None:
         told = f"{describe_out_of_line(first)}; {_reading(first)}"
         ranks = [one.rank for one in first.out]
-        seen = f"{plain_ranks(ranks)} {verb(ranks, 'was', 'were')} out of line at step {first.step} before reduction"
+        seen = f"{plain_ranks(ranks)} left {verb(ranks, 'its', 'their')} usual values at step {first.step}, before reduction"
         yield inconclusive(told, cite_out_of_line(first, values), (what_to_recheck(first),), headlines=(seen,))
 
 

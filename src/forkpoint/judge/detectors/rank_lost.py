@@ -1,25 +1,28 @@
 """A process died, was killed, or never wrote again.
 
 What it looks like
-    A rank's log ends in a signal, a crash or "out of memory" before anyone complains of a peer; or its launcher saw it
-    end by a signal first, and stopped the others because of it; or others say that a peer closed its connection, and this
-    rank alone does not mention the failure; or the file for its stack is empty, while those who wait wrote theirs. The
-    kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the rank's own log
-    shows that it failed there.
+    A rank's log ends in a signal, a crash, "out of memory" or an exception that nothing caught, before anyone complains of
+    a peer; or its launcher saw it end first, and stopped the others because of it; or others say that a peer closed its
+    connection, and this rank alone does not mention the failure; or the file for its stack is empty, while those who wait
+    wrote theirs. The kernel of its node may say why: it killed the process for memory, or its GPU failed (an Xid) while the
+    rank's own log shows that it failed there.
 
 Why it happens
-    The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process.
+    The kernel's or the scheduler's kill, memory, a crash in native code, a node that went down, a stopped process; a
+    record or a file of one rank on which its code fails.
 
 What rules it out
     What follows from another rank's end: an abort after a watchdog timeout, a connection that a peer closed, the
-    launcher's SIGTERM to the siblings of a process that failed. An exception of its own code, or a size that its library
-    refused, before the abort. No log of it at all, or one that ends in the middle of a line: then it is only not known.
+    launcher's SIGTERM to the siblings of a process that failed. An exception after another that was handled, or that DDP
+    raised because a part of the model was not used: the rank had left the path before (divergent-path). A size that its
+    library refused before the abort. No log of it at all, or one that ends in the middle of a line: then it is only not known.
     Its log says that it dumped: the dump was not collected. An Xid on a GPU on which no rank ran, of another time, or that
     only follows another event: a note. NCCL RAS, which says who does not answer, supports this and never decides it.
 
 Fix
-    Find who killed it (dmesg, scheduler, cgroup memory). A retry is advised only where something outside the program
-    killed it, and a node is given back only where an Xid of hardware and the rank's own failure at that GPU agree.
+    Mend what raised. Or find who killed it (dmesg, scheduler, cgroup memory). A retry is advised only where something
+    outside the program killed it, and a node is given back only where an Xid of hardware and the rank's own failure at that
+    GPU agree.
 """
 
 from collections.abc import Iterator
@@ -28,6 +31,7 @@ from forkpoint.judge.calls import find_last_slot
 from forkpoint.judge.cite import DECIDED, LIKELY, STRONG, cite_divergence, cite_event, cite_remark, describe_slot, verb
 from forkpoint.judge.departures import Departed, Departure, find_departed, missing_from
 from forkpoint.judge.machines import find_unanswering
+from forkpoint.judge.path_headlines import tell_departure
 from forkpoint.judge.telling import first_words, wait_for
 from forkpoint.model.headline import plain_ranks, with_endings
 from forkpoint.model.incident import Incident, PartingKind
@@ -40,7 +44,7 @@ _SHOWN = 3
 _SILENT = "its log ends without mentioning the failure"
 _KILLS = frozenset({"SIGKILL", "SIGTERM"})
 """Sent by somebody else: a process does not end itself so."""
-_LOST = (Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
+_LOST = (Departure.DIED, Departure.KILLED, Departure.WENT_SILENT, Departure.GPU_FAILED)
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -69,16 +73,19 @@ def find(incident: Incident) -> Iterator[Finding]:
             *(cite_divergence(divergence, incident) if divergence else ()),
         ),
         divergence=divergence,
-        probes=(Probe("dmesg -T | grep -i -E 'killed process|xid' on its node; the scheduler's record of its exit"),),
+        probes=(Probe(_probe(lost[0])),),
         fixes=(Fix(_fix(lost[0])),),
         next=_wanted(lost[0]),
-        headlines=_headlines(lost, wait_for(incident.divergence, ranks, incident)),
+        headlines=_headlines(lost, incident),
     )
 
 
-def _headlines(lost: list[Departed], wait: tuple[str, ...]) -> tuple[str, ...]:
+def _headlines(lost: list[Departed], incident: Incident) -> tuple[str, ...]:
     """How they ended, where all ended alike."""
+    if all(one.how is Departure.DIED for one in lost):
+        return tell_departure(lost, incident.divergence, incident)
     ranks = tuple(one.rank for one in lost)
+    wait = wait_for(incident.divergence, ranks, incident)
     ends = {_plain_end(one, ranks) for one in lost}
     told = ends if len(ends) == 1 else ()
     gone = f"{plain_ranks(ranks)} {verb(ranks, 'is', 'are')} gone"
@@ -113,7 +120,8 @@ def _tell(lost: list[Departed]) -> str:
     """Ranks that ended in the same way together."""
     ended: dict[str, list[int]] = {}
     for one in lost:
-        ended.setdefault(_how(one), []).append(one.rank)
+        how = _literal(one.told) if one.how is Departure.DIED else _how(one)
+        ended.setdefault(how, []).append(one.rank)
     told = [f"{name_ranks(ranks)} {how.format(was=verb(ranks, 'was', 'were'))}" for how, ranks in ended.items()]
     more = [f"{len(told) - _SHOWN} more ranks were lost otherwise"] if len(told) > _SHOWN else []
     return "; ".join((*told[:_SHOWN], *more))
@@ -130,7 +138,9 @@ def _how(lost: Departed) -> str:
     elif lost.exit and lost.event and lost.event is lost.exit.event:
         if lost.event.pattern == "agent-stopped":
             return f"{{was}} taken away: the agent of the node was told to stop ({lost.exit.signal})"
-        return f"{{was}} ended by {lost.exit.signal}, the first failure that the launcher saw"
+        alone = lost.event.kind is LogKind.EXITED and lost.event.rank is not None  # a table without times
+        first = "as the only one that a signal ended" if alone else "the first failure that the launcher saw"
+        return f"{{was}} ended by {lost.exit.signal}, {first}"
     elif lost.event:
         how = lost.event.text
     else:
@@ -151,6 +161,8 @@ def _own_end(lost: Departed) -> str:
 
 def _confidence(lost: Departed, incident: Incident) -> float:
     """Two independent kinds of evidence decide: the machine's word and the rank's own."""
+    if lost.how is Departure.DIED:
+        return STRONG if incident.divergence else LIKELY
     own = lost.event is not None or lost.silent
     if (lost.fault is not None and lost.fault.timely) or lost.kill is not None:
         return DECIDED if own else STRONG
@@ -165,10 +177,16 @@ def _action(lost: list[Departed]) -> Action:
 def _action_of(lost: Departed) -> Action:
     if lost.fault:
         return lost.fault.action(failed=lost.event is not None or lost.silent)
-    if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY and lost.event.exception:
-        return Action.FIX_CODE  # the program asked for more than the GPU has
+    if lost.how is Departure.DIED:
+        return Action.FIX_CODE
     from_outside = (lost.exit and lost.exit.signal in _KILLS) or (lost.event and lost.event.detail("signal") in _KILLS)
     return Action.REPLACE_OR_RETRY if from_outside and not lost.kill else Action.INVESTIGATE
+
+
+def _probe(lost: Departed) -> str:
+    if lost.how is Departure.DIED:
+        return "log the sample, file or index that the line which raised works on, on that rank, right before it"
+    return "dmesg -T | grep -i -E 'killed process|xid' on its node; the scheduler's record of its exit"
 
 
 def _fix(lost: Departed) -> str:
@@ -180,12 +198,14 @@ def _fix(lost: Departed) -> str:
         return "look at the process on its node: continue it if it is stopped (`ps` shows T), else leave out the node"
     if lost.event and lost.event.kind is LogKind.OUT_OF_MEMORY:
         return "make the rank need less memory: a smaller batch, or one whose size does not depend on its data"
+    if lost.how is Departure.DIED:
+        return "mend what raised; data on which it may fail again can be looked through on all ranks before the loop"
     return "find out who ended the process before it is started again"
 
 
 def _wanted(lost: Departed) -> tuple[str, ...]:
-    if lost.fault or lost.kill:
-        return ()  # the node has spoken
+    if lost.fault or lost.kill or lost.how is Departure.DIED:
+        return ()  # the node, or the rank itself, has spoken
     if lost.asked:
         return (f"ps -o pid,stat,wchan:30 -p <pid of rank {lost.rank}> on its node, and dmesg there",)
     return (f"the last 50 lines of the log of rank {lost.rank}, and dmesg of its node",)

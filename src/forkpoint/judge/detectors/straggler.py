@@ -19,8 +19,7 @@ from forkpoint.judge.blame import find_closings
 from forkpoint.judge.calls import late_ranks
 from forkpoint.judge.cite import LIKELY, STRONG, cite_divergence, cite_event, describe_slot
 from forkpoint.judge.log_lines import came_later, find_missed, find_worked_on
-from forkpoint.judge.stacks import find_standings
-from forkpoint.judge.stragglers import find_arrivals
+from forkpoint.judge.stragglers import came_to_closed_doors, find_arrivals
 from forkpoint.judge.telling import others, shared_call
 from forkpoint.model.frames import user_place
 from forkpoint.model.headline import plain_place, plain_ranks, with_endings
@@ -76,7 +75,8 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         )
         yield _told((worked.rank,), f"{told}{gave_up}", worked.evidence, plain)
         return
-    if late := _came_to_closed_doors(incident):
+    late = came_to_closed_doors(incident)
+    if late and 2 * (len(late) + incident.timeline.unseen) < len(incident.timeline.world):
         waited = [e for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT]
         told = f"every rank was at {user_place(waited[0].stack)}; {name_ranks(late)} came when the others had timed out there and gone"
         closed = [e for e in find_closings(incident) if e.rank in late]
@@ -89,20 +89,6 @@ def _by_words(incident: Incident) -> Iterator[Finding]:
         told = f"{name_ranks(ranks)} reached a barrier only after the others had waited {told_by[0].detail('ms')} ms and given up"
         plain = f"{plain_ranks(ranks)} came to a barrier only after the others had waited there and given up"
         yield _told(ranks, told, (*(cite_event(e) for e in told_by[:2]), *(cite_event(e) for e in came[:2])), (plain,))
-
-
-def _came_to_closed_doors(incident: Incident) -> tuple[int, ...]:
-    """All ranks ended at one line. Most waited there until their timeout; the others had not waited as long when the
-    connection was closed on them. Had all come in time, nobody would have waited: these few came late.
-    """
-    world = set(incident.timeline.world)
-    waited = {e.rank for e in incident.capture.events if e.kind is LogKind.PEER_TIMEOUT}
-    closed = {e.rank for e in find_closings(incident) if e.rank is not None} - waited
-    places = {one.place for one in find_standings(incident).values()}
-    failed = {e.rank for e in incident.capture.events if e.is_failure and e.exception}
-    everyone = waited | closed == world == failed and incident.timeline.unseen <= 1 and len(places) == 1
-    few = 2 * (len(closed) + incident.timeline.unseen) < len(world)
-    return tuple(sorted(closed)) if closed and everyone and few and () not in places else ()
 
 
 def _told(ranks: tuple[int, ...], summary: str, evidence: tuple[Evidence, ...], headlines: tuple[str, ...]) -> Finding:

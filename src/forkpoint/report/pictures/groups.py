@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from forkpoint.judge.log_progress import read_progress
@@ -85,16 +85,14 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMember:
+class HeatMember(Struct, frozen=True):
     """What one rank recorded of an order, and what can be said of the slots after it."""
 
     track: Track | None
     beyond: CellState
 
 
-@dataclass(frozen=True, slots=True)
-class _Vote:
+class _Vote(Struct, frozen=True):
     usual: Tokens
     """Per column, the call of most ranks; 0 = not recorded by any."""
     odd: dict[int, Ints]
@@ -243,8 +241,7 @@ _BEFORE = 64
 """Columns kept before a divergence that lies further back than the last MAX_COLUMNS."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     """A group or a channel on its way to a picture."""
 
     group: ProcessGroup

@@ -1,8 +1,10 @@
 """One lane per cohort: what its ranks did in the slots around the divergence; and who arrives last."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
+
+from msgspec import Struct
 
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.diverge.slots import token_at
@@ -31,8 +33,7 @@ _GAPS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     """The group or channel of the divergence. Neither: it is known from logs alone."""
 
     divergence: Divergence
@@ -69,8 +70,7 @@ class _Order:
         return Gap.NOT_REACHED if rank in self.timeline.positions else Gap.NO_DUMP
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Struct, frozen=True):
     """A cell before it is compared with the other lanes'."""
 
     cell: LaneCell

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from forkpoint.judge.departures import Departure, find_departed
 from forkpoint.judge.log_progress import view_logs
@@ -22,8 +22,7 @@ from forkpoint.model.verdict import Cause, Verdict
 _MAX_LOCAL = np.iinfo(np.int16).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class Places(Struct, frozen=True, eq=False):
     hosts: tuple[str, ...]
     host: Words
     local: Shorts
@@ -61,7 +60,7 @@ _BY_ROLE = {
     Role.ELSEWHERE: RankState.ELSEWHERE,
     Role.SILENT: RankState.SILENT,
 }
-_ENDED = frozenset({Departure.KILLED, Departure.RAISED, Departure.LEFT, Departure.GPU_FAILED})
+_ENDED = frozenset({Departure.KILLED, Departure.DIED, Departure.RAISED, Departure.LEFT, Departure.GPU_FAILED})
 """Mere silence does not show that a process ended."""
 
 
@@ -124,14 +123,12 @@ _NUMBER = re.compile(r"[_-]?[0-9]{1,9}$")
 """`tp_0`, `tp_1`: groups of one family that were numbered by hand."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mesh:
+class Mesh(Struct, frozen=True, eq=False):
     axes: tuple[Axis, ...]
     position: Words
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Candidate:
+class _Candidate(Struct, frozen=True, eq=False):
     name: str
     size: int
     stride: int
