@@ -103,8 +103,14 @@ def test_a_quote_of_another_line_is_told_where_it_stands() -> None:
     case, file, line, quote = watchdog_line()
     check = log_says(file, line - 1, quote).check(case)
 
-    assert check.status is Status.CONTRADICTED
-    assert f"line {line} has them" in check.why
+    assert check.status is Status.SUPPORTED
+    assert check.why == f"line {line} has these words, not line {line - 1}"
+
+
+def test_a_quote_that_stands_nowhere_is_contradicted() -> None:
+    case, file, line, _ = watchdog_line()
+
+    assert log_says(file, line, "Watchdog caught nothing at all").check(case).status is Status.CONTRADICTED
 
 
 def test_blanks_in_a_quote_do_not_matter_and_words_do() -> None:

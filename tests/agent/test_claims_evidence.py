@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agent.claim_cases import DECIDES, marked, recorded, with_source
 from forkpoint.agent.case import Case, Claim, Status, open_case
@@ -152,7 +153,7 @@ def test_claims_about_records_are_contradicted_by_records_alone() -> None:
 
 def test_a_dump_that_is_not_whole_contradicts_nothing() -> None:
     case = recorded(IDLE)
-    timeline = replace(case.incident.timeline, blind=frozenset({5}))
+    timeline = structs.replace(case.incident.timeline, blind=frozenset({5}))
     cut = replace(case, incident=Incident.of(case.incident.capture, timeline, case.incident.divergences))
 
     claim = NothingFurther(kind="nothing-further", ranks=[5], group=idle().group.name, seq=last_of_idle())
@@ -255,6 +256,19 @@ def test_a_place_that_a_text_names_is_not_denied(tmp_path: Path) -> None:
 
     assert FrameAt(kind="frame", rank=0, file="other.py", line=77).check(case).status is SILENT
     assert FrameAt(kind="frame", rank=0, file="other.py", line=78).check(case).status is NO
+
+
+def test_stacks_of_which_nothing_says_whose_they_are_leave_doubt(tmp_path: Path) -> None:
+    stack = 'Process {pid}: python train.py\nThread {pid} (idle): "MainThread"\n    main (train.py:{line})\n'
+    (tmp_path / "console.log").write_text("[rank0]: rank 0 pid 11\n[rank1]: rank 1 pid 12\n", "utf-8")
+    (tmp_path / "pyspy-11.txt").write_text(stack.format(pid=11, line=5), "utf-8")
+
+    def frame() -> Status:
+        return FrameAt(kind="frame", rank=0, file="loader.py", line=9).check(open_case([str(tmp_path)], [])).status
+
+    assert frame() is NO
+    (tmp_path / "pyspy-99.txt").write_text(stack.format(pid=99, line=6), "utf-8")
+    assert frame() is SILENT
 
 
 def test_a_line_that_is_shown_cut_or_masked_is_not_held_against_a_quote(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from agent.claim_cases import all_recorded, recorded
 from cases import load_cases
 from forkpoint.agent.case import Case, Status
@@ -203,8 +205,8 @@ def test_a_rank_without_a_dump_is_neither_missing_nor_there() -> None:
     case = recorded("0001")
     timeline = case.incident.timeline
     (group,) = timeline.groups
-    without = replace(group, traces=group.traces.among([r for r in group.traces if r != 2]))
-    blind = Incident.of(case.incident.capture, replace(timeline, groups=(without,)), case.incident.divergences)
+    without = structs.replace(group, traces=group.traces.among([r for r in group.traces if r != 2]))
+    blind = Incident.of(case.incident.capture, structs.replace(timeline, groups=(without,)), case.incident.divergences)
     less = replace(case, incident=blind)
 
     assert missing([2], "0", 16).check(less).status is Status.UNVERIFIABLE

@@ -136,3 +136,11 @@ def test_history_and_changes_ask_a_repository_and_run_nothing_of_it(tmp_path: Pa
         with pytest.raises(Refused):
             list(changes_since(changed, refused))
     assert not canary.exists()
+
+
+def test_a_hang_that_no_log_shows_excludes_no_answer() -> None:
+    told = Hypothesis.model_validate({"cause": "divergent-path", "suspects": [0, 2], "earliest_group": "mesh_tp"})
+    found = compared(recorded("0113"), told)
+
+    assert found.model is not None
+    assert found.model.speaks_against == ()

@@ -9,7 +9,7 @@ from forkpoint.agent.case import Case, Status
 from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
 from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis
 from forkpoint.agent.naming import is_plain, matching_groups, told_ranks
-from forkpoint.judge.repairs import find_replay, may_be, recorded_job
+from forkpoint.judge.repairs import find_replay, is_excluded, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
 from forkpoint.model.verdict import Cause, Verdict
 from forkpoint.model.world import name_ranks
@@ -110,7 +110,7 @@ def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> A
     if found is not None and found.explains:
         speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
     against += _refusals(found, case)
-    if not may_be(cause, suspects, fork, case.incident):
+    if is_excluded(cause, suspects, fork, case.incident):
         against.append("what it supposes is excluded by what is recorded")
     clean = tuple(map(case.clean, speaks_for[:_SHOWN])), tuple(map(case.clean, against[:_SHOWN]))
     return AnswerSide(_told(cause, suspects), *clean, found.explains if found is not None else None)

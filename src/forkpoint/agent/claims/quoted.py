@@ -123,6 +123,8 @@ def _doubt(rank: int, case: Case) -> str | None:
     live = any(live.rank == rank for live in case.incident.capture.stacks)
     if any(one.rank == rank for one in case.verdict.coverage.set_aside):
         return "a file of this rank was set aside"
+    if case.incident.capture.nameless_stacks:
+        return "of some stacks nothing says whose they are"
     if trace is not None and (rank in timeline.blind or trace.cut):
         return "its dump ends early"
     if not live and (trace is None or trace.is_partial or not trace.from_start):
@@ -179,7 +181,8 @@ def _tokens(track: Track, case: Case) -> set[int]:
 # | the quote | is |
 # |---|---|
 # | stands in that line, as it was shown (redacted, escaped), blanks counted as one | supported |
-# | does not stand in that line | contradicted, with the line in which it does |
+# | stands in another line of that file | supported, with that line |
+# | stands nowhere in it | contradicted |
 # | is too short to prove anything; no such file, or it cannot be read again; no such line; or the line is not shown as it
 #   was written: cut, or masked in parts | unverifiable |
 
@@ -218,16 +221,22 @@ class LogSays(Claim):
         line = line_at(case, file, self.line)
         if line is None:
             return Check.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
-        status, why = self._compare(quote, line, file, case)
-        return Check(status, why, (fact(case, f"{file} line {self.line}", line),))
-
-    def _compare(self, quote: str, line: str, file: str, case: Case) -> tuple[Status, str]:
         if quote in _even(line) or _even(case.clean(quote)) in _even(line):
-            return Status.SUPPORTED, "the line has these words"
-        if line.endswith(_CUT) or not _is_as_written(case, file, self.line):
-            return Status.UNVERIFIABLE, "as it is shown the line has other words, but it is cut, or masked in parts"
+            return Check(Status.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),))
+        return self._look_elsewhere(quote, line, file, case)
+
+    def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> Check:
+        """A wrong number beside the right words is a slip."""
         found = _stands_in(quote, file, case)
-        return Status.CONTRADICTED, f"the line has other words{f'; line {found} has them' if found is not None else ''}"
+        if found is not None:
+            why = f"line {found} has these words, not line {self.line}"
+            return Check(Status.SUPPORTED, why, (fact(case, f"{file} line {found}", line_at(case, file, found) or ""),))
+        facts = (fact(case, f"{file} line {self.line}", line),)
+        if line.endswith(_CUT) or not _is_as_written(case, file, self.line):
+            return Check(
+                Status.UNVERIFIABLE, "as it is shown the line has other words, but it is cut, or masked in parts", facts
+            )
+        return Check(Status.CONTRADICTED, "the line has other words", facts)
 
 
 def _is_as_written(case: Case, file: str, number_: int) -> bool:

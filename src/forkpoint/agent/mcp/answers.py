@@ -9,6 +9,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, cast
 
+from msgspec import Struct, structs
+
 from forkpoint.agent.case import Case, Fact, Refused, Wire
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.dissent import compare
@@ -121,6 +123,10 @@ def _redacted(value: _T, redact: Callable[[str], str]) -> _T:
         made = redact(value)
     elif isinstance(value, tuple):
         made = tuple(_redacted(item, redact) for item in value)
+    elif isinstance(value, Struct):
+        made = structs.replace(
+            value, **{name: _redacted(getattr(value, name), redact) for name in value.__struct_fields__}
+        )
     elif is_dataclass(value) and not isinstance(value, type):
         made = replace(value, **{f.name: _redacted(getattr(value, f.name), redact) for f in fields(value)})
     return cast("_T", made)
