@@ -9,13 +9,15 @@ ENTRIES ?= 2000 20000
 MINUTES ?= 30
 VARIANTS ?= 5000
 SEED ?= 1
+INPUTS ?= 200000
+FIRST ?= 0
 TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
 
 # Processes that tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sweep real test-model fuzz check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium servers clean native wheels
+.PHONY: help demo test sweep real test-model fuzz mutate check format docs accept accept-pictures bench bench-lint bench-guard bench-scale chromium servers clean native wheels
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -51,6 +53,10 @@ fuzz: native ## mutated captures, then coverage-guided inputs, through all of fo
 	$(BIN)/python -m pip install --quiet atheris==3.0.0
 	$(BIN)/python tests/hardened/fuzz.py --count 1000000000 --minutes $$(($(MINUTES) / 2)) --seed $(SEED) --keep .fuzz/finds
 	cd $(VENV) && bin/python ../tests/hardened/guided.py ../.fuzz/corpus -max_total_time=$$(($(MINUTES) * 30)) -rss_limit_mb=1024 -timeout=60
+
+# An input depends on SEED and its number alone: a run that was stopped goes on with FIRST, and machines can share one.
+mutate: native ## INPUTS=200000 mutated captures through all of forkpoint, by both decoders in turn (15 to 40 ms each)
+	$(BIN)/python tests/hardened/fuzz.py --first $(FIRST) --count $(INPUTS) --seed $(SEED) --keep .fuzz/finds
 
 check: $(VENV)/.full ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -20,10 +20,10 @@ from forkpoint.report.verdict_line import render_line
 WIDTH = 100
 
 
-def run_whole(paths: Sequence[str | Path]) -> Verdict:
+def run_whole(paths: Sequence[str | Path], *, in_process: bool = False) -> Verdict:
     """Raises InputError where nothing could be used, and whatever a stage or an output raises."""
     names = [str(path) for path in paths]
-    capture = read(names)
+    capture = read(names, in_process=in_process)
     verdict = diagnose(capture, picture=True)
     render_json(verdict)
     render_markdown(verdict)
