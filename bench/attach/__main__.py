@@ -43,7 +43,12 @@ class Measured:
         marked = f"# here: {self.hang.kind}"
         places = [f"job.py:{n}" for n, text in enumerate(JOB.read_text().splitlines(), 1) if marked in text]
         sites = [f"{site['file'].rpartition('/')[2]}:{site['line']}" for site in self.verdict["sites"]]
-        said = (self.verdict["summary"], *sites, *(evidence["says"] for evidence in self.verdict["evidence"]))
+        said = (
+            self.verdict["headline"],
+            self.verdict["summary"],
+            *sites,
+            *(evidence["says"] for evidence in self.verdict["evidence"]),
+        )
         return any(place in text for place in places for text in said)
 
 

@@ -53,6 +53,10 @@ process, then `forkpoint diagnose` of all summaries; the sum of both. *right*: i
 
 The same dumps for both, of `bench/job.py`: on the batches of messages in the worlds above torchfrtrace ends with a KeyError.
 
+## Start
+
+What a diagnosis of 8 ranks x 2,000 entries costs, where reading is next to nothing, is in [start](start.md).
+
 ## Speed of reading
 
 {speed}

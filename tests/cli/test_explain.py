@@ -131,9 +131,9 @@ def imported_and_read(*args: str) -> tuple[set[str], set[str]]:
     """Heavy modules that were imported, and kinds whose file was read."""
     code = (
         "import sys; from forkpoint.cli import main; main(['explain', *sys.argv[1:]]);"
-        "from forkpoint.knowledge import base as load; read = []; real = load.tomllib.loads;"
+        "from forkpoint.knowledge import base as load; import tomllib; read = []; real = tomllib.loads;"
         "heavy = {'numpy', 'rich', 'torch', 'difflib', 'json'} & set(sys.modules);"
-        "load.tomllib.loads = lambda text: read.append(1) or real(text);"
+        "tomllib.loads = lambda text: read.append(1) or real(text);"
         "fresh = [k for k in load.EntryKind if (read.clear() or load._read(k)) and read];"
         "print(*heavy, '|', *(k for k in load.EntryKind if k not in fresh), file=sys.stderr)"
     )

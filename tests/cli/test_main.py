@@ -1,11 +1,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from forkpoint import __version__
 from forkpoint.cli import COMMANDS, main
+from ingest.encode import encode
+from ingest.samples import dump, entry
 from looping import for_each
 
 
@@ -45,6 +48,25 @@ def test_escapes_in_arguments_do_not_reach_the_terminal(capsys: pytest.CaptureFi
     assert main(["demo", "--\x1b[2Jx"]) == 2
 
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_diagnosis_of_dumps_makes_few_dataclasses_and_loads_no_source_log_or_service(tmp_path: Path) -> None:
+    """Each dataclass costs a third of a millisecond before anything is read; a Struct a hundredth of that."""
+    for rank in range(2):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(encode(dump([entry(0)])))
+    code = (
+        "import dataclasses, sys; process, made = dataclasses._process_class, []\n"
+        "dataclasses._process_class = lambda cls, *a, **k: made.append(cls.__module__) or process(cls, *a, **k)\n"
+        "from forkpoint.cli import main; main(['diagnose', sys.argv[1], '--in-process'])\n"
+        "own = sorted({name for name in made if name.startswith('forkpoint.')})\n"
+        "heavy = {'asyncio', 'tomllib', 'forkpoint.source.code', 'forkpoint.evidence.logs', 'forkpoint.sinks'}\n"
+        "print(own, sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+
+    public = ["forkpoint.model.capture", "forkpoint.model.incident", "forkpoint.model.verdict", "forkpoint.pipeline"]
+    assert done.stderr.splitlines()[-1] == f"{public} []"
 
 
 def test_help_pays_for_neither_numpy_nor_rich() -> None:

@@ -148,7 +148,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[dict[str, Ended]]:
         ("another type", "metadata-mismatch", "rank 1"),
         ("late for longer than the threshold", "host-stall", "Rank 3"),
         ("stopped", "host-stall", "The process of rank 2 is stopped, by a signal or a debugger"),
-        ("raises", "divergent-path", 'Rank 1 raised ValueError ("a bad batch")'),
+        ("raises", "rank-lost", 'Rank 1 raised ValueError ("a bad batch")'),
         ("killed", "rank-lost", "Rank 2"),
         ("nonsense in the store", "divergent-path", "rank 1"),
     ],

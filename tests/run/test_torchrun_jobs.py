@@ -104,7 +104,7 @@ def test_the_exit_code_says_what_to_do(jobs: dict[str, Done], name: str, code: i
 @for_each(
     ("name", "cause", "suspects"),
     [
-        ("crash", "divergent-path", [1]),
+        ("crash", "rank-lost", [1]),
         ("lost GPU", "rank-lost", [1]),
         ("divergence", "divergent-path", [1]),
     ],
@@ -227,4 +227,4 @@ def test_the_plug_in_names_logs_by_rank_without_a_change_of_code(jobs: dict[str,
 def test_what_the_plug_in_leaves_can_be_diagnosed(jobs: dict[str, Done]) -> None:
     verdict = diagnose(read([str(jobs["crash"].folder / "forkpoint-runs")]))
 
-    assert (verdict.cause, verdict.suspects) == ("divergent-path", (1,))
+    assert (verdict.cause, verdict.suspects) == ("rank-lost", (1,))

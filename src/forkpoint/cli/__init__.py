@@ -85,7 +85,8 @@ def build_parser() -> argparse.ArgumentParser:
     return build_parsers().main
 
 
-def build_parsers() -> Parsers:
+def build_parsers(words: Sequence[str] | None = None) -> Parsers:
+    """`words`: a command that is not among them is known by its name alone, which saves its options' time."""
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
@@ -102,8 +103,9 @@ def build_parsers() -> Parsers:
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(sub)
-        _add_common_arguments(sub, hidden=True)
+        if words is None or command.name in words:
+            command.add_arguments(sub)
+            _add_common_arguments(sub, hidden=True)
         sub.set_defaults(run=command.run, parser=sub)
     return Parsers(parser, commands)
 
@@ -149,15 +151,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
-    parsers = build_parsers()
     if "_ARGCOMPLETE" in os.environ:
-        _complete(parsers.main)
+        _complete(build_parser())
     if not given:
         print(render_start(COMMANDS))
         return 0
     words = find_command(given, COMMANDS)
     check_json_file(words)
-    apply_settings(read_settings(), parsers.commands)
+    settings = read_settings()
+    parsers = build_parsers(None if settings else words)  # settings may be wrong in any command
+    apply_settings(settings, parsers.commands)
     try:
         args, unknown = parsers.main.parse_known_args(words)
     except SystemExit as stop:  # --help and --version

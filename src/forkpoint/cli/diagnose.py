@@ -157,7 +157,7 @@ def _notice(told: "_Told", args: Namespace, told_by: str) -> "Notice":
 
 
 def _look_for_source(capture: "Capture", paths: Sequence[str]) -> tuple[str, ...]:
-    from forkpoint.source.bridge.nearby import find_source
+    from forkpoint.source.nearby import find_source
 
     stacks = [*capture.tables.stacks.values(), *(s.stack for s in capture.stacks), *(e.stack for e in capture.events)]
     return find_source([stack for stack in stacks if stack], [path for path in paths if Path(path).exists()])

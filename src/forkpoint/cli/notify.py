@@ -58,13 +58,14 @@ def _service(name: str) -> str:
 
 def notify_settings(args: Namespace) -> "NotifySettings | None":
     """None: nobody is told. Raises UsageError, before the work is done, for what a service would need and has not."""
-    from forkpoint.live.notifying import NotifySettings, split_sinks
-
-    names = tuple(dict.fromkeys(args.notify)) or split_sinks(os.environ.get(NOTIFY_VARIABLE))
-    if not names:
+    told = os.environ.get(NOTIFY_VARIABLE, "")
+    if not args.notify and not told.strip(", "):
         if args.notify_dry_run:
             raise UsageError("--notify-dry-run shows what --notify would send: name a service")
         return None
+    from forkpoint.live.notifying import NotifySettings, split_sinks
+
+    names = tuple(dict.fromkeys(args.notify)) or split_sinks(told)
     if unknown := [name for name in names if name not in NAMES]:
         raise UsageError(f"{NOTIFY_VARIABLE}: {unknown[0]} is none of {', '.join(NAMES)}")
     if not args.notify_dry_run:
@@ -144,10 +145,11 @@ class Telling:
 
 def say_outcomes(outcomes: "Sequence[Outcome]", *, quiet: bool = False) -> None:
     """One line each; --quiet leaves what went wrong."""
-    from forkpoint.sinks.sink import describe_outcome
+    told = [outcome for outcome in outcomes if outcome.problem or not quiet]
+    if told:
+        from forkpoint.sinks.sink import describe_outcome
 
-    for outcome in outcomes:
-        if outcome.problem or not quiet:
+        for outcome in told:
             say(describe_outcome(outcome))
 
 

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar, cast
 
+from msgspec import Struct, structs
+
 from forkpoint.errors import HostileInput, UsageError
 from forkpoint.evidence import WAY_OUT
 from forkpoint.evidence.archives import open_members
@@ -303,7 +305,7 @@ def in_other_words(verdict: Verdict, redact: Callable[[str], str]) -> Verdict:
 
 
 def _redacted_value(value: _T, redact: Callable[[str], str]) -> _T:
-    """Recurses through dataclasses, tuples and dicts. Enums are forkpoint's own words and stay."""
+    """Recurses through dataclasses, Structs, tuples and dicts. Enums are forkpoint's own words and stay."""
     said: object = value
     if type(value) is str:
         said = redact(value)
@@ -314,6 +316,10 @@ def _redacted_value(value: _T, redact: Callable[[str], str]) -> _T:
             _redacted_value(k, redact): _redacted_value(v, redact)
             for k, v in cast("dict[object, object]", value).items()
         }
+    elif isinstance(value, Struct):
+        said = structs.replace(
+            value, **{name: _redacted_value(getattr(value, name), redact) for name in value.__struct_fields__}
+        )
     elif is_dataclass(value) and not isinstance(value, type):
         changed = {
             field.name: _redacted_value(getattr(value, field.name), redact) for field in fields(value) if field.init
