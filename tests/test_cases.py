@@ -20,9 +20,6 @@ DIFFERENCES = {
     ("0121", "symptom", None): (
         "The program: ranks that wait for a stopped one hang; it asks for an op older than its timeout, and dumps came sooner."
     ),
-    ("0139", "symptom", None): (
-        "The program: values alone tell that all is well, and it says `none` only where there are dumps."
-    ),
 }
 """Case, field, and what the verdict says there -> who is wrong, and why it differs from the truth."""
 

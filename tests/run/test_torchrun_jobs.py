@@ -220,7 +220,9 @@ def test_the_plug_in_names_logs_by_rank_without_a_change_of_code(jobs: dict[str,
 
     assert {f"{stream}_rank_{rank}.log" for stream in ("stdout", "stderr") for rank in range(3)} <= logs.keys()
     assert "ValueError: a bad batch" in logs["stderr_rank_1.log"]
-    assert "step 9" in logs["stdout_rank_2.log"]
+    assert (
+        "step 9" in logs["stdout_rank_1.log"]
+    )  # of other ranks the launcher may have ended one that had not come so far
     assert "ValueError: a bad batch" in jobs["crash"].stderr  # still passed on
 
 

@@ -234,7 +234,7 @@ def _world(capture: Capture) -> tuple[int, ...]:
         return declared
     named = {t.rank for t in capture.traces} | {s.rank for s in capture.stacks}
     named |= {rank for t in capture.traces for g in t.groups for rank in g.members or ()}
-    named |= {rank for _, rank in capture.logs if rank is not None}
+    named |= {rank for _, rank in (*capture.logs, *capture.empty_logs) if rank is not None}
     named |= {e.rank for e in capture.events if e.rank is not None}
     named |= capture.values.ranks
     return tuple(range(max((r for r in named if r < MAX_WORLD), default=-1) + 1))
@@ -244,9 +244,9 @@ def _unseen(capture: Capture, world: tuple[int, ...]) -> int:
     if _declared_world(capture):
         return 0
     dumped = {trace.rank for trace in capture.traces if trace.entries}
-    heard = {rank for _, rank in capture.logs}
+    heard = {rank for _, rank in (*capture.logs, *capture.empty_logs)}
     seen = {stack.rank for stack in capture.stacks}
-    return 1 if any(ranks >= set(world) for ranks in (dumped, heard, seen)) else UNBOUNDED
+    return 1 if dumped | heard | seen >= set(world) else UNBOUNDED
 
 
 def _declared_world(capture: Capture) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ from forkpoint.traces.columns import DumpColumns
 _NUMBER = re.compile(r"\d{1,18}")
 _BEFORE = re.compile(r"([A-Za-z]{0,24})[_.=-]{0,2}$")
 _RANK_WORD = re.compile(r"([a-z]{0,12})[_.-]?rank$", re.IGNORECASE)
-_SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)*$")
+_SUFFIXES = re.compile(r"(?:\.[A-Za-z_]+)*$")
+"""Without numbers: `stack.task4` is told apart from others by its number."""
 _RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?\d{1,7}", re.IGNORECASE)
 _OTHER_RANKS = frozenset({"local", "node", "machine", "group", "dp", "tp", "pp", "cp", "ep", "mp", "sp"})
 """Words before `rank` that make it another rank: of a node, or of a part of the model."""
@@ -113,6 +114,20 @@ class FileNames:
         whole = [n for n in numbers if n.is_whole and n.depth == 1 and (n.place in varying or torchrun)]
         found = own[-1:] or whole[-1:]
         return found[0].value if found else None
+
+    def counted(self, path: str) -> int | None:
+        """The only number in which files of this form differ, if they count from 0 and none is called the master or the launcher:
+        `job-worker-0.txt`, `job-worker-1.txt`, ...
+        """
+        form, numbers = _form(path)
+        varying = [place for place, known in enumerate(self._values.get(form, [])) if len(known) > 1]
+        if len(varying) != 1 or min(self._values[form][varying[0]]) > 0 or any(map(_HEAD_OF_JOB.search, self._values)):
+            return None
+        return numbers[varying[0]].value
+
+
+_HEAD_OF_JOB = re.compile(r"master|launcher|chief|leader", re.IGNORECASE)
+"""With one of these, the number of a worker is its rank less one, or nothing of the kind."""
 
 
 def _in_folder(numbers: list[_Number], varying: set[int]) -> bool:

@@ -97,13 +97,40 @@ def own_by_speaker(texts: "Sequence[TextReading]") -> "list[TextReading]":
     return [_given_to(text, next(iter(text.speakers))) if text.file in owned else text for text in texts]
 
 
+_ABORTED = "-6"
+"""The exit code of a process that called abort(), which is how C++ ends one whose exception nobody caught."""
+_ABORT_LINES = 3
+"""`terminate called ...`, `what(): ...`, and one in between."""
+
+
+def own_by_exit(texts: "Sequence[TextReading]") -> "list[TextReading]":
+    """C++ prints the words of an abort without a rank. If a launcher's console has them once, and its table says that just one
+    of its processes was ended by SIGABRT, they are that one's.
+    """
+    return [_with_aborted(text) for text in texts]
+
+
+def _with_aborted(text: "TextReading") -> "TextReading":
+    rows = [e for e in text.events if e.kind is LogKind.AGENT_FAILURE and e.rank is not None]
+    aborted = {e.rank for e in rows if e.detail("code") == _ABORTED}
+    words = [e.line for e in text.events if e.pattern == "terminate-called" and e.rank is None]
+    return (
+        _given_to(text, aborted.pop(), range(words[0], words[0] + _ABORT_LINES))
+        if len(aborted) == len(words) == 1
+        else text
+    )
+
+
 def _of_one_rank(text: "TextReading") -> bool:
     launched = any(e.kind in (LogKind.AGENT_FAILURE, LogKind.AGENT_STOP) for e in text.events)
     return len(text.speakers) == 1 and not launched
 
 
-def _given_to(text: "TextReading", rank: int) -> "TextReading":
-    return structs.replace(text, events=[structs.replace(e, rank=rank) if e.rank is None else e for e in text.events])
+def _given_to(text: "TextReading", rank: int, lines: range | None = None) -> "TextReading":
+    """With what no rank says, in these lines or in all, as the words of this rank."""
+    given = [e.rank is None and (lines is None or e.line in lines) for e in text.events]
+    events = [structs.replace(e, rank=rank) if own else e for e, own in zip(text.events, given, strict=True)]
+    return structs.replace(text, events=events)
 
 
 def _name(file: str) -> str:
@@ -175,8 +202,9 @@ def with_texts(
     """The capture with what its text files say, and with what it means that others are empty."""
     traces = capture.traces
     texts, set_aside = keep_one_attempt(texts, choice)
-    texts = own_by_speaker(believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ())))
-    texts, nameless = _with_processes(texts)
+    texts = believe_places(texts, frozenset(rank for trace in traces[:1] for rank in trace.world or ()))
+    texts = own_by_exit(own_by_speaker(texts))
+    texts, nameless, guessed = _with_processes(texts)
     places = agree([place for text in texts for place in text.places])
     logs = tuple(log for text in texts for log in text.logs)
     ranks = set(traces.ranks.tolist()) | {rank for _, rank in logs if rank is not None}
@@ -188,7 +216,7 @@ def with_texts(
         capture,
         traces=traces,
         values=values,
-        problems=(*capture.problems, *left_out, *nameless),
+        problems=(*capture.problems, *left_out, *nameless, *guessed),
         nameless_stacks=tuple(problem.file for problem in nameless),
         set_aside=(*capture.set_aside, *set_aside),
         attempt=choice.attempt or 0,
@@ -199,15 +227,21 @@ def with_texts(
         cut_logs=frozenset(text.file for text in texts if text.is_cut),
         log_ends={text.file: text.ending for text in texts if text.ending.lines},
         unanswered=_unanswered(empty, texts),
+        empty_logs=_empty_logs(empty, texts),
         remarks=locate([remark for text in texts for remark in text.remarks], places, ranks),
         places=places,
     )
 
 
-def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem]]:
-    """Stacks that name their process alone become those of its rank, where a log says which that is."""
+def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], list[Problem], list[Problem]]:
+    """Stacks that name their process alone become those of its rank, where a log says which that is or names of files count the
+    processes. Also the stacks that are nobody's, and those whose rank only a count gives.
+    """
     said = (pair for text in texts for pair in (*text.processes, *processes_of_events(text.events)))
-    rank_of = agree_on_processes(said) if any(text.of_process for text in texts) else {}
+    alone = [text for text in texts if text.of_process]
+    rank_of = agree_on_processes(said) if alone else {}
+    counted = {} if rank_of else _count_processes(alone)
+    rank_of |= {pid: rank for pid, (rank, _) in counted.items()}
     owned = [
         structs.replace(
             text, stacks=[*text.stacks, *(replace(s, rank=rank_of[p]) for p, s in text.of_process if p in rank_of)]
@@ -220,7 +254,25 @@ def _with_processes(texts: Sequence[TextReading]) -> tuple[list[TextReading], li
         for pid, stack in text.of_process
         if pid not in rank_of
     ]
-    return owned, nameless
+    guessed = [
+        Problem(file, f"its stack counts as rank {rank}'s, by the number in its name")
+        for rank, file in counted.values()
+    ]
+    return owned, nameless, guessed
+
+
+_COUNTED = 3
+"""Files that must be counted through: two may be any two."""
+
+
+def _count_processes(texts: Sequence[TextReading]) -> dict[int, tuple[int, str]]:
+    """Rank and file by process, where nothing says which rank a process is, each file has one, and their names count them."""
+    names = FileNames(text.file for text in texts)
+    found = {
+        pid: (rank, t.file) for t in texts for pid, _ in t.of_process if (rank := names.counted(t.file)) is not None
+    }
+    every = len(found) == len(texts) == len({rank for rank, _ in found.values()}) >= _COUNTED
+    return found if every and all(len(text.of_process) == 1 for text in texts) else {}
 
 
 def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
@@ -230,6 +282,16 @@ def _unanswered(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tup
     stacks = {without_numbers(stack.file) for text in texts if not text.logs for stack in text.stacks}
     named = ((name, spelled_rank(name)) for name in empty if without_numbers(name) in stacks)
     return tuple((name, rank) for name, rank in named if rank is not None)
+
+
+def _empty_logs(empty: Sequence[str], texts: Sequence[TextReading]) -> tuple[tuple[str, int], ...]:
+    """Empty files named like the logs of other ranks, of the attempt that is judged."""
+    logs = [text.file for text in texts if text.logs]
+    forms, attempts = set(map(without_numbers, logs)), set(map(attempt_of, logs))
+    names = FileNames([*logs, *empty])
+    alike = [name for name in empty if without_numbers(name) in forms and attempt_of(name) in attempts]
+    ranks = ((name, names.placed(name) if (rank := names.spelled(name)) is None else rank) for name in alike)
+    return tuple((name, rank) for name, rank in ranks if rank is not None)
 
 
 def read_text(stream: BinaryIO, name: str, names: FileNames) -> TextReading:

@@ -45,10 +45,9 @@ def is_of_two_threads(divergence: Divergence, incident: Incident) -> bool:
     """One side's call comes from a thread that the program started, the other's from another one, and ranks of both sides
     have issued the first from that place: two threads share the group, and nothing orders their calls.
     """
-    parted = [c for c in issuing(divergence) if c.stack]
-    if not in_two_threads(c.stack for c in parted):
+    if not in_two_threads(c.stack for c in issuing(divergence)):
         return False
-    side = [c for c in parted if c.stack and in_side_thread(c.stack)]
+    side = [c for c in issuing(divergence) if c.stack and in_side_thread(c.stack)]
     return any(
         _have_called(user_frames(c.stack)[:1], set(divergence.group.ranks) - set(c.ranks), incident) for c in side
     )
@@ -60,6 +59,47 @@ def _have_called(site: tuple[Frame, ...], ranks: set[int], incident: Incident) -
     issued = (timeline.tables.stacks.get(key) for key in keys)
     standing = (stack for live in incident.capture.stacks if live.rank in ranks for _, stack in live.others)
     return bool(site) and any(user_frames(stack)[:1] == site for stack in (*issued, *standing))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One decision that parts ranks in several groups of one kind at once: the rows of a mesh, the replicas of each shard.
+
+
+def find_beside(divergence: Divergence, incident: Incident) -> tuple[Divergence, ...]:
+    """Where ranks of other groups of the same kind part at the same number, in calls that differ as well."""
+    if divergence.how is not PartingKind.METADATA or divergence.channel is not None:
+        return ()
+    return tuple(
+        d
+        for d in incident.divergences
+        if d.how is PartingKind.METADATA and d.channel is None and d.group != divergence.group
+        if (d.group.desc, d.seq) == (divergence.group.desc, divergence.seq)
+    )
+
+
+def find_odd_in_all(divergence: Divergence, incident: Incident) -> tuple[int, ...]:
+    """Who differs, counted over all groups in which ranks part there. A call that is odd in one group is odd in the others, where
+    dumps may be missing; if each of two calls is odd somewhere, every rank decided for itself, and nobody is odd.
+    """
+    every = (divergence, *find_beside(divergence, incident))
+    odd_calls = {call for d in every for call, ranks in _calls_of(d).items() if d.odd and ranks <= set(d.odd)}
+    usual = {call for d in every for call, ranks in _calls_of(d).items() if d.odd and ranks.isdisjoint(d.odd)}
+    if odd_calls & usual:
+        return ()
+    ranks = {r for d in every for call, made_by in _calls_of(d).items() if call in odd_calls for r in made_by}
+    return tuple(sorted(ranks)) if ranks else divergence.odd
+
+
+def _calls_of(divergence: Divergence) -> dict[tuple[object, ...], set[int]]:
+    """Who made each call: its kind, and the line it came from."""
+    found: dict[tuple[object, ...], set[int]] = {}
+    for cohort in issuing(divergence):
+        found.setdefault((cohort.op, user_frames(cohort.stack)[:1]), set()).update(cohort.ranks)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether two sides made the same calls in another order.
 
 
 def holds_past(divergence: Divergence, incident: Incident) -> bool:

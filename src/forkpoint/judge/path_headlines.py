@@ -37,9 +37,13 @@ def tell_parting(divergence: Divergence, incident: Incident) -> tuple[str, ...]:
 
 def tell_calls(divergence: Divergence, odd: tuple[int, ...], incident: Incident) -> tuple[str, ...]:
     cohorts = issuing(divergence)
-    own = next((c for c in cohorts if c.ranks == odd), None)
+    # The odd ranks may be of several groups, of which this is one.
+    own = next((c for c in cohorts if set(c.ranks) == set(odd) & set(divergence.group.ranks)), None)
     if own is None:
-        sides = [f"{plain_ranks(c.ranks)} called {call_of(c)}" for c in cohorts[:3]]
+        called: dict[str, list[int]] = {}
+        for cohort in cohorts:
+            called.setdefault(call_of(cohort), []).extend(cohort.ranks)
+        sides = [f"{plain_ranks(sorted(ranks))} called {call}" for call, ranks in list(called.items())[:3]]
         return (
             f"ranks took different paths: {', '.join(sides)}",
             f"ranks took different paths: {', '.join(sides[:2])}",

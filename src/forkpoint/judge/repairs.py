@@ -1,7 +1,9 @@
 """Each cause implies a repair: a change with which the recorded job would have gone on. Finds that repair and replays it."""
 
+from msgspec.structs import replace
+
 from forkpoint.diverge.waits import Waits, find_waits
-from forkpoint.judge.calls import holds_past, is_of_two_threads, is_reordered, same_call_site, same_op
+from forkpoint.judge.calls import find_beside, holds_past, is_of_two_threads, is_reordered, same_call_site, same_op
 from forkpoint.judge.cite import live_stack
 from forkpoint.judge.departures import find_departed
 from forkpoint.judge.refusal import Refused, find_refusal
@@ -9,6 +11,7 @@ from forkpoint.judge.stacks import is_communicating
 from forkpoint.judge.symptom import hang_is_shown
 from forkpoint.model.incident import Divergence, Incident, PartingKind, fact
 from forkpoint.model.verdict import Cause, Finding
+from forkpoint.model.world import ProcessGroup
 from forkpoint.replay import Job, Repair, RepairKind, Replay, replay
 
 _AWAY = frozenset({Cause.HOST_STALL, Cause.RANK_LOST, Cause.NEVER_JOINED})
@@ -38,7 +41,10 @@ def find_replay(
     recorded = divergence is None or _is_recorded(divergence, incident)
     if not job.slots or not recorded or cause in _NOT_REPLAYED:
         return None
-    tried = [(repair, replay(job, repair)) for repair in _supposed(cause, ranks, divergence, job)]
+    beside = frozenset(d.group for d in find_beside(divergence, incident)) if divergence else frozenset[ProcessGroup]()
+    supposed = _supposed(cause, ranks, divergence, job)
+    supposed += [replace(repair, beside=beside) for repair in supposed if beside and repair.group is not None]
+    tried = [(repair, replay(job, repair)) for repair in supposed]
     return min(tried, key=lambda one: (not one[1].explains, one[1].cost, len(one[0].ranks)), default=None)
 
 

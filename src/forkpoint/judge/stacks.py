@@ -169,6 +169,10 @@ _OF_A_PART = re.compile(
 _LEAST = 3
 """Ranks that can outvote another."""
 _Turn = tuple[str, str, int]
+_MISFIT_ENDS_A_RANK = frozenset({"all_reduce", "all_gather"})
+"""Of gloo: whichever rank brings another size to these, its library ends one process. Measured for each rank of 3 and 4, with more
+and with less data. Other calls can complete on ranks that brought less.
+"""
 
 
 class PartedStacks(Struct, frozen=True):
@@ -180,13 +184,19 @@ class PartedStacks(Struct, frozen=True):
     """Ranks whose line comes earlier in the function where the paths part. All ranks, where they part between functions: their
     order is not known then.
     """
+    none_was_ended: bool
+    """Gloo is used, and it ended no rank for a size that does not fit."""
 
     @property
     def cannot_misfit(self) -> bool:
-        """Gloo completes a call on ranks that brought a smaller tensor. They go on to a later call, which looks like another path.
-        That is ruled out where the ranks behind wait in a call whose sizes cannot differ.
+        """Gloo completes some calls on ranks that brought a smaller tensor. They go on to a later call, which looks like another path.
+        That is ruled out where the ranks behind wait in a call whose sizes cannot differ, or in one that ends a rank if they do.
         """
-        return not any(self.standings[rank].brings_sizes for rank in self.behind)
+        return not any(self._may_misfit(self.standings[rank]) for rank in self.behind)
+
+    def _may_misfit(self, standing: Standing) -> bool:
+        would_end_a_rank = self.none_was_ended and standing.called in _MISFIT_ENDS_A_RANK
+        return standing.brings_sizes and not would_end_a_rank
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -224,7 +234,13 @@ def find_parted_stacks(incident: Incident) -> PartedStacks | None:
     if times <= len(odd) + incident.timeline.unseen or len({turns[rank] for rank in odd}) > 1:
         return None
     frames = [f for f in reversed(standings[odd[0]].stack) if is_python(f)]
-    return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd))
+    return PartedStacks(standings, odd, frames[depth], _behind(turns, usual, odd), _none_was_ended(incident))
+
+
+def _none_was_ended(incident: Incident) -> bool:
+    events = incident.capture.events
+    ended = any(e.kind in (LogKind.SIZES_DIFFER, LogKind.CRASHED) for e in events)
+    return not ended and any(e.kind is LogKind.PEER_TIMEOUT and e.detail("direction") for e in events)
 
 
 def _behind(turns: dict[int, _Turn], usual: _Turn, odd: tuple[int, ...]) -> tuple[int, ...]:

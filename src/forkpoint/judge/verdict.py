@@ -79,8 +79,10 @@ def weigh(finding: Finding) -> tuple[bool, float, str]:
 
 
 def _symptom(best: Finding, incident: Incident) -> Symptom | None:
-    """A job that computes wrong values and shows nothing else runs on."""
+    """A job that computes wrong values and shows nothing else runs on; of one that ended well there is none."""
     seen = find_symptom(incident)
+    if best.cause is Cause.HEALTHY and seen is None:
+        return Symptom.NONE
     return Symptom.NO_HANG if best.cause is Cause.SILENT_CORRUPTION and seen in (None, Symptom.NONE) else seen
 
 

@@ -106,6 +106,8 @@ class Capture:
     """Files into which a rank was asked to write its stack, and which are empty while other ranks wrote theirs."""
     logs: tuple[tuple[str, int | None], ...] = ()
     """Log files read, with the rank each belongs to."""
+    empty_logs: tuple[tuple[str, int], ...] = ()
+    """Logs that hold nothing, with the rank that their name or place gives: the rank exists, and nothing else is known from them."""
     cut_logs: frozenset[str] = frozenset()
     """Logs that end within a line: copied while they grew, or cut. What they do not mention proves nothing."""
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])

@@ -18,7 +18,7 @@ _PACKAGE_NAMES = """
     numpy scipy sympy pandas pyarrow PIL cv2 h5py zarr numba safetensors datasets tokenizers webdataset
     horovod ray monarch forkpoint wandb mlflow tensorboard
     fsspec s3fs gcsfs smart_open boto3 botocore s3transfer urllib3 requests httpx httpcore aiohttp grpc google azure
-    huggingface_hub paramiko redis filelock tenacity backoff tqdm hydra absl click typer fire
+    huggingface_hub paramiko redis filelock tenacity backoff tqdm hydra absl click typer fire typing_extensions
 """
 _PACKAGES = frozenset(_PACKAGE_NAMES.split())
 _LIBRARIES = (sys.stdlib_module_names - _ALSO_SCRIPTS) | _PACKAGES
@@ -90,9 +90,10 @@ def user_place(stack: Stack | None) -> str | None:
 def in_two_threads(stacks: Iterable[Stack | None]) -> bool:
     """Calls of two threads come in any order: what a rank issued first says nothing of its program then.
 
-    Threads of Python begin in `threading.py`; autograd's do not, and the thread that called `backward` waits for them.
+    Threads of Python begin in `threading.py`; autograd's do not, and the thread that called `backward` waits for them. A call
+    without a stack was made by C++ (DDP's reducer): not by a thread that Python code started.
     """
-    return len({_thread_entry(stack) for stack in stacks if stack}) > 1
+    return len({_thread_entry(stack or ()) for stack in stacks}) > 1
 
 
 def in_side_thread(stack: Stack) -> bool:

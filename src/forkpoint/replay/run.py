@@ -39,6 +39,8 @@ class Repair(Struct, frozen=True):
     """In which the call is; None: wherever these ranks are missed."""
     channel: tuple[int, int] | None = None
     seq: int | None = None
+    beside: frozenset[ProcessGroup] = frozenset()
+    """Groups of the same kind in which the same decision parted ranks at the same number: the repair is made in them, too."""
 
 
 class Replay(Struct, frozen=True):
@@ -208,7 +210,7 @@ def _is_at(slot: Slot, repair: Repair) -> bool:
     """
     if repair.group is None:
         return True
-    if slot.group != repair.group or (slot.channel is None) != (repair.channel is None):
+    if slot.group not in (repair.group, *repair.beside) or (slot.channel is None) != (repair.channel is None):
         return False
     if repair.channel is not None:
         needs = slot.waiting | slot.busy | slot.missing

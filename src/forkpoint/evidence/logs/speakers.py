@@ -44,7 +44,7 @@ _ENDED_WELL = re.compile(
     r"\b(?:training|fine-?tuning|pre-?training|run|job|fit|program|experiment|everything|all)\b[^\d]{0,30}"
     r"\b(?:finished|completed?|done|over|ended)(?![a-z])"
     r"|\b(?:finished|completed|done with)\b (?:the )?(?:training|fine-?tuning|fitting|run|job|program|everything|all)\b"
-    r"|(?:^|[:|\]] ?|\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
+    r"|(?:^|[:|\]] ?|\b(?:INFO|NOTICE) |\brank ?\d{1,7},? (?:is |has )?)(?:done|finished|bye|exiting|all done)[.!]?$",
     re.IGNORECASE,
 )
 """Of the program, not of one of its steps. What another rank prints may follow without a line break."""

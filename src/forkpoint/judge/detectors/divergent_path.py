@@ -26,6 +26,7 @@ from dataclasses import replace
 
 from forkpoint.judge.blame import cut_off
 from forkpoint.judge.calls import (
+    find_odd_in_all,
     holds_past,
     is_of_two_threads,
     is_reordered,
@@ -137,9 +138,9 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
     """Where no vote of dumps tells who differs, stacks of the other members may, or a rank may have said so itself."""
-    by_stacks = find_odd_by_stacks(divergence, incident)
-    words = None if divergence.odd or by_stacks else find_last_words(divergence.sides, incident)
-    odd = (words.rank,) if words and words.rank is not None else divergence.odd or by_stacks
+    by_stacks, by_vote = find_odd_by_stacks(divergence, incident), find_odd_in_all(divergence, incident)
+    words = None if by_vote or by_stacks else find_last_words(divergence.sides, incident)
+    odd = (words.rank,) if words and words.rank is not None else by_vote or by_stacks
     named = replace(divergence, odd=odd)
     sure = LIKELY if words else _confidence(named)
     finding = _finding(named, named.odd, _tell(named, incident), sure, incident)

@@ -66,10 +66,8 @@ def _well_by_logs(incident: Incident) -> str | None:
     if _find_failures(incident) or stands_still(incident):
         return None
     if incident.timeline.traces:
-        on_demand = all(t.comm_lib == "gloo" for t in incident.timeline.traces.values())
         in_flight = all(d.how in (PartingKind.ABSENCE, PartingKind.STUCK) for d in incident.divergences)
-        done = _say_done(incident) >= set(incident.timeline.world)
-        ended = on_demand and in_flight and done and not incident.capture.stacks
+        ended = in_flight and not incident.outlived_timeout and _say_done(incident) >= set(incident.timeline.world)
         return "every rank says that it was done: the dumps were taken while the job ran" if ended else None
     if _all_ended_in_order(incident):
         return "the job ended in order, and no log reports a failure after that"

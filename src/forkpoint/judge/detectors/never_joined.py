@@ -2,7 +2,8 @@
 
 What it looks like
     No rank has done a collective; logs say "3/4 clients joined", that the communicator's id never came, or that the
-    store cannot be reached, while rank 0, which hosts it, stands elsewhere. Ranks that print this are those that did
+    store cannot be reached, while rank 0, which hosts it, stands elsewhere; or the store was asked in vain for the address of
+    one rank (the last number of "keys: /default_pg/0//cpu//0/3"). Ranks that print this are those that did
     join. Or a group fails that is made later: every rank stands in new_group, and a member's key never came. Or torchrun's
     agents did not all meet: one of them says that its rendezvous timed out, before any worker was started.
 
@@ -43,6 +44,8 @@ STORE_HOST = 0
 """torch's own rendezvous has rank 0 host the store."""
 _OF_ITS_OWN = (Departure.DIED, Departure.RAISED, Departure.KILLED)
 _JOINED = re.compile(r"(\d{1,7})/(\d{1,7}) clients joined")
+_KEY_OF_RANK = re.compile(r"/default_pg/0//\w{1,12}//\d{1,7}/(\d{1,7})")
+"""The key under which a rank tells its address in gloo's first group, whose members are all ranks."""
 
 
 def find(incident: Incident) -> Iterator[Finding]:
@@ -58,6 +61,8 @@ def find(incident: Incident) -> Iterator[Finding]:
         missing = failed
     elif events := _seeking_store(elsewhere, incident):
         missing = (STORE_HOST,)
+    elif (keyed := _find_keyed(incident)) is not None:
+        missing, events = keyed
     elif is_connecting(incident) and waiting and elsewhere:
         missing = tuple(s.rank for s in elsewhere)
     else:
@@ -152,6 +157,17 @@ def _seeking_store(elsewhere: list[LiveStack], incident: Incident) -> list[LogEv
     first = list({e.rank: e for e in reversed(words)}.values())[::-1]
     away = any(s.rank == STORE_HOST for s in elsewhere) and all(e.rank not in (None, STORE_HOST) for e in words)
     return first if away and not agents else []
+
+
+def _find_keyed(incident: Incident) -> tuple[tuple[int, ...], list[LogEvent]] | None:
+    """The rank whose address nobody found in the store, and who waited for it. Addresses are read in the order of ranks, so that
+    others behind it may be missing as well. None if two are waited for, or if it waits itself.
+    """
+    told = [e for e in incident.capture.events if e.kind is LogKind.STORE and e.exception and e.rank is not None]
+    keys = {e.rank: found[1] for e in told if (found := _KEY_OF_RANK.fullmatch(e.detail("keys") or ""))}
+    missing = {int(key) for key in keys.values()}
+    alone = len(missing) == 1 and missing.isdisjoint(keys)
+    return (tuple(missing), [e for e in told if e.rank in keys]) if alone else None
 
 
 def _group_not_made(incident: Incident) -> Iterator[Finding]:

@@ -35,12 +35,14 @@ _SHOWN = 4
 _PAIR = 2
 _THREADS = "two threads make calls in one group, and nothing puts them in one order on all ranks"
 
+_OWN_GROUP = Fix("give the thread a process group of its own (new_group on all ranks), or call from one thread only")
+
 
 def find(incident: Incident) -> Iterator[Finding]:
     refusal = find_refusal(incident)
     if refusal is not None and refusal.how is Refused.THREADS:
         summary = f"two threads issue calls in {refusal.divergence.group} and nothing orders them: {refusal.told}"
-        finding = _finding(refusal.divergence, incident, summary, refusal.confidence)
+        finding = replace(_finding(refusal.divergence, incident, summary, refusal.confidence), fixes=(_OWN_GROUP,))
         yield replace(
             finding,
             evidence=(*refusal.evidence, *finding.evidence),
@@ -62,7 +64,7 @@ def find(incident: Incident) -> Iterator[Finding]:
     elif divergence.how is PartingKind.METADATA and is_of_two_threads(divergence, incident):
         summary = f"two threads issue calls in {divergence.group}, and nothing puts them in order: {describe_slot(divergence)} differs"
         places = dict.fromkeys(p for c in divergence.cohorts if (p := plain_place(c.stack)))
-        finding = _finding(divergence, incident, summary, LIKELY)
+        finding = replace(_finding(divergence, incident, summary, LIKELY), fixes=(_OWN_GROUP,))
         yield replace(finding, headlines=with_endings(_THREADS, f" ({' and '.join(places)})" if places else ""))
     elif divergence.how is PartingKind.CYCLE and _is_inversion(divergence, incident):
         ring = " -> ".join(f"rank {r} ({_place(_first(r, incident))})" for r in divergence.cycle[:_SHOWN])

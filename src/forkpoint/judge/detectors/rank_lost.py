@@ -55,7 +55,7 @@ def find(incident: Incident) -> Iterator[Finding]:
         return  # it may never have been there
     missing = missing_from(divergence, incident)
     lost = [d for d in find_departed(incident) if d.how in _LOST and d.rank in missing]
-    if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _share_an_agent(lost)):
+    if not lost or (2 * len(lost) >= len(incident.timeline.world) and not _may_be_many(lost, incident)):
         return
     ranks = tuple(d.rank for d in lost)
     divergence = divergence or find_last_slot(PartingKind.ABSENCE, ranks, incident)
@@ -111,9 +111,15 @@ def _plain_end(lost: Departed, ranks: tuple[int, ...]) -> str:
     return f"{plain_ranks(ranks)} {left} without a word about the failure: gone or stopped"
 
 
-def _share_an_agent(lost: list[Departed]) -> bool:
-    """All were ended with the agent of their node."""
-    return len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
+def _may_be_many(lost: list[Departed], incident: Incident) -> bool:
+    """Half of the ranks or more can be lost: with the agent of their node, or by their own words while a log of every other
+    rank was given and tells of no end of its own.
+    """
+    share_an_agent = len({d.exit.event if d.exit else None for d in lost}) == 1 and lost[0].exit is not None
+    heard = {rank for _, rank in (*incident.capture.logs, *incident.capture.empty_logs)}
+    others = set(incident.timeline.world) - {d.rank for d in lost}
+    spoke = all(d.event is not None and d.event.rank == d.rank for d in lost)
+    return share_an_agent or (spoke and bool(others) and others <= heard)
 
 
 def _tell(lost: list[Departed]) -> str:
