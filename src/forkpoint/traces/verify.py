@@ -83,6 +83,9 @@ def _tokens_of(signatures: Sequence[Signature]) -> set[int]:
     return {int(mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64))}
 
 
+_MAX_RANK = 1 << 31
+
+
 class RecordVerifier:
     """Checks layouts only, without reading values: it runs for every rank of 100,000."""
 
@@ -110,6 +113,8 @@ class RecordVerifier:
             self._verify_track(data, at, channel.own, channel.shape, head.threads)
             if channel.group >= head.groups:
                 raise ValueError("a channel of no group")
+            if not all(0 <= rank <= _MAX_RANK for rank in (channel.source, channel.destination)):
+                raise ValueError("a channel between ranks that cannot be")
 
     def _require(self, texts: Iterable[int], members: int = NO_KEY) -> None:
         if not all(key in self._texts for key in texts) or (members and members not in self._members):

@@ -7,6 +7,7 @@ between: who is called silent was searched for in all of it.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import BinaryIO
 
 from forkpoint.evidence.logs.lines import (
@@ -24,6 +25,14 @@ from forkpoint.model.log import Ending, LogKind
 _RANK = re.compile(rb"\[rank(\d{1,7})\]:")
 _TASK = re.compile(rb"\n(?: {0,6}(\d{1,7}): |\[\d{1,7},(?:mpirank:)?(\d{1,7}))")
 _CALLS_ITSELF = re.compile(r"\b[Rr]ank[ :=#]{0,2}(\d{1,7})\b")
+_STAMP = r"(?:[\[(]?\d[\d:.,/TZ+ -]{4,40}[\])]?[ |]{0,3})?"
+_LEVEL = r"(?:[\[(]?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|[DIWEC])[\])]?[ :|-]{1,3})?"
+_OWN_WORD = re.compile(
+    rf"{_STAMP}{_LEVEL}(?:[\w.]{{1,40}}(?::|\|| - ) ?)?[\[(<]?[Rr]ank[ _:=#-]{{0,2}}(\d{{1,7}})(?![\d/])"
+)
+"""How programs begin their own lines: a time, a level, a logger, `[rank 2]` or `rank 2:`."""
+_OWN_NUMBER = re.compile(rf"{_STAMP}{_LEVEL}[\[(<](\d{{1,5}})[\])>][ :]")
+"""`[2] epoch 0 ...`: a rank only if the numbers of all lines are those of the job's ranks."""
 _HEAD = 512
 _ALL_UP_TO = 1 << 24
 _EVERY = 64
@@ -76,6 +85,10 @@ class LogSpeakers:
         self.first_time: str | None = None
         self.last_time: str | None = None
         self._labelled = False
+        self._words: set[int] = set()
+        """Ranks that the program's own prefixes name."""
+        self._numbers: list[int] = []
+        """Numbers in brackets at the beginning of lines, in their order."""
         self._once = once
         self._bytes = 0
         self._chunks = 0
@@ -121,6 +134,24 @@ class LogSpeakers:
         """What to add to local numbers to have ranks: where two workers or more call themselves so, and none otherwise."""
         found = set[int].intersection(*self._offsets.values()) if len(self._offsets) > 1 else set[int]()
         return next(iter(found)) if len(found) == 1 and min(found) >= 0 else None
+
+    @property
+    def only_program_rank(self) -> int | None:
+        """The rank that the program names in its own prefixes, if it is one alone."""
+        return next(iter(self._words)) if len(self._words) == 1 else None
+
+    def program_rank(self, message: str) -> int | None:
+        """Who speaks, by a prefix of the program's own."""
+        if named := _OWN_WORD.match(message):
+            return int(named[1])
+        found = _OWN_NUMBER.match(message) if self._numbers_are_ranks() else None
+        return int(found[1]) if found else None
+
+    def _numbers_are_ranks(self) -> bool:
+        """They are just those of the ranks that torch's own lines name, and ranks take turns: steps would only grow."""
+        heard = set(range(max(self.ranks, default=-1) + 1))
+        turns = sum(later < one for one, later in pairwise(self._numbers))
+        return len(heard) > 1 and set(self._numbers) == heard and turns * 2 * len(heard) >= len(self._numbers)
 
     def finish(self, stream: BinaryIO, world: int) -> None:
         """Reads the end of the log and looks again for ranks not heard yet. `world`: number of ranks the log mentions, or 0."""
@@ -181,7 +212,14 @@ class LogSpeakers:
             if named is not None and speaker.local_rank is not None:
                 self._offsets.setdefault(speaker.local_rank, set()).add(int(named[1]) - speaker.local_rank)
             self.first_time = self.first_time or line.time
+            self._hear_program(line.message)
         self._labelled = labelled * 2 > len(lines)
+
+    def _hear_program(self, message: str) -> None:
+        if named := _OWN_WORD.match(message):
+            self._words.add(int(named[1]))
+        elif number := _OWN_NUMBER.match(message):
+            self._numbers.append(int(number[1]))
 
     def _listen(self, chunk: bytes) -> None:
         new = {int(text) for text in set(_RANK.findall(chunk))} - self.ranks

@@ -79,6 +79,8 @@ from forkpoint.model.verdict import Action, Cause, Evidence, Finding, Fix, Probe
 from forkpoint.model.world import name_ranks
 
 NAME = "divergent-path"
+_LIVES = frozenset({LogKind.DUMPED, LogKind.DUMP_SIGNAL})
+"""Words of a process that runs: its recorder was asked."""
 _ALL_MAKE_GROUPS = Fix("call new_group on all ranks, members or not, in the same order")
 
 
@@ -129,11 +131,29 @@ def _by_records(divergence: Divergence, incident: Incident) -> Finding | None:
         return _parted(divergence, incident)
     away = find_elsewhere_by_stacks(divergence, incident)
     if not away:
-        return None
+        return _announced(divergence, incident)
     named = replace(divergence, odd=away)
     finding = _finding(named, away, _tell(named, incident), LIKELY, incident)
     cited = (*_cite_stacks(away, incident), *finding.evidence)
     return replace(finding, evidence=cited, headlines=tell_parting(named, incident))
+
+
+def _announced(divergence: Divergence, incident: Incident) -> Finding | None:
+    """All but one rank wait, that one has no dump here, lives, and alone has said that it stops or leaves something out."""
+    notice = find_lone_notice(incident)
+    missed = divergence.how is PartingKind.ABSENCE and divergence.channel is None and len(divergence.unknown) == 1
+    if notice is None or not missed or divergence.unknown != (notice.rank,) or not hang_is_shown(incident):
+        return None
+    lives = any(e.kind in _LIVES for e in incident.said.get(divergence.unknown[0], ()))
+    if not lives or any(d.rank == notice.rank for d in find_departed(incident)):
+        return None
+    named = replace(divergence, odd=divergence.unknown)
+    told = f"only rank {notice.rank} logged: {notice.text}; it did not come to {describe_slot(divergence)}, where all others wait"
+    words = first_words(notice.text)
+    said = f'logged "{words}"' if words else "logged that it left something out"
+    plain = f"only rank {notice.rank} {said}, and it did not come to the call in which the others wait"
+    finding = _finding(named, named.odd, told, LIKELY, incident)
+    return replace(finding, evidence=(cite_event(notice), *finding.evidence), headlines=(plain,))
 
 
 def _parted(divergence: Divergence, incident: Incident) -> Finding:
