@@ -83,7 +83,7 @@ def _tokens_of(signatures: Sequence[Signature]) -> set[int]:
     return {int(mix(tokens, np.arange(len(tokens))).sum(dtype=np.uint64))}
 
 
-_MAX_RANK = 1 << 31
+_MAX_RANK = (1 << 31) - 1
 
 
 class RecordVerifier:
