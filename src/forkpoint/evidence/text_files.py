@@ -220,6 +220,7 @@ def with_texts(
         nameless_stacks=tuple(problem.file for problem in nameless),
         set_aside=(*capture.set_aside, *set_aside),
         attempt=choice.attempt or 0,
+        may_mix_attempts=bool(set_aside) and not all(attempt_of(trace.file) for trace in traces),
         steps=tuple(step for state in states for step in state.steps),
         events=tuple(event for text in texts for event in text.events),
         stacks=tuple(stack for text in texts for stack in text.stacks),

@@ -254,7 +254,7 @@ class _Sources:
 def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
     """Of one log: an end of the rank's own, or from outside, before any word that blames peers.
 
-    An exception after which the rank lived on was handled. Its C++ threads, which nobody had joined, may end a process
+    An exception, or a word that memory ran out, after which the rank lived on was handled. Its C++ threads, which nobody had joined, may end a process
     that is on its way out; any other crash is an end of its own, whatever was raised and caught before it.
     """
     events = list(said)
@@ -262,10 +262,12 @@ def _first_own(said: Iterable[LogEvent]) -> LogEvent | None:
     for event in events:
         if blames_peers(event) or event.kind is LogKind.SIZES_DIFFER:
             break
-        if event.kind is LogKind.KILLED or (event.kind is LogKind.OUT_OF_MEMORY and not event.exception):
+        if event.kind is LogKind.KILLED:
             return event
         if event.kind is LogKind.CRASHED and not (raised and _UNJOINED in event.text):
             return event
+        if raised is None and event.kind is LogKind.OUT_OF_MEMORY and not event.exception:
+            raised = event
         if raised is None and event.exception and not (is_victim_text(event.text) or in_side_thread(event.stack)):
             raised = event if event.kind in _OWN_ERRORS else None
     lived_on = raised is not None and any(e.line > raised.line and e.kind in _LIVED_ON for e in events)

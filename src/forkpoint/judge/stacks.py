@@ -125,9 +125,11 @@ def _is_logger(frame: Frame) -> bool:
 
 @fact
 def find_standings(incident: Incident) -> dict[int, Standing]:
-    """By rank: its live stack (of several the last file's), else the traceback of the call that its peers made fail."""
+    """By rank: its live stack (of several the last file's), else the traceback of the call that its peers made fail, unless that may
+    be of another attempt than the dumps.
+    """
     found: dict[int, Standing] = {}
-    for event in incident.capture.events:
+    for event in () if incident.capture.may_mix_attempts else incident.capture.events:
         if event.rank is not None and event.rank not in found and _tells_place(event):
             found[event.rank] = Standing(event.rank, event.stack, cite_event(event), event.detail("code") or "")
     for live in sorted(incident.capture.stacks, key=lambda one: (one.file, one.line)):

@@ -124,3 +124,7 @@ class Capture:
     """What broke while it was read."""
     attempt: int = 0
     """Of a job that was restarted, the attempt that is judged."""
+    may_mix_attempts: bool = False
+    """Logs of several attempts were given and the dumps name none: they may be of another attempt than the logs that are judged,
+    since a restart overwrites the dumps of the attempt before.
+    """
