@@ -72,6 +72,6 @@ def test_a_file_that_cannot_be_written_is_not_blamed_on_its_source_and_leaves_ro
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert isinstance(large, str)
-    assert large.startswith("cannot be written here (File too large): choose a folder with more room")
+    assert large.startswith("cannot be written here (File too large): choose a folder with more space")
     assert isinstance(small, Copied)
     assert [path.name for path in folder.root.rglob("*.log")] == ["small.log"]

@@ -144,7 +144,7 @@ def test_half_of_the_hosts_are_frozen_and_the_other_half_is_used(cluster: Cluste
     assert verdict["suspects"] == []
     told = notes(verdict)
     assert sorted(told) == ["node2", "node3"]
-    assert all(f"{name} does not answer: it is down, frozen or cut off" in text for name, text in told.items())
+    assert all(f"{name} does not answer: it is down, frozen or disconnected" in text for name, text in told.items())
 
 
 def test_a_host_whose_disk_does_not_answer_is_given_up_and_nothing_stays_there(cluster: Cluster) -> None:

@@ -238,7 +238,7 @@ def test_a_process_of_its_own_tells_and_reports(monkeypatch: pytest.MonkeyPatch)
 @for_each(
     ("program", "says"),
     [
-        ("raise SystemExit(7)", "broke off (exit code 7)"),
+        ("raise SystemExit(7)", "failed (exit code 7)"),
         ("import time; time.sleep(3600)", "not done after 0.1 s, given up"),
     ],
 )

@@ -1,6 +1,6 @@
 """Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch.
 
-Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one ends.
+Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one prevents.
 """
 
 from forkpoint.consensus.agree_on_exception import agree_on_exception

@@ -17,7 +17,7 @@ def agree_on_exception(
 ) -> Generator[None]:
     """The rank that raised raises its own exception, the others `PeerFailed`, which names it.
 
-    Ctrl-C is not told: launchers send it to every rank.
+    Ctrl-C is not passed on: launchers send it to every rank.
 
     The bug it ends
         A file is missing, a record is bad, memory runs out: on one rank. It raises, or it catches and goes on, and the
@@ -32,10 +32,10 @@ def agree_on_exception(
             batch = next(batches)
         train_step(batch)
 
-    It tells at the end of the block. A collective inside the block is out of its reach: a rank that raises before it leaves
-    the others waiting *there*. It warns where one ran inside. Agreements of this package may stand inside: they are told.
+    The others learn of it at the end of the block. A collective inside the block is not covered: a rank that raises before it
+    leaves the others waiting *there*. A warning is given if one ran inside. Agreements of this package are covered.
     """
-    members_of(group)  # a rank that is no member learns it before the block, not after
+    members_of(group)  # a rank that is not a member learns it before the block, not after
     before = collectives_issued()
     try:
         yield
@@ -46,7 +46,7 @@ def agree_on_exception(
     if inside > 0:
         warnings.warn(
             f"agree_on_exception: collectives ran inside its block ({inside}). A rank that raises before one of them leaves "
-            "the others waiting there; move them behind the block",
+            "the others waiting there; move them after the block",
             stacklevel=3,
         )
     ask(question("agree_on_exception", what, group, timeout_s))

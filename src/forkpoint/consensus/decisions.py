@@ -111,7 +111,7 @@ def same_on_all_ranks(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One rank decides, all ranks hear it; if it cannot decide, all ranks hear that.
+# One rank decides and all ranks get its decision; if it fails, all ranks get that.
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -119,7 +119,7 @@ MAX_BYTES = 1 << 20
 """A decision, not data: tensors have `dist.broadcast`."""
 _SHORT_BYTES = 5
 _LONG = 1 << (NUMBER_BITS - 1)
-"""Set where the number is not the text itself but its length."""
+"""Set if the number is not the text itself but its length."""
 
 
 def broadcast_decision(
@@ -165,16 +165,16 @@ def broadcast_decision(
 def _encode(result: object) -> bytes:
     text = json.dumps(result).encode()
     if len(text) > MAX_BYTES:
-        raise ValueError(f"a decision of {len(text)} bytes; at most {MAX_BYTES} can be told")
+        raise ValueError(f"a decision of {len(text)} bytes; at most {MAX_BYTES} can be sent")
     return text
 
 
 def _hear(asked: Question, number: int, own: bytes) -> bytes:
-    """`true` fits into the number. A longer text takes a second collective, of a length that all members know by now."""
+    """`true` fits into the number. A longer text takes a second collective, whose length all members know by now."""
     if number < _LONG:
         return number.to_bytes(_SHORT_BYTES).lstrip(b"\0")
     length = number - _LONG
-    words = -(-length // 7)  # seven bytes each: never negative, so that silence is zero
+    words = -(-length // 7)  # seven bytes each: never negative, and zero from all other ranks
     padded = own.ljust(7 * words, b"\0")
     heard = reduce_sum(asked, [int.from_bytes(padded[i : i + 7]) for i in range(0, 7 * words, 7)])
     return b"".join(word.to_bytes(7) for word in heard)[:length]

@@ -42,6 +42,6 @@ def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `rank_only(0)`, by the name that people look for.
+# The name that people look for.
 
 rank_zero_only = rank_only(0)

@@ -21,7 +21,7 @@ from forkpoint.consensus.torch_inside import group_argument, group_of, groups, s
 
 
 def collectives_issued() -> int:
-    """Over all groups that count, without those of this package."""
+    """Over all groups whose backend counts, without those of this package."""
     if not dist.is_initialized():
         return 0
     counted = [(group, sequence_number(group)) for group in groups()]
@@ -29,17 +29,17 @@ def collectives_issued() -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A look at every collective right before it is issued, whoever issues it.
+# A hook that runs right before every collective, whoever issues it.
 #
 # A dispatch mode sees every op that reaches torch's dispatcher, and collectives do, whether from Python, DDP's
-# reducer, FSDP, DTensor or functional collectives. It is active only inside its block, so nothing is paid elsewhere.
+# reducer, FSDP, DTensor or functional collectives. It is active only inside its block, so it costs nothing elsewhere.
 
 
 class EachCollective(TorchDispatchMode):
-    supports_higher_order_operators = True  # compiled code holds them; they run as they are
+    supports_higher_order_operators = True  # compiled code contains them; they run unchanged
 
     def before(self, op: Any, group: dist.ProcessGroup, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called for groups of two ranks and more. What it raises is raised instead of the call."""
+        """Called for groups of two or more ranks. If it raises, the collective is not issued."""
         raise NotImplementedError
 
     def __torch_dispatch__(
@@ -53,7 +53,7 @@ class EachCollective(TorchDispatchMode):
             if group.size() > 1:
                 self.before(func, group, args, named)
         if DTensor in types:
-            return NotImplemented  # it turns the op into plain ones, collectives among them, and those come here
+            return NotImplemented  # DTensor turns the op into plain ones, which come here again
         return func(*args, **named)
 
 
@@ -81,7 +81,7 @@ class _Refuse(EachCollective):
         del group, args, kwargs
         raise CollectiveInRankZero(
             f"{op} at {_place(sys._getframe())}: {self._where} runs on rank {self._rank} alone, "  # noqa: SLF001 - `inspect` does the same
-            "so the other ranks of the group would never come to it"
+            "so the other ranks of the group would never call it"
         )
 
 

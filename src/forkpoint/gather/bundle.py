@@ -1,7 +1,7 @@
 """One archive for a ticket: evidence, verdict, report and doctor reports, without what must not leave the site.
 
-The redacted evidence is read for the verdict while it is written, so what is judged is what is packed. The map of pseudonyms
-stays here.
+The redacted evidence is read for the verdict while it is written, so what is judged is what is packed. The map of
+pseudonyms stays on this machine.
 """
 
 import gzip
@@ -34,9 +34,9 @@ from forkpoint.gather.bundle_evidence import (
     EvidenceKind,
     Redacting,
     evidence_files,
-    in_other_words,
     open_evidence,
     read_doctor,
+    redact_verdict,
     relative_name,
 )
 from forkpoint.model.capture import Capture, Problem
@@ -64,7 +64,7 @@ class Inside(msgspec.Struct, frozen=True):
     name: str
     kind: str
     size: int | None = msgspec.field(name="bytes")
-    """Unpacked. None in a dry run, for what was not made."""
+    """Unpacked. None in a dry run, for files that were not made."""
     sha256: str | None = None
     """Of the unpacked file. None in a dry run."""
 
@@ -139,7 +139,7 @@ class TarWriter:
 
     @contextmanager
     def member(self, name: str) -> Generator[BundledFile]:
-        """Its size stands in its header, so its pieces are kept until all are there. An exception adds no member."""
+        """The header needs the size, so the content is buffered until it is complete. An exception adds no member."""
         with SpooledTemporaryFile(_IN_MEMORY, dir=self._folder) as spool:
             member = BundledFile(spool)
             yield member
@@ -160,14 +160,14 @@ class TarWriter:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Redacted evidence is read for the verdict while it is written to the archive: what is judged is what is packed.
+# Reads redacted evidence while it is written to the archive.
 
 if TYPE_CHECKING:
     Stream = io.BufferedReader[io.FileIO]
 
 
 class Passing(io.RawIOBase):
-    """Pieces as a stream; each is written to the archive when it is read."""
+    """A stream over pieces; each piece is written to the archive when it is read."""
 
     def __init__(self, pieces: Iterator[bytes], member: BundledFile) -> None:
         self._pieces, self._member = pieces, member
@@ -190,7 +190,7 @@ class Passing(io.RawIOBase):
         return len(part)
 
     def pass_rest(self) -> None:
-        """The archive also gets what the reader left unread."""
+        """Writes what the reader left unread to the archive."""
         for piece in self._pieces:
             self._member.write(piece)
 
@@ -199,7 +199,7 @@ class Passing(io.RawIOBase):
 
 
 def read_streams(streams: "Iterable[tuple[str, Stream]]") -> Capture:
-    """Like `ingest.read`, for named streams: each is read before the next is opened."""
+    """Like `evidence.read`, for named streams: each is read before the next is opened."""
     reading = Reading()
     for name, stream in streams:
         try:
@@ -222,13 +222,13 @@ class Order:
     out: str
     map_file: str
     source: tuple[str, ...] = ()
-    """For sites, probes and fixes. No file of it goes into the archive; lines of it stand in patches."""
+    """For sites, probes and fixes. None of its files go into the archive, but patches contain lines of it."""
     doctors: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
     """Patterns of files that are not packed."""
     dry_run: bool = False
     follow_links: bool = False
-    """Also links that lead out of a folder."""
+    """Also follow links that lead out of a folder."""
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ class _Making:
 
 
 def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
-    """Raises UsageError, UnreadableInput where nothing can be diagnosed, and Unsafe where the archive still shows a secret."""
+    """Raises UsageError, UnreadableInput if nothing can be diagnosed, and Unsafe if the archive still contains a secret."""
     redactor = Redactor.of(read(order.paths, progress, follow_links=order.follow_links))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
     making = _Making(order, redactor, Redacting(redactor), BundleNames(redactor.redact, known), progress)
@@ -317,7 +317,7 @@ def _leave_out(making: _Making, name: str, why: str) -> None:
 
 
 def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]]":
-    """Evidence as it is in the archive, for a reader; what has been read has been written."""
+    """Evidence as it is in the archive, for the reader; writing it is a side effect of reading."""
     for name, kind, redacted in _evidence(making):
         with writer.member(name) as member:
             passing = Passing(redacted, member)
@@ -327,8 +327,8 @@ def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]
 
 
 def _judge(making: _Making, capture: Capture) -> Verdict:
-    """The verdict comes from redacted evidence, so a shortened line or stack cannot hold half a secret."""
-    return in_other_words(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
+    """Judges redacted evidence, so a shortened line or stack cannot contain half a secret."""
+    return redact_verdict(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
 
 
 def _add_whole(making: _Making, writer: TarWriter, name: str, data: bytes) -> None:
@@ -341,7 +341,7 @@ def _made_kind(name: str) -> str:
 
 
 def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:
-    """For this machine and its owner only: mode 0600."""
+    """Only for this user: mode 0600."""
     part = Path(f"{path}.{os.getpid()}.part")
     document = {"schema": MAP_SCHEMA, "bundle": Path(bundle).name, "names": names}
     try:

@@ -1,6 +1,6 @@
 """A diagnosis in a child process: a `Task` as JSON on its standard input, a `Diagnosed` as JSON on its standard output.
 
-Everything that diagnoses beside its own work does it this way: the guard (a training process must not load the engine),
+Every tool that diagnoses besides its own work does it this way: the guard (a training process must not load the engine),
 `forkpoint run`, `forkpoint serve`, the attribution service and the controller. A child can be killed when it takes too
 long, and a crash in it harms nobody. This module does not import the engine; the child's program is `worker`.
 """
@@ -79,7 +79,7 @@ class Task:
     decision: DecisionTask | None = None
     store: StoreTask | None = None
     origin: NoticeOrigin | None = None
-    """A notice for services (`notifying`) is wanted, too."""
+    """Also a notice for services (`notifying`)."""
     with_value: bool = False
     """Also the verdict as a value, for `read_verdict` in `worker`."""
 
@@ -112,7 +112,7 @@ class Diagnosed:
     sites: tuple[str, ...] = ()
     """The first few places in the source, `train.py:31 (why)`."""
     when: str | None = None
-    """The last moment that is dated in UTC."""
+    """The last event with a UTC time."""
     report: str = ""
     page: str = ""
     step: int | None = None
@@ -134,11 +134,11 @@ class NotDiagnosed:
 
 
 _keeping: Final[list[subprocess.Popen[bytes]]] = []
-"""Those that may still run: each is asked how it ended before the next begins."""
+"""Children that may still run; those that have ended are reaped when the next one starts."""
 
 
 def keep_incident(store: str, incident: dict[str, Any]) -> None:
-    """In a process of its own that outlives this one, which may end because of the incident. Raises OSError."""
+    """Writes it from a process that outlives this one, which may end because of the incident. Raises OSError."""
     with memory_file() as given:
         given.write(json.dumps({"store": store, "incident": incident}).encode())
         given.seek(0)
@@ -205,7 +205,7 @@ class Diagnosis:
         except (ValueError, TypeError):  # a msgspec.ValidationError is a ValueError
             self._err.seek(0)
             last = self._err.read().decode(errors="replace").strip().rpartition("\n")[2]
-            return NotDiagnosed(f"the diagnosis broke off ({last or f'exit code {code}'})")
+            return NotDiagnosed(f"the diagnosis failed ({last or f'exit code {code}'})")
 
     def _close(self) -> None:
         self._out.close()
