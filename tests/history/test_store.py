@@ -175,7 +175,7 @@ def test_a_later_version_takes_an_older_store_along_and_this_one_refuses_the_lat
     store.close()
     open_store(place, migrations=later).close()
 
-    with pytest.raises(StoreError, match="is of version 2, and this forkpoint knows 1"):
+    with pytest.raises(StoreError, match="has version 2, and this forkpoint knows 1"):
         open_store(place)
 
 
@@ -233,10 +233,7 @@ def test_without_sqlalchemy_the_warning_names_the_extra(place: str) -> None:
     done = subprocess.run([sys.executable, "-c", blocked, *words], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert (
-        "--store needs sqlalchemy: pip install 'forkpoint[history]' (the verdict stands, and is not kept)"
-        in done.stderr
-    )
+    assert "--store needs sqlalchemy: pip install 'forkpoint[history]' (the verdict is not stored)" in done.stderr
 
 
 @pytest.mark.sweep

@@ -79,7 +79,7 @@ def broken(cluster: Cluster) -> Cluster:
 
 EXPECTED = {
     "node2": ("it refuses your key", "ssh-copy-id node2", "Permission denied (publickey)"),
-    "node3": ("its ssh host key is not the one that is known here", "Ask who runs it", "Host key verification failed"),
+    "node3": ("its ssh host key has changed", "Ask its administrator", "Host key verification failed"),
     "node4": ("no ssh server answers there", "ask again once it is back", "Connection refused"),
 }
 

@@ -1,11 +1,12 @@
-"""Looks at every collective right before it is issued, and refuses collectives in code that one rank runs alone."""
+"""Refuses collectives in code that one rank runs alone (`rank_only`): looks at every collective right before it is issued."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from forkpoint.consensus.errors import CollectiveInRankZero
-from forkpoint.consensus.question import Members, issued
+from forkpoint.consensus.question import Members, issued, members_of
 from forkpoint.consensus.torch_inside import group_argument, group_of, groups, sequence_number
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -90,3 +91,46 @@ def _place(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return "a thread of torch's own" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions that one rank runs alone.
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, Result | None]]:
+    """Runs on this global rank; the others get None. `CollectiveInRankZero` is raised at the call that communicates.
+
+    The bug it ends
+        Rank 0 evaluates, saves or logs, and something in there communicates: the DDP-wrapped model broadcasts its buffers,
+        a metric gathers, a sharded state dict is collected. Rank 0 waits for ranks that will never call it.
+
+    Wrong
+        if rank == 0:
+            evaluate(ddp_model)
+
+    Right
+        @rank_zero_only
+        def report(): evaluate(ddp_model.module)
+    """
+
+    def decorate(function: Callable[Given, Result]) -> Callable[Given, Result | None]:
+        @wraps(function)
+        def alone(*args: Given.args, **kwargs: Given.kwargs) -> Result | None:
+            members = members_of(None)
+            if members.rank != rank:
+                return None
+            with refuse_collectives(f"{function.__name__}()", members):
+                return function(*args, **kwargs)
+
+        return alone
+
+    return decorate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The name that people look for.
+
+rank_zero_only = rank_only(0)

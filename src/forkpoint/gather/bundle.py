@@ -58,7 +58,7 @@ BUNDLE_SCHEMA = "forkpoint.bundle/1"
 MANIFEST = "manifest.json"
 
 
-class Inside(msgspec.Struct, frozen=True):
+class BundleEntry(msgspec.Struct, frozen=True):
     """One member of the archive."""
 
     name: str
@@ -78,14 +78,14 @@ class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEM
     """The archive's manifest, which does not list itself."""
 
     verdict_schema: str
-    files: tuple[Inside, ...]
+    files: tuple[BundleEntry, ...]
     left_out: tuple[LeftOutFile, ...]
     removed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    inside: tuple[Inside, ...]
+    inside: tuple[BundleEntry, ...]
     left_out: tuple[Problem, ...]
     removed: tuple[tuple[str, int], ...]
     """What was replaced in the evidence, and how often."""
@@ -217,7 +217,7 @@ _HOSTS_AND_USERS = ("host", "user")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BundleOrder:
     paths: tuple[str, ...]
     out: str
     map_file: str
@@ -233,16 +233,16 @@ class Order:
 
 @dataclass(slots=True)
 class _Making:
-    order: Order
+    order: BundleOrder
     redactor: Redactor
     redacting: Redacting
     names: BundleNames
     progress: Progress | None
-    inside: list[Inside] = field(default_factory=list[Inside])
+    inside: list[BundleEntry] = field(default_factory=list[BundleEntry])
     left_out: list[Problem] = field(default_factory=list[Problem])
 
 
-def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
+def make_bundle(order: BundleOrder, progress: Progress | None = None) -> Bundle:
     """Raises UsageError, UnreadableInput if nothing can be diagnosed, and Unsafe if the archive still contains a secret."""
     redactor = Redactor.of(read(order.paths, progress, follow_links=order.follow_links))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
@@ -251,9 +251,13 @@ def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
         (f"doctor/{number}.json", read_doctor(path, redactor.redact)) for number, path in enumerate(order.doctors, 1)
     ]
     if order.dry_run:
-        making.inside += [Inside(name, kind, sum(map(len, redacted))) for name, kind, redacted in _evidence(making)]
-        making.inside += [Inside(name, _made_kind(name), len(data)) for name, data in doctors]
-        making.inside += [Inside(name, _made_kind(name), None) for name in ("verdict.json", "report.html", MANIFEST)]
+        making.inside += [
+            BundleEntry(name, kind, sum(map(len, redacted))) for name, kind, redacted in _evidence(making)
+        ]
+        making.inside += [BundleEntry(name, _made_kind(name), len(data)) for name, data in doctors]
+        making.inside += [
+            BundleEntry(name, _made_kind(name), None) for name in ("verdict.json", "report.html", MANIFEST)
+        ]
         return _made(making, None)
     verdict = _write(making, doctors)
     _write_map(order.map_file, order.out, redactor.map)
@@ -323,7 +327,7 @@ def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]
             passing = Passing(redacted, member)
             yield clean(name), passing.buffered()
             passing.pass_rest()
-        making.inside.append(Inside(name, kind, member.size, member.sha256))
+        making.inside.append(BundleEntry(name, kind, member.size, member.sha256))
 
 
 def _judge(making: _Making, capture: Capture) -> Verdict:
@@ -333,7 +337,7 @@ def _judge(making: _Making, capture: Capture) -> Verdict:
 
 def _add_whole(making: _Making, writer: TarWriter, name: str, data: bytes) -> None:
     writer.add_whole(name, data)
-    making.inside.append(Inside(name, _made_kind(name), len(data), hashlib.sha256(data).hexdigest()))
+    making.inside.append(BundleEntry(name, _made_kind(name), len(data), hashlib.sha256(data).hexdigest()))
 
 
 def _made_kind(name: str) -> str:

@@ -24,13 +24,13 @@ _BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedBundle:
     sound: int
     """Files that are as the manifest says."""
     problems: tuple[Problem, ...]
 
 
-def verify_bundle(path: str) -> Verified:
+def verify_bundle(path: str) -> VerifiedBundle:
     """Raises UnreadableInput for anything but a bundle."""
     try:
         there, manifest = _hashes(path)
@@ -44,7 +44,7 @@ def verify_bundle(path: str) -> Verified:
         for name in expected
         if there.get(name) not in (None, expected[name])
     ]
-    return Verified(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
+    return VerifiedBundle(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
 
 
 def _hashes(path: str) -> tuple[dict[str, str], bytes]:

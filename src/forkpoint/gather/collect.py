@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from forkpoint.errors import InputError
 from forkpoint.evidence import read
 from forkpoint.evidence.files import is_url
-from forkpoint.gather.attach.asking import RunningRanks, find_pipes
+from forkpoint.gather.attach.asking import LocalRanks, find_pipes
 from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks
 from forkpoint.gather.folder import (
     MANIFEST_NAME,
+    CollectLimits,
     CollectNote,
     Copied,
     EvidenceFolder,
     FileKind,
-    Limits,
     Manifest,
     Meter,
     Original,
@@ -64,7 +64,7 @@ class RankQuestion:
 
 def questions_to(ranks: Sequence[LiveRank], patience_s: float) -> list[RankQuestion]:
     """Like `forkpoint attach`: debug server or guard of each, then the pipes of those that have one."""
-    asked = [RankQuestion(RunningRanks(ranks), 0.0)] if ranks else []
+    asked = [RankQuestion(LocalRanks(ranks), 0.0)] if ranks else []
     return [*asked, *(RankQuestion(pipes, patience_s) for pipes in find_pipes(ranks))]
 
 
@@ -175,7 +175,7 @@ class Wanted:
     """Ask the ranks of this machine that have a debug server, a guard or a pipe."""
     questions: tuple[RankQuestion, ...] = ()
     patience_s: float = 30.0
-    limits: Limits = field(default_factory=Limits)
+    limits: CollectLimits = field(default_factory=CollectLimits)
 
 
 def collect(wanted: Wanted, root: str) -> Manifest:

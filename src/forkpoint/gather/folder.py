@@ -82,7 +82,7 @@ def _kind_of_text(head: str, name: PurePosixPath) -> FileKind | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CollectLimits:
     total_bytes: int = 4 << 30
     files: int = 20_000
     seconds: float = 300.0
@@ -92,7 +92,7 @@ class Limits:
 class Meter:
     """Shared by all places, which are visited in parallel."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CollectLimits) -> None:
         self._limits = limits
         self._lock = Lock()
         self._bytes = limits.total_bytes

@@ -68,7 +68,7 @@ _PATH = re.compile(r"(?:/|~/)[^\0\r\n]{0,4000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RemoteMachine:
     """One machine, or one container."""
 
     label: str
@@ -79,8 +79,8 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
-    machines: tuple[Target, ...]
+class RemoteMachines:
+    machines: tuple[RemoteMachine, ...]
     missing: str | None = None
     """Why there may have been more of them."""
 
@@ -91,7 +91,7 @@ class Remote:
     """As the user gave it."""
     path: str
     """Where to look; empty for the usual places."""
-    find_targets: Callable[[float], Targets | CallFailed]
+    find_targets: Callable[[float], RemoteMachines | CallFailed]
     """Given the seconds that are left."""
 
 
@@ -116,7 +116,7 @@ def parse_ssh(place: str) -> Remote:
         raise UsageError(f"{place}: must be ssh:HOST:PATH")
     # ssh passes its command to a shell on the other side; this one is always the same.
     argv = ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(SCRIPT)}")
-    return Remote(place, checked_path(place, path), lambda _: Targets((Target(host, argv),)))
+    return Remote(place, checked_path(place, path), lambda _: RemoteMachines((RemoteMachine(host, argv),)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def parse_srun(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _nodes(job, limit_s))
 
 
-def _nodes(job: str, limit_s: float) -> Targets | CallFailed:
+def _nodes(job: str, limit_s: float) -> RemoteMachines | CallFailed:
     found = _find_slurm_job(job, limit_s)
     if isinstance(found, CallFailed):
         return found
@@ -144,8 +144,8 @@ def _nodes(job: str, limit_s: float) -> Targets | CallFailed:
     if isinstance(named, CallFailed):
         return named
     nodes = [node for node in named.split() if _SLURM_NODE.fullmatch(node)]
-    targets = tuple(Target(node, _srun_argv(found.number, node)) for node in nodes)
-    return Targets(targets, _lost_nodes(found.number, limit_s))
+    targets = tuple(RemoteMachine(node, _srun_argv(found.number, node)) for node in nodes)
+    return RemoteMachines(targets, _lost_nodes(found.number, limit_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def parse_kubectl(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _pods(namespace, selector, limit_s))
 
 
-def _pods(namespace: str, selector: str, limit_s: float) -> Targets | CallFailed:
+def _pods(namespace: str, selector: str, limit_s: float) -> RemoteMachines | CallFailed:
     front = ("kubectl", f"--namespace={namespace}")
     listed = answer_of((*front, "get", "pods", f"--selector={selector}", "--output=name"), limit_s)
     if isinstance(listed, CallFailed):
@@ -224,12 +224,12 @@ def _pods(namespace: str, selector: str, limit_s: float) -> Targets | CallFailed
     if not pods:
         return CallFailed(f"no pod in {namespace} is selected by {selector}")
     targets = (
-        Target(
+        RemoteMachine(
             pod, (*front, "exec", "--stdin", pod, "--", "sh", "-c", SCRIPT), (*front, "logs", "--all-containers", pod)
         )
         for pod in pods
     )
-    return Targets(tuple(targets))
+    return RemoteMachines(tuple(targets))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class _Odd:
     others: int = 0
 
 
-def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+def copy_remote(remote: Remote, target: RemoteMachine, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     """Copies all evidence of one machine; notes what it could not send."""
     place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
     got = _receive(remote, target, place, folder)
@@ -268,7 +268,7 @@ def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[
     return got
 
 
-def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+def _receive(remote: Remote, target: RemoteMachine, place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     got: list[Copied | CollectNote] = []
     with running(target.argv, remote.path.encode() + b"\n", folder.meter.seconds_left) as tool:
         if tool.failed is None:
@@ -348,7 +348,7 @@ def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.
 
 
 def _receive_log(
-    target: Target, argv: tuple[str, ...], place: str, folder: EvidenceFolder
+    target: RemoteMachine, argv: tuple[str, ...], place: str, folder: EvidenceFolder
 ) -> list[Copied | CollectNote]:
     with running(argv, b"", folder.meter.seconds_left) as tool:
         done = None

@@ -14,7 +14,7 @@ import msgspec
 
 from forkpoint.live.diagnosing import child_environ, memory_file
 from forkpoint.sinks.notice import Notice
-from forkpoint.sinks.sink import Outcome
+from forkpoint.sinks.sink import SinkOutcome
 
 LIMIT_S: Final = 30.0
 """For all services together, with all retries."""
@@ -45,7 +45,7 @@ class Sending:
             self._out.close()
             raise
 
-    def outcomes(self) -> tuple[Outcome, ...] | None:
+    def outcomes(self) -> tuple[SinkOutcome, ...] | None:
         """One for each service. None: not done yet."""
         if self._child.poll() is not None:
             return self._read()
@@ -55,7 +55,7 @@ class Sending:
         self._child.wait()
         return self._of_all(f"not done after {self._settings.limit_s:g} s, given up")
 
-    def wait(self) -> tuple[Outcome, ...]:
+    def wait(self) -> tuple[SinkOutcome, ...]:
         while (found := self.outcomes()) is None:
             time.sleep(_POLL_S)
         return found
@@ -65,15 +65,15 @@ class Sending:
         self._child.wait()
         self._out.close()
 
-    def _read(self) -> tuple[Outcome, ...]:
+    def _read(self) -> tuple[SinkOutcome, ...]:
         self._out.seek(0)
         try:
-            return msgspec.convert(json.load(self._out), tuple[Outcome, ...])
+            return msgspec.convert(json.load(self._out), tuple[SinkOutcome, ...])
         except ValueError:  # a msgspec.ValidationError is one
             return self._of_all(f"the sending process failed (exit code {self._child.returncode})")
 
-    def _of_all(self, why: str) -> tuple[Outcome, ...]:
-        return tuple(Outcome(sink, why) for sink in self._settings.sinks)
+    def _of_all(self, why: str) -> tuple[SinkOutcome, ...]:
+        return tuple(SinkOutcome(sink, why) for sink in self._settings.sinks)
 
 
 def notify_alone(notice: Notice, settings: NotifySettings) -> None:

@@ -59,7 +59,7 @@ def ask_rank(rank: LiveRank, spool: Spool, *, stacks: bool) -> Answer:
     return _keep(rank.rank, told, spool, stacks=stacks)
 
 
-class RunningRanks:
+class LocalRanks:
     """Ranks of this machine as a source of evidence, for `collect`."""
 
     name = "ranks"

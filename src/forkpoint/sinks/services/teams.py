@@ -1,6 +1,6 @@
 """An Adaptive Card for a Teams channel, by the Workflows template "Post to a channel when a webhook request is received".
 
-Texts are runs of a RichTextBlock, which Teams shows as they are: in a TextBlock Markdown of the evidence would act.
+Texts are runs of a RichTextBlock, which Teams shows literally: a TextBlock would interpret Markdown in the evidence.
 """
 
 import json
@@ -19,7 +19,7 @@ _MAX_FACTS = 24
 
 
 def message(notice: Notice) -> dict[str, object]:
-    """The title stands in `fallbackText`, too, for what shows no cards."""
+    """The title is also in `fallbackText`, for clients that show no cards."""
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
