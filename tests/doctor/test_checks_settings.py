@@ -117,7 +117,7 @@ def test_a_size_in_bytes_is_told_as_memory() -> None:
             "2.13.0",
             {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"},
             BAD,
-            "TORCH_NCCL_TRACE_BUFFER_SIZE=0 shuts the part that writes it",
+            "TORCH_NCCL_TRACE_BUFFER_SIZE=0 disables the part that writes it",
         ),
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "1"}, BAD, "no watchdog runs"),
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, OK, "leaves a dump"),
@@ -147,7 +147,7 @@ def test_a_folder_that_can_be_written_is_ok() -> None:
 @for_each(
     ("machine", "says"),
     [
-        (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 is not there (TORCH_FR_DUMP_TEMP_FILE)"),
+        (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 does not exist (TORCH_FR_DUMP_TEMP_FILE)"),
         (with_prefix("/shared/4711/rank_", writable=False), "/shared/4711 may not be written"),
         (with_prefix("dumps/rank_"), "not an absolute path"),
     ],
@@ -285,7 +285,7 @@ def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status
         ({"NCCL_IB_TIMEOUT": "22"}, OK, "heartbeat"),
         ({"NCCL_IB_TIMEOUT": "25"}, BAD, "waits 962 s on a dead link"),
         ({"NCCL_IB_TIMEOUT": "25", "NCCL_IB_RETRY_CNT": "3"}, OK, "heartbeat"),
-        ({"NCCL_IB_TIMEOUT": "0"}, BAD, "waits for ever on a dead link"),
+        ({"NCCL_IB_TIMEOUT": "0"}, BAD, "waits forever on a dead link"),
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, BAD, "kill ranks that still write"),
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "90"}, OK, "heartbeat"),
     ],

@@ -67,14 +67,14 @@ def test_a_status_and_a_detail_that_one_node_lacks_are_differences() -> None:
 
     assert [(each.what, each.values[0]) for each in comparison.differences] == [
         ("status", ("skipped", ("c",))),
-        ("NCCL", ("not told", ("c",))),
+        ("NCCL", ("not reported", ("c",))),
     ]
 
 
 def test_a_node_that_was_not_asked_about_a_check_stands_out() -> None:
     comparison = compare([node("a", "1"), node("b", "1"), Document("c.json", "c", 0.0, {})])
 
-    assert [each.values[0] for each in comparison.differences] == [("not told", ("c",)), ("not told", ("c",))]
+    assert [each.values[0] for each in comparison.differences] == [("not reported", ("c",)), ("not reported", ("c",))]
 
 
 def test_counters_since_boot_are_not_compared_between_nodes() -> None:

@@ -137,7 +137,7 @@ def test_a_fix_stays_on_one_line_to_be_copied() -> None:
 def test_an_injected_report_says_so_first() -> None:
     text = render_text(examine_injected(empty_machine(), CHECKS[0]), 80)
 
-    assert text.startswith(f"INJECTED: {CHECKS[0].name} was made bad on paper")
+    assert text.startswith(f"INJECTED: {CHECKS[0].name} was made bad in a simulation")
 
 
 # The live machine.

@@ -1,4 +1,4 @@
-"""Every check, by subject; `CHECKS` lists them by hand in the order of the report."""
+"""Every check, in files by subject; `CHECKS` lists them in the order of the report."""
 
 from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
 from forkpoint.doctor.checks.gpu import (

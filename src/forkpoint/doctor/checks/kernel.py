@@ -18,10 +18,10 @@ _XIDS_OF_PROGRAMS = ("application", "follow-on", "none")
 def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
     """Xids and similar messages in the kernel log: what the driver logged about GPUs and NVSwitches in the last day.
 
-    Bad are those that are more likely caused by hardware or driver and that end or hang a process. What an application causes
-    (13, 31, 43), what only follows (45, 154) and what costs nothing is told, but is not this node's fault. Numbers that the
-    knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are
-    one incident, and its first counts (NVIDIA Fleet Intelligence does the same).
+    Bad are those that are more likely caused by hardware or driver and that end or hang a process. Xids that an application
+    causes (13, 31, 43), that only follow another (45, 154) or that are harmless are reported, but are not this node's fault.
+    Numbers that the knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are one
+    incident, and its first event counts (NVIDIA Fleet Intelligence does the same).
     """
     bursts = group_bursts(events)
     details = (("Xids of the last day", ", ".join(sorted({_xid_name(burst.first) for burst in bursts})) or "none"),)
@@ -140,7 +140,7 @@ STALL_KINDS = frozenset({KernelKind.HUNG_TASK, KernelKind.SOFT_LOCKUP, KernelKin
 
 
 def _judge_kernel_stalls(events: Sequence[KernelEvent]) -> CheckResult:
-    """Tasks that the kernel found stuck, CPUs that did not come back, file servers that did not answer, in the last day."""
+    """Tasks that the kernel found stuck, CPUs that locked up, file servers that did not answer, in the last day."""
     stuck = [event for event in events if not _came_back(event, events)]
     if stuck:
         return bad(
