@@ -289,7 +289,7 @@ def telling(outputs: Mapping[str, str], *, kernel: bool | None = None) -> System
             BAD,
             "no time service is active",
         ),
-        (telling({"timedatectl": TIMEDATECTL.replace("yes", "no")}, kernel=False), SKIPPED, "a hypervisor's"),
+        (telling({"timedatectl": TIMEDATECTL.replace("yes", "no")}, kernel=False), SKIPPED, "a hypervisor"),
         (telling({}, kernel=True), OK, "the kernel's clock is synchronised, within 0.25 s"),
         (telling({}, kernel=False), SKIPPED, "the kernel reports no synchronisation"),
         (telling({}), SKIPPED, "the state of the clock is not known"),
