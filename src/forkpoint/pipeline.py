@@ -36,7 +36,7 @@ def find_bare_sites(incident: Incident, verdict: Verdict) -> tuple[Site, ...]:
 
 
 def _held(incident: Incident, verdict: Verdict) -> Iterator[Site]:
-    """Where the suspects' main threads were, if that is what holds the others."""
+    """Where the suspects' main threads were, if that is what blocks the others."""
     if verdict.cause in _HELD:
         for live in incident.capture.stacks:
             frames = user_frames(live.stack)

@@ -1,6 +1,6 @@
 """A plug-in of torchrun: `torchrun --logs-specs forkpoint ...` keeps evidence without code changes.
 
-Every run gets a folder of its own below `--log-dir` (default: forkpoint-runs), with one log per stream and rank, named by
+Every run gets its own folder below `--log-dir` (default: forkpoint-runs), with one log per stream and rank, named by
 the *global* rank (torchrun's own names only have the local one). The flight recorder is on and writes its dumps there.
 """
 

@@ -17,7 +17,7 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import (
     Disk,
     FileFacts,
@@ -38,7 +38,7 @@ UID = "6f3a2b1c-77aa-4c1e-9f5e-0d2c1b8e4a10"
 
 
 @for_each("check", [*BY_RELEASE, RECORDER_TIMING, ASYNC_ERROR_HANDLING, TIMEOUTS])
-def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Check) -> None:
+def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: DoctorCheck) -> None:
     result = check.look(empty_machine())
 
     assert (result.status, result.says) == (SKIPPED, "no torch was found to judge by")
@@ -46,7 +46,7 @@ def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Chec
 
 
 @for_each("check", BY_RELEASE)
-def test_a_release_without_a_recorder_is_not_blamed_for_it(check: Check) -> None:
+def test_a_release_without_a_recorder_is_not_blamed_for_it(check: DoctorCheck) -> None:
     result = check.look(with_torch_and("2.1.2", {}))
 
     assert (result.status, result.says) == (SKIPPED, "torch 2.1 has no flight recorder; the first one is in 2.2")

@@ -9,9 +9,9 @@ import pytest
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.doctor.report import (
-    Check,
     CheckResult,
     CheckStatus,
+    DoctorCheck,
     DoctorReport,
     Document,
     NodeChange,
@@ -115,7 +115,9 @@ def test_what_a_node_said_cannot_act_on_the_terminal() -> None:
 
 def report_of(**details: str) -> DoctorReport:
     result = CheckResult(CheckStatus.OK, "seen", details=tuple(details.items()))
-    return examine(empty_machine(), [Check("links", "links", "why.", lambda _system: result, lambda system: system)])
+    return examine(
+        empty_machine(), [DoctorCheck("links", "links", "why.", lambda _system: result, lambda system: system)]
+    )
 
 
 def test_since_an_earlier_look_counters_count() -> None:

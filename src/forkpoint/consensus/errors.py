@@ -40,7 +40,7 @@ class RanksDisagree(ConsensusError):
         self.sides = sides
         """Who has which value, the largest side first."""
         self.odd = odd
-        """Ranks that differ from more than half of the members. Empty where no value has such a majority."""
+        """Ranks that differ from more than half of the members. Empty if no value has such a majority."""
 
 
 class PeerFailed(ConsensusError):

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 _NOT_COLLECTIVE = frozenset(
     {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch_p2p_ops", "get_remote_tensors"}
 )
-"""Ops that take a group but are no collectives: a message concerns only two ranks."""
+"""Ops that take a group but are not collectives: a message concerns only two ranks."""
 
 
 def outside_graphs(function: Callable[Given, Result]) -> Callable[Given, Result]:

@@ -20,7 +20,7 @@ class Hello:
     pid: int
     parent: int
     address: tuple[str, int] | None
-    """Of the store through which ranks find each other; only on the rank that hosts it."""
+    """Address of the store through which ranks find each other; only on the rank that hosts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class IssuedOps:
-    """The collectives that a rank's recorder still holds of a group."""
+    """The collectives of a group that a rank's recorder still has."""
 
     group: ProcessGroup
     count: int
     from_start: bool
-    """These are all that it ever issued: none has left the ring buffer."""
+    """These are all it ever issued: none has left the ring buffer."""
     digests: tuple[str, ...]
     """Of the last one, two, four, ... collectives and of all. Equal digests mean the same operations, dtypes and sizes (where
     sizes must match) in the same order."""
@@ -68,7 +68,7 @@ class RecorderLook:
 
     rank: int
     counts: tuple[GroupCount, ...]
-    """Of collectives alone. Groups for which that is unknown are left out."""
+    """Only collectives. Groups for which that is unknown are left out."""
     issued: tuple[IssuedOps, ...]
 
 
@@ -78,9 +78,9 @@ class Testimony:
 
     rank: int
     dump: bytes
-    """Of its flight recorder; empty where that is off."""
+    """Its flight recorder's dump; empty if that is off."""
     stacks: str
-    """Empty where no call runs."""
+    """Empty if no call runs."""
     groups: tuple[ProcessGroup, ...]
 
 
@@ -111,7 +111,7 @@ class Split:
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """Outside a strict majority; empty where there is none. All members have answered."""
+        """Ranks outside a strict majority; empty without one. All members have answered."""
         return odd_ranks(self.sides, unknown=0)
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class CallFailure:
     silent: tuple[int, ...] = ()
     """Ranks that had not answered when the controller stopped waiting."""
     limit_s: float | None = None
-    """The time limit, where that ended the call."""
+    """The time limit, if that ended the call."""
     still: bool = False
     """No rank issued anything in the second half of that time."""
     splits: tuple[Split, ...] = ()

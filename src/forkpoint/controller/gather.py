@@ -103,7 +103,7 @@ class CallAnswers:
 
 
 def gather(got: CallAnswers, processes: RankProcesses, limit_s: float) -> None:
-    """Waits for everybody; after a failure only until it is quiet, and never longer than `limit_s`."""
+    """Waits for all ranks; after a failure only a little longer, and never longer than `limit_s`."""
     ends = time.monotonic() + limit_s
     while True:
         known = {death.rank for death in got.dead}

@@ -47,7 +47,7 @@ def skipped(why: str, fix: str | None = None) -> CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     name: str
     """As a person types it: `gpu-ecc`."""
     title: str
@@ -162,7 +162,7 @@ def _row(judged: Judged) -> _Row:
     return _Row(judged.check, judged.title, result.status, result.says, result.fix, dict(result.details))
 
 
-def render_checks_json(checks: Iterable[Check]) -> str:
+def render_checks_json(checks: Iterable[DoctorCheck]) -> str:
     listed = [{"check": check.name, "title": check.title, "why": check.why} for check in checks]
     return json_text({"schema": CHECKS_SCHEMA, "checks": listed})
 

@@ -12,13 +12,13 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import empty_machine, with_environ, with_packages
 from forkpoint.knowledge.recorder import Release, wanted
 from forkpoint.knowledge.variables import Assignment, assignments, unread, wrong_value
 from forkpoint.report.escape import escape, json_text
 
-_CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[DoctorCheck, ...] = (
     RECORDER_ON,
     RECORDER_BUFFER,
     RECORDER_DUMP,

@@ -3,7 +3,15 @@
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from forkpoint.doctor.report import Check, CheckStatus, Comparison, DoctorReport, Judged, NodeChange, NodeDifference
+from forkpoint.doctor.report import (
+    CheckStatus,
+    Comparison,
+    DoctorCheck,
+    DoctorReport,
+    Judged,
+    NodeChange,
+    NodeDifference,
+)
 from forkpoint.report.escape import escape
 
 _ORDER = (CheckStatus.BAD, CheckStatus.OK, CheckStatus.SKIPPED)
@@ -66,7 +74,7 @@ def _count(report: DoctorReport) -> str:
     return ", ".join(counted)
 
 
-def render_list(checks: Sequence[Check]) -> str:
+def render_list(checks: Sequence[DoctorCheck]) -> str:
     column = max(len(check.name) for check in checks)
     return "\n".join(f"{check.name:<{column}}  {check.title}" for check in checks)
 

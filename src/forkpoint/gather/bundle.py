@@ -66,7 +66,7 @@ class BundleEntry(msgspec.Struct, frozen=True):
     size: int | None = msgspec.field(name="bytes")
     """Unpacked. None in a dry run, for files that were not made."""
     sha256: str | None = None
-    """Of the unpacked file. None in a dry run."""
+    """Hash of the unpacked file. None in a dry run."""
 
 
 class LeftOutFile(msgspec.Struct, frozen=True):

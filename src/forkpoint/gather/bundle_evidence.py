@@ -179,7 +179,9 @@ def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
     # Only complete opcodes: half a string at the end of a truncated file could be half a secret.
     for op, begin, inside, end in opcodes(data):
         if op in BYTES:
-            raise HostileInput(f"{name}: holds bytes, which cannot be redacted; no recorder writes them, leave it out")
+            raise HostileInput(
+                f"{name}: contains bytes, which cannot be redacted; no recorder writes them, leave it out"
+            )
         if op in TEXTS:
             text = _text(data[inside:end])
             out += _rewritten(_MASKED_VALUE if text in given_away else text, redact)

@@ -61,7 +61,7 @@ class ClusterReach:
     job: str | None = None
     """Slurm's job id."""
     address: str = "auto"
-    """Of Ray's head."""
+    """The address of Ray's head."""
     python: str = "python3"
     """What ssh and srun start on the nodes."""
     node_timeout_s: float = NODE_TIMEOUT_S
@@ -93,7 +93,7 @@ _MAX_SUMMARY = 256 << 20
 """A node with 1,000 ranks and all their logs stays far below."""
 _LISTING_S = 60.0
 _TIMED_OUT = "exit code 124"
-"""Of the node's own `timeout`, which has the same limit: on a busy machine it may fire first."""
+"""From the node's own `timeout`, which has the same limit: on a busy machine it may fire first."""
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
@@ -189,7 +189,7 @@ def open_slurm(reach: ClusterReach) -> Commands:
     """All nodes of the job, or those named in `hosts`: one step with one task on each, which takes no resources."""
     job, hosts = reach.job, reach.hosts
     if not job:
-        raise UsageError("--cluster slurm needs --jobid N: the job whose nodes hold the dumps, while it runs")
+        raise UsageError("--cluster slurm needs --jobid N: the running job whose nodes have the dumps")
     targets = parse_srun(f"srun:{job}").find_targets(_LISTING_S)
     if isinstance(targets, CallFailed):
         raise UsageError(targets.why)

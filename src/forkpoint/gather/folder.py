@@ -27,7 +27,7 @@ from forkpoint.evidence.stacks.read import looks_like_stacks
 from forkpoint.traces.dump import looks_like_dump
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which files are evidence. A job's folder also holds source, data and checkpoints, which are not copied.
+# Which files are evidence. A job's folder also contains source, data and checkpoints, which are not copied.
 
 _PACKED = re.compile(r"\.(?:log|txt|out|err|json)\.(?:gz|zst|xz)$|\.(?:tar|tar\.gz|tar\.zst|tar\.xz|tgz|zip)$")
 _LOG = re.compile(r"(?i:stdout|stderr|rank[_.-]?\d|\blog)")

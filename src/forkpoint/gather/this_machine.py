@@ -140,7 +140,7 @@ def _size(path: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Dumps that logs name. A log may hold anything: a path from it is followed only if the file is a dump.
+# Dumps that logs name. A log may contain anything: a path from it is followed only if the file is a dump.
 
 _WRITTEN = re.compile(rb"(?:Flight Recorder|NCCLPG) debug info to (/[^\s\0]{1,1000})")
 _VARIABLE = re.compile(rb"TORCH_(?:FR_DUMP|NCCL_DEBUG_INFO)_TEMP_FILE(?:=|: ?)(/[^\s\0,;\"']{1,1000})")

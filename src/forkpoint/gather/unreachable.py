@@ -67,7 +67,7 @@ _SLURM = (
     ),
     _Reason(
         ("Access/permission denied", "Invalid user id"),
-        "the job belongs to somebody else: ask as its user or as root",
+        "the job belongs to another user: ask as that user or as root",
     ),
     _Reason(
         ("munge", "authentication", "Invalid job credential"),

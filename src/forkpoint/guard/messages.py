@@ -119,7 +119,7 @@ class Beat:
     """The torch.distributed call its main thread is in."""
     groups: dict[str, GroupBeat]
     reads: int
-    """Of the calls that go with it."""
+    """The `reads` of the calls that belong to it."""
     neighbour: int | None = None
     """The next rank on the same host, whose process this one checks."""
     neighbour_state: RankHealth = RankHealth.RUNNING
@@ -158,7 +158,7 @@ class RankAnswer:
     groups: tuple[ProcessGroup, ...]
     stacks: str
     steps: dict[int, dict[str, int]]
-    """Of each group, by name: calls at the end of the last steps."""
+    """Step -> group name -> number of calls at its end."""
     dump: bytes = field(repr=False)
 
 
@@ -168,7 +168,7 @@ def decode_ask(data: bytes | None) -> Ask:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Is the next rank's process on this host still there? All that a guard can know about a rank that went silent.
+# Is the next rank's process on this host still running? That is all a guard can know about a silent rank.
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Identity:
     """A process, published once by its rank."""
 
     host: str
-    """Of its host and pid namespace."""
+    """Identifies its host and pid namespace."""
     pid: int
     started: int
 

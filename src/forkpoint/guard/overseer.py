@@ -52,7 +52,7 @@ class Alarm:
     told: Diagnosed
     reason: SuspicionReason
     folder: str
-    """Where the evidence lies; "" = it was not kept."""
+    """The folder with the evidence; "" = it was not kept."""
     when: float
     """Seconds since 1970, by rank 0's clock."""
     ends_after_s: float = 0.0
@@ -64,7 +64,7 @@ class Alarm:
 class _Inquiry:
     suspicion: Suspicion
     number: int
-    """Of the ask that goes with it."""
+    """The number of its ask."""
     until: float
     folder: Path
     answers: dict[int, RankAnswer] = field(default_factory=dict[int, RankAnswer])
@@ -384,7 +384,7 @@ def say(text: str) -> None:
 
 
 def end_training(text: str) -> None:
-    """Raises in the main thread, and ends the process where that thread cannot be woken.
+    """Raises in the main thread, and ends the process if that thread cannot be woken.
 
     A thread that waits inside C++ raises only when it comes back: NCCL's groups are aborted for that. Gloo's calls cannot
     be, so the process ends instead, with the verdict on stderr; its peers' calls then fail, too.

@@ -31,7 +31,7 @@ one every 4 s."""
 _EARLY_S: Final = 0.05
 """Looks start a little before or after their scheduled time."""
 _QUIET_LOOKS: Final = 2
-"""After so many looks without movement calls are read once more: now it matters which call this rank is in."""
+"""After this many looks without movement calls are read once more: now it matters which call this rank is in."""
 _KEPT_STEPS: Final = 64
 """Ranks report at different moments, and must have steps in common."""
 

@@ -29,7 +29,7 @@ from forkpoint.model.world import ProcessGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """Of one group, in this process; -1 = none yet."""
+    """The counters of one group in this process; -1 = none yet."""
 
     enqueued: int
     completed: int

@@ -245,7 +245,7 @@ an exception, the verdict takes a few seconds."""
 
 
 _sessions = count(1)
-"""Of this process, whoever started them: no guard may read messages meant for an earlier one."""
+"""Numbers all sessions of this process: no guard may read messages meant for an earlier one."""
 
 
 class GuardThread:

@@ -1,7 +1,7 @@
 """Beats of many ranks -> one summary, in a tree -> is there a reason to look closer?
 
 The lowest rank of every FAN_IN leads them; of the leaders, the lowest of every FAN_IN leads those; rank 0 leads all. Each
-leader reads at most FAN_IN keys, whatever the size of the job, and a summary stays small. Groups whose members all lie in
+leader reads at most FAN_IN keys, whatever the size of the job, and a summary stays small. Groups whose members are all in
 one branch and agree are not passed on.
 """
 
@@ -62,7 +62,7 @@ class Summary:
     """Since anything moved on any of them."""
     waiting: int
     timeout_s: float
-    """The shortest timeout of a group in which somebody waits; 0 where none is known."""
+    """The shortest timeout of a group in which a rank waits; 0 if unknown."""
     waits: tuple[tuple[str, int], ...]
     """Where ranks wait: group and seq."""
     odd: tuple[OddRank, ...]
@@ -268,9 +268,9 @@ class SuspicionReason(StrEnum):
     DEPARTED = "departed"
     """Others wait, and a rank ended, failed or does not run."""
     CYCLE = "cycle"
-    """Everybody waits, and not at one place."""
+    """All ranks wait, but not at the same place."""
     STALL = "stall"
-    """Somebody waits, and nothing has moved for longer than the threshold."""
+    """A rank waits, and nothing has moved for longer than the threshold."""
 
 
 @dataclass(frozen=True, slots=True)

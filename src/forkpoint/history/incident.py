@@ -47,7 +47,7 @@ class HostPart:
     host: str
     is_suspect: bool
     gpus: tuple[int, ...] = ()
-    """Of suspects."""
+    """The suspects' GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

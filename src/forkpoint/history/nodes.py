@@ -69,7 +69,7 @@ class NodeOdds:
 
     @property
     def best(self) -> Odds:
-        """Of the host or of its GPU: the less likely by chance."""
+        """The odds of the host or of its GPU, whichever is less likely by chance."""
         return self.gpu.odds if self.gpu and self.gpu.odds.by_luck < self.odds.by_luck else self.odds
 
     @property

@@ -224,7 +224,7 @@ def bars(store: Store, filters: Filters = EVERYTHING) -> tuple[list[Bar], int]:
 
 
 def host_exposures(store: Store) -> list[HostExposure]:
-    """Of every host that took part in a hardware-related incident."""
+    """Every host that took part in a hardware-related incident."""
     per_event = (
         select(
             HOSTS.c.host,

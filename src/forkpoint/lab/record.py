@@ -143,7 +143,7 @@ class Score:
 
     @property
     def is_good(self) -> bool:
-        """Nobody innocent accused, and nearly all right."""
+        """No innocent rank accused, and nearly all right."""
         counts = self.counts
         return not counts[Mark.ACCUSED] and counts[Mark.RIGHT] >= RIGHT_ENOUGH * len(self.cases)
 

@@ -173,7 +173,7 @@ def _dumps_since(folder: Path | None, announced: float) -> list[str]:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    """Empty where it is not an object: the missing field is then reported."""
+    """Empty if it is not an object: the missing field is then reported."""
     size = request.headers.get("content-length", "")
     if not size.isdecimal() or int(size) > _MAX_BODY:
         return {}

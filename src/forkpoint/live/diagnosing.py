@@ -21,7 +21,7 @@ from forkpoint.sinks.notice import Notice, NoticeOrigin
 LIMIT_S: Final = 900.0
 """10,000 ranks with 2,000 calls each take about six minutes."""
 ANY_NODE: Final = "all-nodes"
-"""In place of a node's name, where ranks of several nodes write to one folder."""
+"""Replaces the node's name if ranks of several nodes write to one folder."""
 
 DO_NOT_RETRY: Final = 93
 """The exit code that NVIDIA's ft_launcher uses for it."""
@@ -50,9 +50,9 @@ class DecisionTask:
     """What a scheduler should do with the job."""
 
     attempt: str
-    """The folder that holds one folder per node."""
+    """The folder that contains one folder per node."""
     child_code: int
-    """The exit code of the job, which stands where the evidence does not decide."""
+    """The exit code of the job, used if the evidence does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StoreTask:
     run: str | None = None
     attempt: int = 0
     write: bool = True
-    """False: whoever asks decides later whether it is an incident (`keep_incident`)."""
+    """False: the caller decides later whether it is an incident (`keep_incident`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def child_environ() -> dict[str, str]:
 
 
 class Diagnosis:
-    """Starts at once; poll `result`, and call `end` in any case. Raises OSError where no process can be started."""
+    """Starts at once; poll `result`, and always call `end`. Raises OSError if no process can be started."""
 
     def __init__(self, task: Task, limit_s: float = LIMIT_S, *, own_session: bool = False) -> None:
         """`own_session`: Ctrl-C in the terminal does not reach the child."""
@@ -170,7 +170,7 @@ class Diagnosis:
                 given.write(json.dumps(msgspec.to_builtins(task)).encode())
                 given.seek(0)
                 self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
-                    # -P: no module is imported from the current folder, which may hold the evidence.
+                    # -P: no module is imported from the current folder, which may contain evidence.
                     [sys.executable, "-P", "-m", "forkpoint.live.worker", str(os.getpid())],
                     stdin=given,
                     stdout=self._out,

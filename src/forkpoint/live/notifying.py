@@ -1,4 +1,4 @@
-"""Sends a notice from a process of its own (`sinks/worker.py`), which is killed when its time is up.
+"""Sends a notice from a separate process (`sinks/worker.py`), which is killed when its time is up.
 
 The guard uses it inside a training process, so this file imports neither the engine nor a client of any service.
 """
@@ -32,10 +32,10 @@ class NotifySettings:
 
 
 class Sending:
-    """Begins at once and blocks nobody: poll `outcomes`, or `wait`. Call `end` in any case."""
+    """Starts at once and does not block: poll `outcomes`, or `wait`. Always call `end`."""
 
     def __init__(self, notice: Notice, settings: NotifySettings) -> None:
-        """Raises OSError where no process can be started."""
+        """Raises OSError if no process can be started."""
         self._settings = settings
         self._until = time.monotonic() + settings.limit_s + _START_S
         self._out = memory_file()

@@ -38,7 +38,7 @@ def read_state(pid: int) -> ProcessState | None:
         text = Path(f"{PROC}/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the process name before it may hold any character, even brackets
+    fields = text.rpartition(")")[2].split()  # the process name before it may contain any character, even brackets
     return ProcessState(fields[0], int(fields[1]), int(fields[19]))
 
 

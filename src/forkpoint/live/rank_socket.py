@@ -2,7 +2,7 @@
 
 Its name is in Linux's abstract namespace: no file stays behind, and only processes in the same network namespace can
 reach it. Containers may share that namespace and still have their own pids, so the name contains the pid namespace. The
-kernel tells who asks; only the rank's own user and root are answered. Each connection gets one answer: everything the
+kernel identifies the client; only the rank's own user and root are answered. Each connection gets one answer: everything the
 guard would hand to the other ranks.
 """
 

@@ -1,7 +1,7 @@
 """The child process of `diagnosing`: reads a `Task`, runs the engine, decides what a scheduler should do.
 
 Doubt never stops a job: a retry that was not needed costs minutes and is bounded, but a job that was wrongly stopped waits
-for a person. So exit code 93 needs a likely verdict, 76 a known node, and everything else is left to whoever runs the job.
+for a person. So exit code 93 needs a likely verdict, 76 a known node, and everything else is left to the user's own policy.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ def _remember(verdict: Verdict, capture: Capture, task: Task, store: StoreTask) 
 
 
 def _notice(verdict: Verdict, capture: Capture, origin: NoticeOrigin, seen: Sequence[str]) -> Notice:
-    from forkpoint.sinks.describe import describe_notice  # noqa: PLC0415 - most tasks tell nobody
+    from forkpoint.sinks.describe import describe_notice  # noqa: PLC0415 - most tasks notify no service
 
     return describe_notice(verdict, capture, origin, seen)
 
@@ -212,9 +212,7 @@ def _leave_out(verdict: Verdict, nodes: Mapping[int, str]) -> Decision:
 
 
 def find_nodes(capture: Capture, attempt: Path) -> dict[int, str]:
-    """The node of each rank: what NCCL's log says, else the node folder that holds its files. Contradictions count as
-    unknown.
-    """
+    """The node of each rank: what NCCL's log says, else the node folder with its files. Contradictions count as unknown."""
     by_folder: dict[int, set[str]] = {}
     for rank, file in _files(capture):
         node = _node_of(file, attempt)

@@ -118,7 +118,7 @@ class Heading:
     last_equal: int
     """Step of the last check without a mismatch; -1: none yet."""
     digest: int
-    """Of all checksums."""
+    """A digest of all checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def _is_wide(row: Row) -> bool:
 
 
 def _differing(row: Row) -> int:
-    """Of its pieces."""
+    """How many of its pieces differ."""
     return sum(1 for piece in zip(*row.pieces, strict=True) if len(set(piece)) > 1)
 
 

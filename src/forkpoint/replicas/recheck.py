@@ -121,7 +121,7 @@ class Recheck:
     missing: tuple[str, ...]
     """Determinism settings that were missing. A computation with a known result needs none."""
     determinism: Determinism
-    """Of this rank."""
+    """This rank's settings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Mismatch:
     tensor: str | None
     """None for step, update and layout."""
     ranks: tuple[int, ...]
-    """Of the group, global."""
+    """Global ranks of the group."""
     checksums: tuple[int, ...]
     """In the order of `ranks`; for a step or an update the number itself."""
     odd: tuple[int, ...]
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def kind(self) -> Kind | None:
-        """Of the first mismatch, software first. None: all is equal."""
+        """The kind of the first mismatch, software first. None: all is equal."""
         return self.mismatches[0].kind if self.mismatches else None
 
     @property

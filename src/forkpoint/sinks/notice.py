@@ -50,7 +50,7 @@ class Notice:
     """`train.py:31 (why)`."""
     fix: str | None = None
     readings: tuple[str, ...] = ()
-    """Of an undecided verdict: each hypothesis, and what would decide it."""
+    """For an undecided verdict: each hypothesis, and what would decide it."""
     next: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     """Lines about earlier incidents at the same fork."""

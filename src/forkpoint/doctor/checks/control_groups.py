@@ -1,11 +1,11 @@
-"""Control groups: does the job's memory, CPU or process limit hold it back?"""
+"""Control groups: do limits on memory, CPU or processes affect the job?"""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from forkpoint.doctor.kernel import INTERVAL_S, read_number
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Process, System, with_files, with_processes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _inject_cgroup_memory(system: System) -> System:
     )
 
 
-CGROUP_MEMORY = Check(
+CGROUP_MEMORY = DoctorCheck(
     name="cgroup-memory",
     title="nothing in the job's control group was killed for memory",
     why="A rank or loader worker that is killed writes no dump; its peers hang, and the job looks like a network fault.",
@@ -231,7 +231,7 @@ def _inject_cgroup_cpu(system: System) -> System:
     return with_processes(with_files(system, few), ranks)
 
 
-CGROUP_CPU = Check(
+CGROUP_CPU = DoctorCheck(
     name="cgroup-cpu",
     title="CPUs for every rank and loader worker",
     why="A starved loader or main thread makes its rank late for the collective, and all others wait.",
@@ -275,7 +275,7 @@ def _inject_cgroup_pids(system: System) -> System:
     )
 
 
-CGROUP_PIDS = Check(
+CGROUP_PIDS = DoctorCheck(
     name="cgroup-pids",
     title="no process or thread was refused",
     why="`Resource temporarily unavailable`: a rank cannot start its loader workers or NCCL's threads.",

@@ -17,7 +17,7 @@ from forkpoint.doctor.nvml import (
     skip_gpus,
     some_gpus,
 )
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
@@ -84,7 +84,7 @@ def _inject_gpu_present(system: System) -> System:
     return replace(system, nvml=lambda: replace(nvml, gpus=(lost, *nvml.readable[1:])))
 
 
-GPU_PRESENT = Check(
+GPU_PRESENT = DoctorCheck(
     name="gpu-present",
     title="every GPU is there and answers",
     why="A rank whose GPU is gone dies or blocks in the driver, and its peers time out waiting for it (Xid 79).",
@@ -126,7 +126,7 @@ def _recovery_action(gpu: Gpu) -> str:
     return _RECOVERY_ACTIONS.get(number, f"recovery step {number}")
 
 
-GPU_RECOVERY = Check(
+GPU_RECOVERY = DoctorCheck(
     name="gpu-recovery",
     title="the driver asks for no recovery step",
     why="A GPU that waits for a reset fails the next job that is placed on it.",
@@ -159,7 +159,7 @@ def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs", *details)
 
 
-GPU_ECC = Check(
+GPU_ECC = DoctorCheck(
     name="gpu-ecc",
     title="no uncorrected memory errors",
     why="An uncorrected error ends the process that read the memory; its peers hang (Xid 48, 94, 95).",
@@ -189,7 +189,7 @@ def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"no memory waits to be remapped on {len(counted)} GPUs")
 
 
-GPU_MEMORY_ROWS = Check(
+GPU_MEMORY_ROWS = DoctorCheck(
     name="gpu-memory-rows",
     title="no bad memory waits for a reset",
     why="Until it is remapped the same memory can fail again under the next job (Xid 63, 64).",
@@ -232,7 +232,7 @@ def _slowdowns_of(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWDOWNS.items() if both & bit]
 
 
-GPU_SLOWDOWN = Check(
+GPU_SLOWDOWN = DoctorCheck(
     name="gpu-slowdown",
     title="no GPU is slowed by heat or power",
     why="One slow GPU makes every rank wait in every collective, up to the timeout.",
@@ -263,7 +263,7 @@ def _degrees_left(gpu: Gpu) -> int | None:
     return (gpu.hottest or 0) - (gpu.temperature or 0) if known else None
 
 
-GPU_TEMPERATURE = Check(
+GPU_TEMPERATURE = DoctorCheck(
     name="gpu-temperature",
     title="no GPU is at its heat limit",
     why="At its limit a GPU slows down, and every rank waits for the slowest.",
@@ -290,7 +290,7 @@ def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"persistence is on for {len(told)} GPUs", *details)
 
 
-GPU_PERSISTENCE = Check(
+GPU_PERSISTENCE = DoctorCheck(
     name="gpu-persistence",
     title="the driver stays loaded between jobs",
     why="Start-up takes seconds longer on such a node, and evidence of the last job's memory errors is lost.",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Process, Ran, System, Unanswered, with_environ, with_outputs, with_processes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _inject_master_address(system: System) -> System:
     return with_outputs(with_environ(system, nowhere), {"getent": Ran(2, "")})
 
 
-MASTER_ADDRESS = Check(
+MASTER_ADDRESS = DoctorCheck(
     name="master-address",
     title="meeting point of the ranks",
     why="Ranks that cannot meet wait at start-up until the store's timeout, with one line at its end.",
@@ -295,7 +295,7 @@ def _inject_ranks_alive(system: System) -> System:
     )
 
 
-RANKS_ALIVE = Check(
+RANKS_ALIVE = DoctorCheck(
     name="ranks-alive",
     title="ranks of this node alive",
     why="The others wait for a rank that died until their timeout.",
@@ -343,7 +343,7 @@ def _inject_orphans(system: System) -> System:
     return with_processes(system, [init, Process(4711, 1, 1000, "S", 0.0, ("python", "train.py"), environ)])
 
 
-ORPHANS = Check(
+ORPHANS = DoctorCheck(
     name="orphans",
     title="ranks of older jobs",
     why="What an ended job left running holds GPUs and ports that the next one needs, and may answer in its place.",

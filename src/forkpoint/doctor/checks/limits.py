@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_files
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
@@ -99,7 +99,7 @@ def _inject_shared_memory(system: System) -> System:
     )
 
 
-SHARED_MEMORY = Check(
+SHARED_MEMORY = DoctorCheck(
     name="shared-memory",
     title="room in /dev/shm",
     why="When it is full, loader workers die of a bus error and NCCL fails to start: `No space left on device (28)`.",
@@ -190,7 +190,7 @@ def _inject_limits(system: System) -> System:
     return with_files(system, {f"{system.proc}/limits": line})
 
 
-LIMITS = Check(
+LIMITS = DoctorCheck(
     name="limits",
     title="limits on memory, files and stack",
     why="`ibv_reg_mr` fails, `Too many open files`, or a crash at start-up on the one node that was set up differently.",

@@ -19,7 +19,7 @@ from forkpoint.doctor.nvml import (
     look_at_gpus,
 )
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, Unanswered, with_files
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
@@ -106,7 +106,7 @@ def _break_nvlink(gpu: Gpu) -> Gpu:
     return replace(gpu, links=(link, *gpu.links[1:]))
 
 
-GPU_NVLINK = Check(
+GPU_NVLINK = DoctorCheck(
     name="gpu-nvlink",
     title="NVLinks are up and count no errors",
     why="A link that replays or recovers slows a collective or stops it; the ranks on it wait inside the kernel.",
@@ -174,7 +174,7 @@ def _aer_totals(system: System, devices: tuple[PciDevice, ...]) -> Iterator[tupl
                 yield (device.label, name), int(last[1])
 
 
-PCIE_ERRORS = Check(
+PCIE_ERRORS = DoctorCheck(
     name="pcie-errors",
     title="no uncorrected PCIe errors",
     why="A GPU or adapter whose link loses data stalls its rank, or falls off the bus (Xid 79).",
@@ -259,7 +259,7 @@ def _inject_pcie_link(system: System) -> System:
     )
 
 
-PCIE_LINK = Check(
+PCIE_LINK = DoctorCheck(
     name="pcie-link",
     title="PCIe links run at full width and speed",
     why="A GPU or adapter at half width is the straggler of every step that crosses it.",

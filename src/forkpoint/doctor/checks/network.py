@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forkpoint.doctor.kernel import INTERVAL_S, read_number, read_twice
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, with_environ, with_files
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _inject_infiniband(system: System) -> System:
     )
 
 
-INFINIBAND = Check(
+INFINIBAND = DoctorCheck(
     name="infiniband",
     title="InfiniBand and RoCE ports are up and sound",
     why="A port without a link or with lost packets leaves a collective waiting, on this node or at a peer.",
@@ -334,7 +334,7 @@ def _inject_network_interfaces(system: System) -> System:
     return with_environ(there, {"NCCL_SOCKET_IFNAME": "=not-an-interface"})
 
 
-NETWORK_INTERFACES = Check(
+NETWORK_INTERFACES = DoctorCheck(
     name="network-interfaces",
     title="the interfaces the job uses exist and are sound",
     why="A wrong name makes start-up hang or fail on this node alone; errors and flaps stall sockets and the store.",

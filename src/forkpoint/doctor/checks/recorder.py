@@ -5,7 +5,7 @@ import re
 
 from forkpoint.doctor.checks.settings import recording_release, with_torch
 from forkpoint.doctor.live import mount_of
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
 from forkpoint.knowledge.recorder import (
     BUFFER,
@@ -54,7 +54,7 @@ def _inject_recorder_on(system: System) -> System:
     return with_environ(with_torch(system, "2.9.1"), {}, without=(BUFFER, OLD_BUFFER))
 
 
-RECORDER_ON = Check(
+RECORDER_ON = DoctorCheck(
     name="recorder-on",
     title="flight recorder on",
     why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
@@ -90,7 +90,7 @@ def _look_at_recorder_buffer(system: System) -> CheckResult:
         says = f"{kept.value} entries are less than one step of most jobs"
     else:
         return ok(f"{kept.value} entries", *details)
-    return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 where a step issues many calls", *details)
+    return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 if a step issues many calls", *details)
 
 
 def _inject_recorder_buffer(system: System) -> System:
@@ -98,7 +98,7 @@ def _inject_recorder_buffer(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), as_bytes)
 
 
-RECORDER_BUFFER = Check(
+RECORDER_BUFFER = DoctorCheck(
     name="recorder-buffer",
     title="flight recorder's size",
     why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
@@ -132,7 +132,7 @@ def _inject_recorder_dump(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {DUMP: "0"})
 
 
-RECORDER_DUMP = Check(
+RECORDER_DUMP = DoctorCheck(
     name="recorder-dump",
     title="dump on timeout",
     why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
@@ -179,7 +179,7 @@ def _inject_recorder_path(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), nowhere)
 
 
-RECORDER_PATH = Check(
+RECORDER_PATH = DoctorCheck(
     name="recorder-path",
     title="dump folder writable",
     why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
@@ -242,7 +242,7 @@ def _inject_recorder_path_unique(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {}, without=(PREFIX, OLD_PREFIX))
 
 
-RECORDER_PATH_UNIQUE = Check(
+RECORDER_PATH_UNIQUE = DoctorCheck(
     name="recorder-path-unique",
     title="dump folder of the job's own",
     why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
@@ -303,7 +303,7 @@ def _inject_recorder_path_survives(system: System) -> System:
     return with_disk(with_environ(with_torch(system, "2.13.0"), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
 
 
-RECORDER_PATH_SURVIVES = Check(
+RECORDER_PATH_SURVIVES = DoctorCheck(
     name="recorder-path-survives",
     title="dump folder outlives the job",
     why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
@@ -342,7 +342,7 @@ def _inject_recorder_timing(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {"TORCH_NCCL_ENABLE_TIMING": "1"})
 
 
-RECORDER_TIMING = Check(
+RECORDER_TIMING = DoctorCheck(
     name="recorder-timing",
     title="timing of calls left on",
     why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
@@ -388,7 +388,7 @@ def _inject_dump_space(system: System) -> System:
     return with_disk(with_environ(with_torch(system, "2.13.0"), prefix), "/full", full)
 
 
-DUMP_SPACE = Check(
+DUMP_SPACE = DoctorCheck(
     name="dump-space",
     title="room for every rank's dump",
     why="A dump that does not fit is cut off: the rank's last calls, which matter most, are missing.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, with_environ, with_packages
 from forkpoint.knowledge.recorder import FIRST, Release, blocking_wait, parse_bool, parse_number, parse_release
 from forkpoint.knowledge.variables import FAMILIES, has_known_values, unread, wrong_value
@@ -83,7 +83,7 @@ def _inject_async_error_handling(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {_ASYNC_NAMES[0]: "0"})
 
 
-ASYNC_ERROR_HANDLING = Check(
+ASYNC_ERROR_HANDLING = DoctorCheck(
     name="async-error-handling",
     title="what follows a timeout",
     why="With handling off, or no watchdog, a hang has no end and leaves no line: only the scheduler's limit stops it.",
@@ -162,7 +162,7 @@ def _inject_timeouts(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {_HEARTBEAT: "10"})
 
 
-TIMEOUTS = Check(
+TIMEOUTS = DoctorCheck(
     name="timeouts",
     title="timeouts fit together",
     why="A process that is ended while it writes leaves half a dump; one that waits longer than its watchdog misleads.",
@@ -191,7 +191,7 @@ def _inject_variable_values(system: System) -> System:
     return with_environ(system, {"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"})
 
 
-VARIABLE_VALUES = Check(
+VARIABLE_VALUES = DoctorCheck(
     name="variable-values",
     title="valid values",
     why="A wrong value stops the job when its group is created, or is ignored silently.",
@@ -226,7 +226,7 @@ def _inject_unknown_variables(system: System) -> System:
     return with_environ(system, {"NCCL_TIMEOUT": "1800"})
 
 
-UNKNOWN_VARIABLES = Check(
+UNKNOWN_VARIABLES = DoctorCheck(
     name="unknown-variables",
     title="variables that nothing reads",
     why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import KernelClock, Ran, System, Unanswered, with_files, with_outputs, with_packages
 
 _DRIVER_MODULE = "/proc/driver/nvidia/version"
@@ -85,7 +85,7 @@ def _inject_versions(system: System) -> System:
     return with_packages(with_files(system, {_DRIVER_MODULE: old}), {"torch": "2.13.0+cu130"})
 
 
-VERSIONS = Check(
+VERSIONS = DoctorCheck(
     name="versions",
     title="torch, NCCL and driver",
     why="Incompatible versions fail late and look like something else; nodes must not differ.",
@@ -157,7 +157,7 @@ def _inject_clock(system: System) -> System:
     return with_outputs(unkept, {"chronyc": adrift})
 
 
-CLOCK = Check(
+CLOCK = DoctorCheck(
     name="clock",
     title="clock synchronised",
     why="Evidence of several nodes is put in order by their clocks; with a wrong clock a victim looks like the first rank to fail.",

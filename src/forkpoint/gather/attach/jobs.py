@@ -45,7 +45,7 @@ class LiveRank:
     world_size: int = 0
     """0: not known."""
     worker: SourceAddress | None = None
-    """Of its debug server, if nothing else is known about it: then there is no pid."""
+    """The address of its debug server, if nothing else is known about it: then there is no pid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Foreign:
 
 
 def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
-    """Of all jobs, those whose environment this user may read."""
+    """Ranks of all jobs whose environment this user may read."""
     return sorted((rank for job in find_jobs(proc) for rank in job.ranks), key=lambda rank: (rank.rank, rank.pid))
 
 

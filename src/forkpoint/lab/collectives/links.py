@@ -43,7 +43,7 @@ _CONTROLS = 5
 REPEATS = 8
 """At most: a pair that was as fast as others once is not timed again."""
 _FEWEST_PAIRS = 3
-"""In a class; with fewer there is nothing to compare with."""
+"""A class with fewer pairs has nothing to compare with."""
 _LEAST_NS = 50_000
 """A pair must lose more time than this: below it a factor means nothing."""
 _MOST_OF_ITS_PAIRS = 2 / 3
@@ -191,7 +191,11 @@ def _with_doubt(link: Blame, shared: set[int]) -> Blame:
         return link
     again = ", ".join(f"rank {rank}" for rank in sorted(shared & {*link.ranks}))
     return Blame(
-        link.part, link.name, link.ranks, link.pairs, f"{again} is in other slow pairs too, not in most of its own"
+        link.part,
+        link.name,
+        link.ranks,
+        link.pairs,
+        f"{again} is in other slow pairs too, but not in most of its pairs",
     )
 
 

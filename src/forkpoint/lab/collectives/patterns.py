@@ -13,7 +13,7 @@ _PERIOD = 199
 """Prime, and all values below it fit into eight bits."""
 _PER_MEMBER, _PER_SEED, _PER_PART = 37, 101, 61
 _MOST_ADDENDS = 80
-"""Of at most 3 each: 240 is the largest sum."""
+"""Each is at most 3, so the largest sum is 240."""
 _EIGHT = 8
 """Fewer than this many factors of two fit into eight bits."""
 POISON = 251

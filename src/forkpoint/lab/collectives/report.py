@@ -49,7 +49,7 @@ class RankReport:
     host: str
     device: str
     nic_mbps: int | None
-    """Of the interface that sockets use, if its driver reports it."""
+    """Speed of the interface that sockets use, if its driver reports it."""
     checked: int = 0
     wrong: list[Wrong] = field(default_factory=list[Wrong])
     unsupported: dict[int, str] = field(default_factory=dict[int, str])
@@ -112,7 +112,7 @@ class PairRow:
     gbps: float
     """Each way."""
     expected_gbps: float | None
-    """By the slower of the two network adapters; None: unknown, so pairs are only compared with each other."""
+    """Speed of the slower of the two network adapters; None: unknown, so pairs are only compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class RanksHeard:
     """What rank 0 knows about all ranks."""
 
     reports: tuple[RankReport, ...]
-    """Of ranks that finished or failed."""
+    """From ranks that finished or failed."""
     hosts: Mapping[int, str]
     at: Mapping[int, str]
     """What each rank last began."""

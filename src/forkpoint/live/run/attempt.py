@@ -141,7 +141,7 @@ _LOOK_S = 1.0
 
 @dataclass(slots=True)
 class HangWatch:
-    """Looks from a thread of its own, once a second, until `end`."""
+    """Looks once a second, from its own thread, until `end`."""
 
     place: AttemptFolder
     hang_s: float

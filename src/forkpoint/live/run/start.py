@@ -45,7 +45,7 @@ class AttemptFolder:
     """The folder of one attempt on one node."""
 
     attempt: Path
-    """Of all nodes: what is diagnosed."""
+    """The folder of all nodes, which is diagnosed."""
     node: Path
 
     @property
@@ -89,7 +89,7 @@ def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> Atte
         except OSError as error:
             raise UsageError(f"--folder {folder}: {error.strerror}; name a folder that can be written to") from error
         return place
-    raise UsageError(f"--folder {folder}: holds {_MAX_TRIES} runs called {name}; give another --name")
+    raise UsageError(f"--folder {folder}: already has {_MAX_TRIES} runs called {name}; give another --name")
 
 
 def remove_attempt_folder(place: AttemptFolder) -> bool:

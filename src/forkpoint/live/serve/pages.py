@@ -25,7 +25,7 @@ from forkpoint.report.page import Live, write_live, write_policy
 from forkpoint.report.page_data import MAX_LONG_TEXT, MAX_TEXT, bounded
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The pages besides the report: the list of incidents, and a sentence where there is no report.
+# The pages besides the report: the list of incidents, and a message if there is no report.
 
 WELCOME = """<!doctype html>
 <meta charset="utf-8">

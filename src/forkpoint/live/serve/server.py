@@ -75,14 +75,14 @@ def run(
 
 
 def _history(watch: FolderWatch, store: "Store") -> list[Route]:
-    from forkpoint.live.serve.history import history_routes  # noqa: PLC0415 - SQLAlchemy is an extra of its own
+    from forkpoint.live.serve.history import history_routes  # noqa: PLC0415 - SQLAlchemy is a separate extra
 
     return history_routes(store, lambda: watch.closed, HISTORY if watch.root else "/")
 
 
 @contextlib.contextmanager
 def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Generator[None]:
-    """In a thread of its own, until the block ends."""
+    """Serves from its own thread until the block ends."""
     watch = FolderWatch(str(Path(root).resolve()), Diagnoser(source))
     begun: Future[_Server] = Future()
     thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
@@ -96,7 +96,7 @@ def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Genera
 
 
 _IDLE_SHARE = 4
-"""At most one in so many connections may be open without asking anything."""
+"""At most one in this many connections may be open without a request."""
 _ASKS_WITHIN_S = 20.0
 
 
@@ -163,7 +163,7 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """Stops when the watch stops: otherwise it would show outdated pages for ever."""
+    """Stops when the watch stops: otherwise it would show outdated pages forever."""
 
     def __init__(self, config: uvicorn.Config, watch: FolderWatch, watching: "asyncio.Task[None]") -> None:
         super().__init__(config)

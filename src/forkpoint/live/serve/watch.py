@@ -25,7 +25,7 @@ MAX_FOLDERS = 200
 
 @dataclass(frozen=True, slots=True)
 class IncidentFolder:
-    """The evidence of one incident as it lies on disk."""
+    """The evidence of one incident on disk."""
 
     key: str
     """Stands for the folder in URLs: folder names are untrusted input."""
@@ -140,7 +140,7 @@ _PATIENCE_S = 10.0
 _SHARE = 10
 """Looking at 100,000 files takes seconds: it gets no more than a tenth of the time."""
 _AT_ONCE = 2
-"""So that one large incident does not hold up the small ones, and memory is not shared by many."""
+"""Diagnoses at the same time: a large incident must not delay small ones, and few at a time save memory."""
 
 Diagnose = Callable[[IncidentFolder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
 """Takes a folder, the address of its event stream and that of the list."""
@@ -162,7 +162,7 @@ class Settling:
 
     def __init__(self) -> None:
         self._looks: dict[str, tuple[str, float]] = {}
-        """Of each folder, its state and when it was last still."""
+        """Folder key -> its state, and when it was last still."""
 
     def find_due(self, folders: Sequence[IncidentFolder], now: float) -> list[IncidentFolder]:
         due: list[IncidentFolder] = []
@@ -219,7 +219,7 @@ class FolderWatch:
         return [self._results.get(f.key) or ShownIncident(f, None, "") for f in self.folders.found]
 
     def version(self, page: str) -> str:
-        """Of the list, or of the incident with this key."""
+        """The version of the list, or of the incident with this key."""
         if page == LIST:
             return sha256(repr([(s.folder.key, s.version) for s in self.shown()]).encode()).hexdigest()[:32]
         return next((s.version for s in self.shown() if s.folder.key == page), "gone")

@@ -40,7 +40,7 @@ _NO_MOVEMENT = Movement({}, frozenset(), is_pending=False, still_s=0.0)
 class WatchSettings:
     stall_s: float = DEFAULT_STALL_S
     world_size: int | None = None
-    """None: only where a source states it."""
+    """None: as a source states it, if one does."""
     source: tuple[str, ...] = ()
     """The program that runs, for sites and fixes."""
 
@@ -144,7 +144,7 @@ class JobWatch:
         return self._ops
 
     def _describe(self, evidence: _Evidence, ops: _Ops) -> Sight:
-        """Without a verdict."""
+        """The sight without a verdict."""
         answering = len(ops.step.standings)
         state, why = (
             WatchState.WAITING,
@@ -158,7 +158,7 @@ class JobWatch:
             why = "the logs do not grow, and logs alone do not show whether ranks move"
         elif not answering:
             reasons = "; ".join(f"{note.source}: {note.text}" for note in evidence.notes[:3])
-            state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders hold none'}"
+            state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders are empty'}"
         expected = evidence.world_size or ops.ranks
         notes = (*evidence.notes, *ops.problems)
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

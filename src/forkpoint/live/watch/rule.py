@@ -111,7 +111,7 @@ class Movement:
     """From the look before to this one."""
 
     standings: Mapping[int, RankStanding]
-    """Of the ranks that could be read."""
+    """Only ranks that could be read."""
     moved: frozenset[int]
     is_pending: bool
     """Some rank is in an op that is not done."""
@@ -143,7 +143,7 @@ class ProgressTracker:
 
 
 def _idle_before_dump(trace: RankTrace, dump: Dump) -> float:
-    """Seconds from the rank's last action to its dump; 0.0 where their clocks cannot be compared."""
+    """Seconds from the rank's last action to its dump; 0.0 if their clocks cannot be compared."""
     return dump.written - trace.last_ns / 1e9 if dump.written is not None and trace.last_ns else 0.0
 
 

@@ -39,7 +39,7 @@ class Step:
 
     @property
     def norm(self) -> float:
-        """Of all gradients together."""
+        """The norm of all gradients together."""
         return float(torch.linalg.vector_norm(self.measured[:, NORM], dtype=torch.float64))
 
     @property

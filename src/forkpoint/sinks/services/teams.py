@@ -15,7 +15,7 @@ _CARD = "application/vnd.microsoft.card.adaptive"
 _VERSION = "1.4"
 """Teams shows up to 1.5; nothing newer than 1.2 is used."""
 _MAX_FACTS = 24
-"""Of at most 600 characters each: a message may have 28 kB."""
+"""A fact has at most 600 characters, and a message may have 28 kB."""
 
 
 def message(notice: Notice) -> dict[str, object]:

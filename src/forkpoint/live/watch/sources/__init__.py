@@ -13,7 +13,7 @@ from forkpoint.model.world import name_ranks
 # The folder with the evidence: `now/` is the last look, `found/0001/` what an alarm was read from.
 
 MAX_FOUND = 100
-"""Incidents kept: each may hold a dump of every rank, and a job that fails so often is looked at by then."""
+"""Incidents kept: each may contain a dump of every rank, and nobody needs more than this many."""
 
 
 class Spool:
@@ -76,7 +76,7 @@ class Dump:
     seen: float
     """When this content was first seen, on our monotonic clock: an unchanged file keeps its time."""
     written: float | None
-    """When it was written, in seconds since 1970, where that may be compared with the times in it."""
+    """When it was written, in seconds since 1970; None if that cannot be compared with the times in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Gathered:
     texts: tuple[str, ...] = ()
     """Paths of logs and other texts, which are not copied."""
     world_size: int | None = None
-    """Where the source states it."""
+    """If the source states it."""
     has_grown: bool = False
     """Logs were written to since the look before."""
     said: tuple[LogEvent, ...] = ()

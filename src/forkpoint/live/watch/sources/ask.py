@@ -1,4 +1,4 @@
-"""One question over a socket, one answer: bounded in time and size. Whoever answers is not trusted."""
+"""One question over a socket, one answer: bounded in time and size. The other side is not trusted."""
 
 import http.client
 import io
@@ -43,7 +43,7 @@ def parse_address(text: str) -> SourceAddress:
 
 
 def ask(address: SourceAddress, question: bytes, max_bytes: int, limit_s: float = LIMIT_S) -> bytes | NoAnswer:
-    """All that comes back until the other side closes."""
+    """Everything that comes back until the other side closes."""
     deadline = time.monotonic() + limit_s
     try:
         with _connect(address, limit_s) as connection:
@@ -73,7 +73,7 @@ def ask_http(address: SourceAddress, method: str, path: str, max_bytes: int) -> 
 
 
 class _Received:
-    """Bytes where a socket is expected."""
+    """Makes bytes look like a socket."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -85,7 +85,7 @@ class DebugServer:
         missing = [(a.worker, a.dump.why) for a in answers if isinstance(a.dump, NoAnswer)]
         missing += [(a.worker, f"no stack: {a.stacks.why}") for a in answers if isinstance(a.stacks, NoAnswer)]
         if not dumps:
-            self._world_size = None  # a job that was started again has other workers: ask the frontend anew
+            self._world_size = None  # a restarted job has other workers: ask the frontend again
         for worker, _ in missing:
             self._handlers.pop(worker.rank, None)  # it may come back as another process
         found = [

@@ -66,7 +66,7 @@ class Paths:
         return Gathered(dumps, texts=texts, has_grown=has_grown, said=tuple(said), notes=tuple(notes))
 
     def _find(self, spool: str, notes: list[str]) -> list[str]:
-        """The spool may lie inside a watched folder: what was copied there is not the job's."""
+        """The spool may be inside a watched folder: copies in it are left out."""
         found: list[str] = []
         for path in self._paths:
             try:
@@ -90,7 +90,7 @@ class Paths:
         if is_archive(head):
             file.parsed = status.st_size  # packed, so nobody writes to it: read when there is something to judge
         elif known and not known.is_dump and known.parsed <= status.st_size:
-            file.parsed = known.parsed  # a file that got shorter was started anew
+            file.parsed = known.parsed  # a file that got shorter is read from its start
         return file
 
 
