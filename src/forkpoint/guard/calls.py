@@ -272,13 +272,13 @@ class Digest:
                 group.open_from = None
         for call in recent.calls:
             if call.pg_id not in self.names:
-                self._meet(call.pg_id, call.group)
+                self._add_group(call.pg_id, call.group)
             group = self.groups.setdefault(call.group, GroupDigest())
             group.timeout_s = call.timeout_s
             _add(group, call.seq, call.token, whole=recent.complete)
         self.seen = max(self.seen, recent.newest)
 
-    def _meet(self, pg_id: int, name: str) -> None:
+    def _add_group(self, pg_id: int, name: str) -> None:
         """A group that was destroyed and created again starts anew: same name and seqs, other calls."""
         for earlier in [known for known, group in self.names.items() if group == name]:
             del self.names[earlier]

@@ -17,7 +17,7 @@ from typing import Final
 
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.meeting import Blind, Meeting
+from forkpoint.guard.guard_store import Blind, GuardStore
 from forkpoint.guard.messages import Ask, RankAnswer, RankHealth, decode, encode
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
@@ -72,9 +72,9 @@ class _Inquiry:
 
 
 class Overseer:
-    def __init__(self, world_size: int, meeting: Meeting, settings: Settings) -> None:
+    def __init__(self, world_size: int, guard_store: GuardStore, settings: Settings) -> None:
         self._world_size = world_size
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._settings = settings
         self._asked = time.time_ns() // 1_000_000
         """The number of the last ask. It starts from the clock: after the store was lost, numbers must not repeat."""
@@ -100,7 +100,7 @@ class Overseer:
     def _ask(self, suspicion: Suspicion) -> _Inquiry:
         self._asked += 1
         asked = () if self._world_size <= FAN_IN else tuple(self._asked_ranks(suspicion))
-        self._meeting.tell("ask", encode(Ask(self._asked, asked)))
+        self._guard_store.publish("ask", encode(Ask(self._asked, asked)))
         return _Inquiry(suspicion, self._asked, time.monotonic() + _COLLECT_S, _scratch())
 
     def finish(self, gather: Callable[[], Summary]) -> Alarm | str | None:
@@ -162,7 +162,7 @@ class Overseer:
 
     def _collect(self, inquiry: _Inquiry) -> None:
         wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
-        heard = self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted])
+        heard = self._guard_store.read([f"answer/{inquiry.number}/{rank}" for rank in wanted])
         for rank, data in zip(wanted, heard, strict=True):
             answer = decode(data, RankAnswer)
             if answer is not None and answer.rank == rank:
@@ -252,7 +252,7 @@ class Overseer:
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1
-        self._meeting.tell("ask", encode(Ask(self._asked, keep=name)))
+        self._guard_store.publish("ask", encode(Ask(self._asked, keep=name)))
         return str(place)
 
     def _close(self, inquiry: _Inquiry) -> None:
@@ -261,7 +261,7 @@ class Overseer:
             inquiry.diagnosis.end()
         shutil.rmtree(inquiry.folder, ignore_errors=True)
         with suppress(Blind):
-            self._meeting.forget([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
+            self._guard_store.delete([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
 
 
 def _as_stopped(told: Diagnosed, summary: Summary) -> Diagnosed:

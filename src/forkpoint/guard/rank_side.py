@@ -120,7 +120,7 @@ class RankSide:
         while len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)
 
-    def last_words(self) -> Beat:
+    def last_beat(self) -> Beat:
         """How its program ends."""
         self.poll()
         last = self.beat()

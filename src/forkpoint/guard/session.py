@@ -17,7 +17,7 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.meeting import Blind, Meeting, meet
+from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
 from forkpoint.guard.messages import Ask, Beat, Identity, RankHealth, decode, decode_ask, encode, own_identity
 from forkpoint.guard.overseer import Alarm, Overseer, end_training, render, say
 from forkpoint.guard.rank_side import RankSide, leave_files
@@ -55,7 +55,7 @@ class Session:
         self.blind = "not connected yet"
         """Why the other ranks cannot be read; "" = they can."""
         self.alarms: list[Alarm] = []
-        self._meeting: Meeting | None = None
+        self._guard_store: GuardStore | None = None
         self._leader: Leader | None = None
         self._overseer: Overseer | None = None
         self._next_try = 0.0
@@ -79,95 +79,97 @@ class Session:
         moves = still_s < self.every_s
         now = time.monotonic()
         if self._lost_at is not None and min(still_s, now - self._lost_at) >= _ALONE_S and self.side.beat().is_waiting:
-            self._leave_alone("the guards' store is gone, and this rank waits in a call that is not done")
+            self._write_own_evidence("the guards' store is gone, and this rank waits in a call that is not done")
         may_wait = moves and self.side.reads == self._told_reads and not (self._leader and self._leader.levels)
-        if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * may_wait):
+        if now < (self._next_try if self._guard_store is None else self._exchanged + _MOVING_S * may_wait):
             return
         self._exchanged = now
         try:
-            self._exchange(self._meeting or self._connect(), self.side.beat())
+            self._exchange(self._guard_store or self._connect(), self.side.beat())
         except Blind as error:
             self._go_blind(str(error))
 
     def end(self) -> None:
         """Tells the others that this rank ends normally, or with which exception."""
-        words = self.side.last_words()
+        words = self.side.last_beat()
         heard = False
         try:
             with suppress(Blind):
-                if self._meeting is not None:
-                    self._say_last_words(self._meeting, words)
+                if self._guard_store is not None:
+                    self._send_last_beat(self._guard_store, words)
                     heard = True
             if not heard and words.state is RankHealth.RAISED:
-                self._leave_alone("this rank ends with an exception, and the guards' store is gone")
+                self._write_own_evidence("this rank ends with an exception, and the guards' store is gone")
         finally:
             if self._overseer is not None:
                 self._overseer.end()
 
-    def _say_last_words(self, meeting: Meeting, words: Beat) -> None:
+    def _send_last_beat(self, guard_store: GuardStore, words: Beat) -> None:
         if words.state is RankHealth.RAISED and self._settings.mode is not Mode.OBSERVE:
             # Where gloo aborts, all ranks end at once: their evidence is lost unless it is written now.
-            self._leave_alone("this rank ends with an exception")
-        self._tell(meeting, self._with_neighbour(meeting, words))
-        meeting.hear([f"beat/{self.rank}"])  # wait until it has arrived: the store does not acknowledge `set`
+            self._write_own_evidence("this rank ends with an exception")
+        self._tell(guard_store, self._with_neighbour(guard_store, words))
+        guard_store.read([f"beat/{self.rank}"])  # wait until it has arrived: the store does not acknowledge `set`
         if self._overseer is None or self._leader is None or self.alarms:
             return
         if words.state is RankHealth.RAISED:
-            self._give(self._overseer.conclude(self.side.answer(), self._leader.gather), meeting)
+            self._report(self._overseer.conclude(self.side.answer(), self._leader.gather), guard_store)
         else:
-            self._give(self._overseer.finish(self._leader.gather), meeting)
+            self._report(self._overseer.finish(self._leader.gather), guard_store)
 
-    def _connect(self) -> Meeting:
+    def _connect(self) -> GuardStore:
         patience_s = _PATIENCE_S if self._lost_at is None else self.every_s
-        meeting = meet(self.rank, self._number, time.monotonic() + patience_s, again=self._lost_at is not None)
-        meeting.tell(f"who/{self.rank}", encode(self._own))
-        self._meeting = meeting
+        guard_store = connect_guards(
+            self.rank, self._number, time.monotonic() + patience_s, again=self._lost_at is not None
+        )
+        guard_store.publish(f"who/{self.rank}", encode(self._own))
+        self._guard_store = guard_store
         self._told_reads = -1
-        self._leader = Leader(self.rank, self.world_size, meeting, self.every_s)
-        self._overseer = Overseer(self.world_size, meeting, self._settings) if self.rank == 0 else None
+        self._leader = Leader(self.rank, self.world_size, guard_store, self.every_s)
+        self._overseer = Overseer(self.world_size, guard_store, self._settings) if self.rank == 0 else None
         if self.blind != "not connected yet":
             say(f"forkpoint guard: rank {self.rank} can reach the others again")
         self.blind = ""
         self._lost_at = None
-        return meeting
+        return guard_store
 
     def _go_blind(self, why: str) -> None:
-        if self._meeting is not None and self._lost_at is None:
+        if self._guard_store is not None and self._lost_at is None:
             self._lost_at = time.monotonic()
-        self._meeting = None
+        self._guard_store = None
         self._next_try = time.monotonic() + _AGAIN_S
         if self.blind != why:
             say(f"forkpoint guard: rank {self.rank} is blind: {why}; training goes on unwatched")
         self.blind = why
 
-    def _exchange(self, meeting: Meeting, beat: Beat) -> None:
-        self._tell(meeting, self._with_neighbour(meeting, beat))
-        ask, verdict = meeting.hear(["ask", "verdict"])
+    def _exchange(self, guard_store: GuardStore, beat: Beat) -> None:
+        self._tell(guard_store, self._with_neighbour(guard_store, beat))
+        ask, verdict = guard_store.read(["ask", "verdict"])
         wanted = decode_ask(ask)
         if wanted.number != self._answered:  # not only a higher one: a forged number would silence this rank
             self._answered = wanted.number
             if not wanted.ranks or self.rank in wanted.ranks:
-                self._answer(meeting, wanted)
+                self._answer(guard_store, wanted)
         if self._leader is not None and self._leader.levels:
             summary = self._leader.gather()
             if self._overseer is not None:
                 self._say_stopped(summary)
-                self._give(self._overseer.attend(summary), meeting)
-                self._end_if_still(summary, meeting)
+                self._report(self._overseer.attend(summary), guard_store)
+                self._end_if_still(summary, guard_store)
         if verdict and self._settings.mode is Mode.RAISE and not self._ended:
             self._ended = True
             end_training(verdict.decode("utf-8", "replace"))
 
-    def _tell(self, meeting: Meeting, beat: Beat) -> None:
+    def _tell(self, guard_store: GuardStore, beat: Beat) -> None:
         if beat.reads != self._told_reads:
             self._told_reads = beat.reads
-            meeting.tell(f"calls/{self.rank}", encode(self.side.calls()))
-        meeting.tell(f"beat/{self.rank}", encode(beat))
+            guard_store.publish(f"calls/{self.rank}", encode(self.side.calls()))
+        guard_store.publish(f"beat/{self.rank}", encode(beat))
 
-    def _answer(self, meeting: Meeting, ask: Ask) -> None:
+    def _answer(self, guard_store: GuardStore, ask: Ask) -> None:
         answer = self.side.answer()
         if not ask.keep:
-            meeting.tell(f"answer/{ask.number}/{self.rank}", encode(answer))
+            guard_store.publish(f"answer/{ask.number}/{self.rank}", encode(answer))
             return
         folder = Path(self._settings.folder) / ask.keep
         try:
@@ -175,18 +177,18 @@ class Session:
         except OSError as error:
             say(f"forkpoint guard: rank {self.rank} cannot write to {folder} ({error.strerror})")
 
-    def _with_neighbour(self, meeting: Meeting, beat: Beat) -> Beat:
+    def _with_neighbour(self, guard_store: GuardStore, beat: Beat) -> Beat:
         """Adds the state of the next rank's process if it is on the same host."""
         neighbour = (self.rank + 1) % self.world_size
         if self._neighbour is None:
-            (told,) = meeting.hear([f"who/{neighbour}"])
+            (told,) = guard_store.read([f"who/{neighbour}"])
             self._neighbour = decode(told, Identity)
         known = self._neighbour
         if known is None or not known.host or known.host != self._own.host:
             return beat
         return replace(beat, neighbour=neighbour, neighbour_state=known.look_at())
 
-    def _give(self, alarm: Alarm | str | None, meeting: Meeting) -> None:
+    def _report(self, alarm: Alarm | str | None, guard_store: GuardStore) -> None:
         if isinstance(alarm, str):
             say(f"forkpoint guard: {alarm}")
         elif alarm is not None:
@@ -198,9 +200,9 @@ class Session:
             if alarm.ends_after_s:
                 self._pending = alarm
             else:
-                meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
+                guard_store.publish("verdict", text.encode("utf-8", "backslashreplace"))
 
-    def _end_if_still(self, summary: Summary, meeting: Meeting) -> None:
+    def _end_if_still(self, summary: Summary, guard_store: GuardStore) -> None:
         """An alarm that may resolve itself ends the training only after `ends_after_s`, and not if anything moved."""
         alarm = self._pending
         if alarm is None:
@@ -210,7 +212,7 @@ class Session:
             say("forkpoint guard: the job moves again; it is not ended")
         elif summary.still_s >= alarm.ends_after_s:
             self._pending = None
-            meeting.tell("verdict", render(alarm).encode("utf-8", "backslashreplace"))
+            guard_store.publish("verdict", render(alarm).encode("utf-8", "backslashreplace"))
 
     def _say_stopped(self, summary: Summary) -> None:
         """Once per stop: it may be intended."""
@@ -221,7 +223,7 @@ class Session:
             )
         self._said_stopped = stopped
 
-    def _leave_alone(self, why: str) -> None:
+    def _write_own_evidence(self, why: str) -> None:
         """Writes this rank's evidence to a folder on its own host: the other ranks cannot be reached."""
         if self._left_files:
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from forkpoint.guard.meeting import Meeting
+from forkpoint.guard.guard_store import GuardStore
 from forkpoint.guard.messages import Beat, Calls, RankHealth, decode, encode, is_duration, require
 from forkpoint.live.stall import Stillness, has_stalled, stall_limit
 
@@ -205,12 +205,12 @@ def levels_led(rank: int, world_size: int) -> int:
 
 
 class Leader:
-    def __init__(self, rank: int, world_size: int, meeting: Meeting, every_s: float) -> None:
+    def __init__(self, rank: int, world_size: int, guard_store: GuardStore, every_s: float) -> None:
         self._silent_s = max(SILENT_S, _MISSED * every_s)
         self.levels = levels_led(rank, world_size)
         self._rank = rank
         self._world_size = world_size
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._heard: dict[int, Stillness[int]] = {}
         self._calls: dict[int, Calls] = {}
         """The last calls that each rank sent."""
@@ -218,27 +218,29 @@ class Leader:
     def gather(self) -> Summary:
         """The summary of all ranks below this one, which is also sent to the leader above, if there is one."""
         members = range(self._rank, min(self._rank + FAN_IN, self._world_size))
-        told = [decode(data, Beat) for data in self._meeting.hear([f"beat/{rank}" for rank in members])]
+        told = [decode(data, Beat) for data in self._guard_store.read([f"beat/{rank}" for rank in members])]
         # Anyone who reaches the store can write there: a beat counts only under its own rank's key.
         heard = [beat for rank, beat in zip(members, told, strict=True) if beat is not None and beat.rank == rank]
         self._hear_calls(heard)
         summary = summarise(heard, list(self._calls.values()), [b.rank for b in heard if self._is_silent(b)])
         span = FAN_IN
         for level in range(1, self.levels):
-            self._meeting.tell(f"summary/{level}/{self._rank}", encode(without_closed_groups(summary)))
+            self._guard_store.publish(f"summary/{level}/{self._rank}", encode(without_closed_groups(summary)))
             leaders = range(self._rank, min(self._rank + span * FAN_IN, self._world_size), span)
-            data = self._meeting.hear([f"summary/{level}/{rank}" for rank in leaders])
+            data = self._guard_store.read([f"summary/{level}/{rank}" for rank in leaders])
             parts = [decode(part, Summary) for part in data]
             summary = merge([part for part in parts if part is not None])
             span *= FAN_IN
         if self._rank:
-            self._meeting.tell(f"summary/{self.levels}/{self._rank}", encode(without_closed_groups(summary)))
+            self._guard_store.publish(f"summary/{self.levels}/{self._rank}", encode(without_closed_groups(summary)))
         return summary
 
     def _hear_calls(self, heard: list[Beat]) -> None:
         """Reads only what has changed."""
         new = [b.rank for b in heard if b.rank not in self._calls or self._calls[b.rank].reads != b.reads]
-        for rank, data in zip(new, self._meeting.hear([f"calls/{rank}" for rank in new]) if new else (), strict=True):
+        for rank, data in zip(
+            new, self._guard_store.read([f"calls/{rank}" for rank in new]) if new else (), strict=True
+        ):
             calls = decode(data, Calls)
             if calls is not None and calls.rank == rank:
                 self._calls[rank] = calls

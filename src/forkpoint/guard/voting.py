@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from forkpoint.consensus.refuse import EachCollective
-from forkpoint.guard.meeting import Blind, Meeting, meet
+from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
 from forkpoint.model.op import SIZES_FREE
 from forkpoint.model.world import name_ranks
 
@@ -37,7 +37,7 @@ class RanksDiffer(RuntimeError):
 def vote(timeout_s: float = 60.0) -> Generator[None]:
     """`timeout_s`: for the other members to reach the same call. Debugging runs are slow; hangs are longer."""
     rank = dist.get_rank()
-    with _Vote(rank, meet(rank, _SESSION, time.monotonic() + timeout_s), timeout_s):
+    with _Vote(rank, connect_guards(rank, _SESSION, time.monotonic() + timeout_s), timeout_s):
         yield
 
 
@@ -46,10 +46,10 @@ _SESSION: Final = -1
 
 
 class _Vote(EachCollective):
-    def __init__(self, rank: int, meeting: Meeting, timeout_s: float) -> None:
+    def __init__(self, rank: int, guard_store: GuardStore, timeout_s: float) -> None:
         super().__init__()
         self._rank = rank
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._timeout_s = timeout_s
         self._votes: Counter[str] = Counter()
 
@@ -60,19 +60,19 @@ class _Vote(EachCollective):
         members = dist.get_process_group_ranks(group)
         self._votes[group.group_name] += 1
         place = f"vote/{group.group_name}/{self._votes[group.group_name]}"
-        self._meeting.tell(f"{place}/{self._rank}", wanted.encode())
+        self._guard_store.publish(f"{place}/{self._rank}", wanted.encode())
         said = self._wait(place, members, self._timeout_s)
         if len(set(said.values())) > 1 or len(said) < len(members):
             # The rank that serves the store may end now: first all others must have read the votes.
             with suppress(Blind):
-                self._meeting.tell(f"{place}/seen/{self._rank}", b"")
+                self._guard_store.publish(f"{place}/seen/{self._rank}", b"")
                 self._wait(f"{place}/seen", list(said), _PARTING_S)
             raise RanksDiffer(_tell(said, members, self._timeout_s))
 
     def _wait(self, place: str, members: Sequence[int], timeout_s: float) -> dict[int, str]:
         until = time.monotonic() + timeout_s
         while True:
-            heard = self._meeting.hear([f"{place}/{rank}" for rank in members])
+            heard = self._guard_store.read([f"{place}/{rank}" for rank in members])
             said = {
                 rank: data.decode("utf-8", "replace")
                 for rank, data in zip(members, heard, strict=True)

@@ -26,20 +26,22 @@ class Blind(Exception):
     """The other guards cannot be reached; the text says why."""
 
 
-class Meeting:
+class GuardStore:
+    """The guards' keys in a store. All methods raise Blind if the store does not answer."""
+
     def __init__(self, store: TCPStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
         self._known: set[str] = set()
         """Keys that exist: `get` of a missing key would block."""
 
-    def tell(self, key: str, value: bytes) -> None:
+    def publish(self, key: str, value: bytes) -> None:
         try:
             self._store.set(self._prefix + key, cast("str", value))  # bytes are accepted, whatever the stub says
         except (DistError, RuntimeError) as error:
             raise Blind(_why(error)) from error
 
-    def hear(self, keys: Sequence[str]) -> list[bytes | None]:
+    def read(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None if it is missing."""
         try:
             for key in keys:
@@ -52,7 +54,7 @@ class Meeting:
         told = dict(zip(known, values, strict=True))
         return [told.get(key) for key in keys]
 
-    def forget(self, keys: Sequence[str]) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         """Deletes what is no longer needed: a dump of every rank is large."""
         try:
             for key in keys:
@@ -62,9 +64,9 @@ class Meeting:
             raise Blind(_why(error)) from error
 
 
-def meet(
+def connect_guards(
     rank: int, session: int, give_up: float, environ: Mapping[str, str] = os.environ, *, again: bool = False
-) -> Meeting:
+) -> GuardStore:
     """`session` counts the process groups of this process. `again`: an earlier connection was lost. Raises Blind if no store
     is found before `give_up` (time.monotonic).
     """
@@ -73,23 +75,23 @@ def meet(
     prefix = f"forkpoint/guard/{run}/{restart}/{session}/"
     try:
         if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            return Meeting(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
-        if again and _told:
+            return GuardStore(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
+        if again and _known_address:
             # Not through the job's own client: a training thread that waits in it blocks all other users.
-            return Meeting(_connect(*_told[0]), prefix)
+            return GuardStore(_connect(*_known_address[0]), prefix)
         job = distributed_c10d._get_default_store()  # noqa: SLF001 the only way to the job's store
         if rank == 0:
             served = _serve(job, environ)
-            _told[:] = [("127.0.0.1", served.port)]
-            return Meeting(served, prefix)
+            _known_address[:] = [("127.0.0.1", served.port)]
+            return GuardStore(served, prefix)
         host, _, port = _address(job, give_up).rpartition(":")
-        _told[:] = [(host, int(port))]
-        return Meeting(_connect(host, int(port)), prefix)
+        _known_address[:] = [(host, int(port))]
+        return GuardStore(_connect(host, int(port)), prefix)
     except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
         raise Blind(_why(error)) from error
 
 
-_told: list[tuple[str, int]] = []
+_known_address: list[tuple[str, int]] = []
 """Address of the guards' store once it is known: it lives as long as rank 0's process."""
 _served: list[TCPStore] = []
 """One for all sessions of a process: its address must not change while others may still use the old one."""
