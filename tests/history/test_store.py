@@ -187,7 +187,7 @@ def test_what_is_no_store_costs_a_warning_of_one_line(tmp_path: Path) -> None:
         kept = keep(place, incident())
 
         assert kept.problem
-        assert "the verdict stands" in kept.problem
+        assert "the verdict is not stored" in kept.problem
         assert "\n" not in kept.problem
         assert "hunter2" not in kept.problem
 

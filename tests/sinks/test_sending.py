@@ -191,7 +191,7 @@ def test_a_command_gets_the_verdict_on_standard_input_and_its_arguments_as_they_
     [
         ("/nowhere/to/be/found", PATIENCE_S, "cannot be run"),
         (shlex.join([sys.executable, "-c", "import sys; sys.exit('no disk')"]), PATIENCE_S, "exit code 1 (no disk)"),
-        ("sleep 3600", 0.3, "not done after 0 s, ended"),
+        ("sleep 3600", 0.3, "not done after 0 s, killed"),
         ("'", PATIENCE_S, "No closing quotation"),
     ],
 )
