@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle import BundleOrder, make_bundle
 from forkpoint.redact import Redactor
 from forkpoint.redact.logs import Lines, pieces
 
@@ -89,7 +89,7 @@ def _whole(size: int) -> float:
         (evidence / "nccl_rank_0.log").write_bytes(_log(_nccl, size // 4))
         there = sum(file.stat().st_size for file in evidence.iterdir())
         began = time.process_time()
-        make_bundle(Order((str(evidence),), str(Path(folder) / "t.tar.gz"), str(Path(folder) / "t.map.json")))
+        make_bundle(BundleOrder((str(evidence),), str(Path(folder) / "t.tar.gz"), str(Path(folder) / "t.map.json")))
         return there / (time.process_time() - began) / 1e6
 
 

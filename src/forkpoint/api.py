@@ -23,7 +23,7 @@ Paths = Path | Iterable[Path]
 
 
 class Verdict(JudgedVerdict):
-    """A verdict as `diagnose` gives it. All its fields are those of the JSON; the methods render it."""
+    """The verdict that `diagnose` returns. Its fields are those of the JSON; its methods render it."""
 
     _capture: Capture
     _source: tuple[str, ...]
@@ -42,7 +42,7 @@ class Verdict(JudgedVerdict):
         return render_json(self)
 
     def to_html(self, *, embed_source: bool = True) -> str:
-        """The page, as one file that asks the network for nothing. `embed_source`: with lines of the source in it."""
+        """The page, as one file that loads nothing from the network. `embed_source`: with source lines in it."""
         from forkpoint.report.page import render_html  # noqa: PLC0415 - as above
 
         embed = embed_source and bool(self._source)
@@ -74,7 +74,7 @@ _WIDTH = 100
 
 
 def read(paths: Paths, progress: Progress | None = None, choice: Choice = ADMIT_BY_PROOF) -> Capture:
-    """Everything behind one path or many: files, folders, archives, addresses. Raises ForkpointError."""
+    """Reads one or more paths: files, folders, archives, addresses. Raises ForkpointError."""
     return read_paths(_texts(paths), progress, choice)
 
 
@@ -87,10 +87,10 @@ def diagnose(evidence: Paths, source: Paths = (), *, picture: bool = False, embe
 def diagnose(
     evidence: Capture | Paths, source: Paths = (), *, picture: bool = False, embed_source: bool = False
 ) -> Verdict:
-    """What happened, from a path, from many, or from what `read` gave.
+    """Diagnoses one or more paths, or what `read` returned.
 
-    `source`: folders or files of the program that ran. `picture`: also what a page draws (`to_html` draws by itself), with
-    lines of the source in it where `embed_source` says so. Raises ForkpointError where nothing can be read.
+    `source`: folders or files of the program that ran. `picture`: also the data that the HTML page draws (`to_html` makes
+    its own), with source lines if `embed_source`. Raises ForkpointError if nothing can be read.
     """
     capture = evidence if isinstance(evidence, Capture) else read(evidence)
     folders = _texts(source)

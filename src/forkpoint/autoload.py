@@ -1,7 +1,7 @@
 """What `import torch` calls in every process where forkpoint is installed (entry point `torch.backends`).
 
-It does nothing unless FORKPOINT is set, and it never raises: torch would take that for a broken installation. In a rehearsed
-job (`forkpoint rehearse`) it also opens the taps through which one rank is made unlucky.
+It does nothing unless FORKPOINT is set, and it never raises: torch would take that for a broken installation. In a
+rehearsed job (`forkpoint rehearse`) it installs the hooks that disturb one rank instead.
 """
 
 import os
@@ -18,7 +18,7 @@ def autoload() -> None:
         return
     if "FORKPOINT" not in os.environ or "RANK" not in os.environ:
         return
-    # torch is half imported at this point: the guard, which imports torch.distributed, waits until the job has it.
+    # torch is half imported here: the guard imports torch.distributed, so it waits until the job has imported it.
     threading.Thread(target=_start_when_ready, daemon=True, name="forkpoint-autoload").start()
 
 
@@ -39,7 +39,7 @@ def _start_when_ready() -> None:
 
 
 def _begin_rehearsal() -> None:
-    """Here and now: taps must be open before the program asks. The guard starts when the process group is made."""
+    """At once: the hooks must be in place before the program runs. The guard starts when the process group is made."""
     try:
         from forkpoint.rehearse.inside.begin import begin  # noqa: PLC0415 as said
 

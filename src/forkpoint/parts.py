@@ -1,4 +1,4 @@
-"""Parts of a diagnosis that may break one by one: what breaks costs that part alone, and is told with a report for us."""
+"""Isolates the parts of a diagnosis: one that raises loses only its own result, and is reported with its traceback."""
 
 import sys
 import traceback
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_TRACE = 20_000
-"""Characters: a recursion that went too deep is the same line a thousand times."""
+"""Characters: the traceback of a RecursionError repeats one line a thousand times."""
 
 
 class Parts:
-    """What broke so far. No dataclass: the help of a command is printed without that module and what it loads."""
+    """What broke so far. Not a dataclass: `forkpoint --help` must not pay for importing that module."""
 
     def __init__(self, before: "Sequence[InternalProblem]" = ()) -> None:
         self.broken = list(before)
 
     def run(self, name: str, part: Callable[[], T], otherwise: T) -> T:
-        """What `part` returns, or `otherwise`. What the user can act on goes through."""
+        """Returns what `part` returns, or `otherwise` if it raises. A ForkpointError passes: the user can act on it."""
         try:
             return part()
         except ForkpointError:
@@ -34,15 +34,15 @@ class Parts:
 
 
 def internal_problem(part: str, error: BaseException) -> "InternalProblem":
-    from forkpoint.model.capture import InternalProblem  # noqa: PLC0415 - the help of a command pays for no numpy
+    from forkpoint.model.capture import InternalProblem  # noqa: PLC0415 - `--help` must not import numpy
 
     told = "".join(traceback.format_exception(error))
     return InternalProblem(part, type(error).__name__, told[-_MAX_TRACE:])
 
 
 def work_without_some(count: int, work: Callable[[Sequence[int]], T]) -> tuple[T, Sequence[int]] | None:
-    """What `work` gives without some of `count` things, and which were left out: as few as halving finds. None where it
-    breaks without any of them.
+    """Calls `work` with the indexes to leave out of `count` things: as few as bisection finds. Returns its result and those
+    indexes; None if it raises even with everything left out.
     """
     left_out: Sequence[int] = range(count)
     found = _attempt(work, left_out)
@@ -59,11 +59,11 @@ def work_without_some(count: int, work: Callable[[Sequence[int]], T]) -> tuple[T
 def _attempt(work: Callable[[Sequence[int]], T], left_out: Sequence[int]) -> tuple[T] | None:
     try:
         return (work(left_out),)
-    except Exception:  # noqa: BLE001 - it was told when it broke first
+    except Exception:  # noqa: BLE001 - reported when it first broke
         return None
 
 
 def bug_report(broken: "Sequence[InternalProblem]", version: str) -> str:
-    """For the people who mend forkpoint: where it broke. Values of the evidence may stand in the messages of exceptions."""
+    """For forkpoint's maintainers: where it broke. Exception messages may contain values from the evidence."""
     about = f"forkpoint {version}, Python {sys.version.split()[0]}, {sys.platform}"
     return "\n\n".join([about, *(f"{problem.part}\n{problem.trace}" for problem in broken)]) + "\n"

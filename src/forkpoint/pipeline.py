@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from forkpoint.source.bridge.fork import Fork
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sites from stacks alone, where no source was given: the line at which each cohort stands, and nothing more.
+# Without source, sites come from stacks alone: the line that each cohort is at.
 
 _MAX_SITES = 3
 _HELD = frozenset({Cause.HOST_STALL, Cause.GPU_STALL, Cause.NEVER_JOINED, Cause.STRAGGLER})
 
 
 def find_bare_sites(incident: Incident, verdict: Verdict) -> tuple[Site, ...]:
-    """The odd ranks' place first."""
+    """Those of the suspects come first."""
     found = [*_held(incident, verdict)] or [*_parting(verdict.divergence, verdict.suspects)]
     return tuple(dict.fromkeys(found))[:_MAX_SITES]
 
 
 def _held(incident: Incident, verdict: Verdict) -> Iterator[Site]:
-    """Where the suspects' main threads were, if that is what holds the others."""
+    """Where the suspects' main threads were, if that is what blocks the others."""
     if verdict.cause in _HELD:
         for live in incident.capture.stacks:
             frames = user_frames(live.stack)
@@ -45,9 +45,9 @@ def _held(incident: Incident, verdict: Verdict) -> Iterator[Site]:
 
 
 def _parting(divergence: Divergence | None, suspects: tuple[int, ...]) -> Iterator[Site]:
-    """The first frames, from outside, in which the stacks of cohorts differ; where they do not, the innermost."""
+    """The outermost frame in which the stacks of cohorts differ; the innermost frame if they do not."""
     cohorts = divergence.cohorts if divergence else ()
-    # The stack of a rank that is behind is that of its last finished call: it is no longer there.
+    # A rank that is behind has the stack of its last finished call: it has moved on since.
     framed = [(i, c) for i, c in enumerate(cohorts) if user_frames(c.stack) and c.role is not Role.BEHIND]
     framed.sort(key=lambda item: (set(item[1].ranks).isdisjoint(suspects), item[0]))
     shared = _shared([c for _, c in framed])
@@ -57,13 +57,13 @@ def _parting(divergence: Divergence | None, suspects: tuple[int, ...]) -> Iterat
 
 
 def _shared(cohorts: list[Cohort]) -> int:
-    """Frames, from outside, that all have in common."""
+    """How many outermost frames all stacks have in common."""
     columns = zip(*(_outermost_first(c.stack) for c in cohorts), strict=False)
     return next((i for i, frames in enumerate(columns) if len(set(frames)) > 1), FAR_INSIDE)
 
 
 FAR_INSIDE = 1_000_000
-"""They never differ: the innermost frame is shown."""
+"""The stacks never differ: show the innermost frame."""
 
 
 def _outermost_first(stack: Stack | None) -> tuple[Frame, ...]:
@@ -81,22 +81,22 @@ def _site(frame: Frame, cohort: int | None) -> Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examination:
-    """A verdict with all that it was judged from, for those who ask on."""
+    """A verdict with everything it was judged from, for follow-up questions."""
 
     incident: Incident
     verdict: Verdict
     analysis: "Analysis | None" = None
-    """Of the source; None where none was given."""
+    """None without source."""
     forks: "tuple[Fork, ...]" = ()
-    """Places in the source at which ways can have parted, best first."""
+    """Branches in the source where ranks may have parted, best first."""
 
 
 def diagnose(
     capture: Capture, source: Sequence[str] = (), *, picture: bool = False, embed_source: bool = False
 ) -> Verdict:
-    """`source`: folders or files of the program that ran; without them sites are the lines of stacks alone.
+    """`source`: folders or files of the program that ran; without them sites come from stacks alone.
 
-    `picture`: also what a page draws, with lines of the source in it where `embed_source` says so.
+    `picture`: also the data that the HTML page draws, with source lines if `embed_source`.
     """
     found = examine(capture, source)
     if not picture:
@@ -111,7 +111,7 @@ def diagnose(
 
 
 def examine(capture: Capture, source: Sequence[str] = ()) -> Examination:
-    """Whatever the evidence is, there is a verdict: a part that breaks is told, and costs itself alone."""
+    """Always gives a verdict: a part that raises is reported, and only its own result is lost."""
     parts = Parts(capture.internal)
     incident = _find_incident(capture, parts)
     verdict = judge(incident, detect(incident, parts), parts)
@@ -131,7 +131,7 @@ def _with_broken(verdict: Verdict, parts: Parts) -> Verdict:
 
 
 def _find_incident(capture: Capture, parts: Parts) -> Incident:
-    """Where a stage breaks, without the dumps on which it breaks; if need be without any evidence."""
+    """If comparing raises, it is repeated without the dumps that make it raise; at worst without any evidence."""
     whole = parts.run("the comparison of ranks", lambda: _compare(capture), None)
     if whole is not None:
         return whole

@@ -1,7 +1,7 @@
-"""A plug-in of torchrun: `torchrun --logs-specs forkpoint ...` leaves evidence without a change of code.
+"""A plug-in of torchrun: `torchrun --logs-specs forkpoint ...` keeps evidence without code changes.
 
-Every run gets a folder of its own below `--log-dir` (default: forkpoint-runs), with one log per stream and rank, named by
-the *global* rank, which torchrun's own names do not tell; and the flight recorder is on and writes its dumps there.
+Every run gets its own folder below `--log-dir` (default: forkpoint-runs), with one log per stream and rank, named by
+the *global* rank (torchrun's own names only have the local one). The flight recorder is on and writes its dumps there.
 """
 
 import os
@@ -18,7 +18,7 @@ _FOLDER = "forkpoint-runs"
 
 
 class RankLogs(DefaultLogsSpecs):
-    """What its user chose by --log-dir, --redirects and --tee stays; else all output is kept and still passed on."""
+    """Keeps the user's --log-dir, --redirects and --tee; without them all output goes to files and is still shown."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class RankLogs(DefaultLogsSpecs):
         super().__init__(log_dir or _FOLDER, redirects, tee if chosen else Std.ALL, local_ranks_filter)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """The files that torchrun would use, renamed; and the variables that nobody has set yet."""
+        """Renames torchrun's log files, and sets the recorder's variables that nobody has set."""
         dest = super().reify(envs)
-        if self.root_log_dir == os.devnull:  # its user wants no files
+        if self.root_log_dir == os.devnull:  # the user wants no files
             return dest
         ranks = {local: env.get("RANK", str(local)) for local, env in envs.items()}
         release = parse_release(torch.__version__)
@@ -50,7 +50,7 @@ class RankLogs(DefaultLogsSpecs):
 
 
 def _named(files: dict[int, str], ranks: dict[int, str]) -> dict[int, str]:
-    """`attempt_0/1/stderr.log` -> `attempt_0/1/stderr_rank_9.log`. No file, or none of ours, stays as it is."""
+    """`attempt_0/1/stderr.log` -> `attempt_0/1/stderr_rank_9.log`. What is not a `.log` file stays as it is."""
     return {
         local: str(Path(file).with_name(f"{Path(file).stem}_rank_{ranks[local]}.log"))
         if file.endswith(".log")

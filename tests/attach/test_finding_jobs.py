@@ -62,7 +62,7 @@ def test_two_jobs_are_told_apart_listed_and_chosen_by_port_or_name() -> None:
         with pytest.raises(UsageError, match="2 jobs run here; choose one with --job") as error:
             choose_job(jobs, None)
         assert f"ranks 0-1 of 2 (pids {first[0]} {first[1]})" in str(error.value)
-        with pytest.raises(UsageError, match="--job noon: no job here is called so"):
+        with pytest.raises(UsageError, match="--job noon: no job here has that name"):
             choose_job(jobs, "noon")
 
 

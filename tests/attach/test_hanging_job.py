@@ -120,7 +120,7 @@ def test_other_machines_ask_their_own_ranks_and_one_that_is_gone_is_said(
 
     assert "node-1: 4 ranks" in said
     assert "gone: no rank could be asked" in said
-    assert "gone: gone does not answer: it is down, frozen or cut off" in said
+    assert "gone: gone does not answer: it is down, frozen or disconnected" in said
     assert list((kept / "node-1").rglob("rank_1.json"))
     assert [path.parent for path in kept.rglob("ranks.json")] == [kept]
     assert verdict["suspects"] == [WHO]

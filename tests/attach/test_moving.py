@@ -19,7 +19,7 @@ def test_a_late_rank_is_not_named_while_ranks_move() -> None:
     told = with_attached(late, attached(moved=True))
 
     assert (told.cause, told.suspects, told.sites, told.hypotheses) == ("healthy", (), (), ())
-    assert told.headline == "The job moves: rank 0 went on while it was looked at; nothing hangs."
+    assert told.headline == "The job moves: rank 0 went on during the look; nothing hangs."
 
 
 def test_what_time_cannot_undo_is_told_though_ranks_move() -> None:

@@ -14,7 +14,7 @@ from cases import CASES, Case, load_cases, verdict_of
 from collect.planted import HOSTS, PRIVATE, VARIABLE, plant, private_text
 from forkpoint.errors import HostileInput, UnreadableInput, UsageError
 from forkpoint.evidence import read
-from forkpoint.gather.bundle import Bundle, Order, make_bundle
+from forkpoint.gather.bundle import Bundle, BundleOrder, make_bundle
 from forkpoint.gather.bundle_evidence import redact_dump
 from forkpoint.model.verdict import Verdict
 from forkpoint.pipeline import diagnose
@@ -30,7 +30,7 @@ WITH_SOURCE = frozenset(case.number for case in ALL[::10])
 
 
 def bundled(*paths: Path, out: Path, **more: object) -> Bundle:
-    return make_bundle(Order(tuple(map(str, paths)), str(out), f"{out}.map.json", **more))  # type: ignore[arg-type]
+    return make_bundle(BundleOrder(tuple(map(str, paths)), str(out), f"{out}.map.json", **more))  # type: ignore[arg-type]
 
 
 def unpacked(archive: Path) -> dict[str, bytes]:

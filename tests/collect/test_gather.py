@@ -16,7 +16,7 @@ from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.gather.attach.jobs import find_live_ranks
 from forkpoint.gather.collect import Wanted, collect
-from forkpoint.gather.folder import FileKind, Limits, Manifest, find_kind
+from forkpoint.gather.folder import CollectLimits, FileKind, Manifest, find_kind
 from forkpoint.gather.this_machine import has_grown, usual_paths
 from forkpoint.pipeline import diagnose
 from ingest.machine import answers
@@ -115,9 +115,9 @@ def test_dumps_that_a_log_names_are_fetched_and_other_files_it_names_are_not(tmp
 
 
 def test_what_does_not_fit_is_said_and_dumps_come_first(tmp_path: Path, run: Path) -> None:
-    few = gathered(tmp_path, run, limits=Limits(files=2))
-    small = collect(Wanted((str(run),), limits=Limits(total_bytes=100)), str(tmp_path / "small"))
-    late = collect(Wanted((str(run),), limits=Limits(seconds=1e-9)), str(tmp_path / "late"))
+    few = gathered(tmp_path, run, limits=CollectLimits(files=2))
+    small = collect(Wanted((str(run),), limits=CollectLimits(total_bytes=100)), str(tmp_path / "small"))
+    late = collect(Wanted((str(run),), limits=CollectLimits(seconds=1e-9)), str(tmp_path / "late"))
 
     assert [file.kind for file in few.files] == [FileKind.DUMP, FileKind.DUMP]
     assert any("--max-files" in note.text for note in few.notes)
@@ -131,7 +131,7 @@ def test_of_a_log_that_does_not_fit_the_end_is_kept(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("forkpoint.gather.this_machine.MAX_BYTES", 1000)
     (tmp_path / "train.log").write_text("step 1\n" * 1000 + WATCHDOG.format(rank=0))
 
-    (file,) = gathered(tmp_path, tmp_path / "train.log", limits=Limits(total_bytes=2000)).files
+    (file,) = gathered(tmp_path, tmp_path / "train.log", limits=CollectLimits(total_bytes=2000)).files
 
     kept = (tmp_path / "out" / file.file).read_text()
     assert kept.startswith("step 1\n")

@@ -11,7 +11,7 @@ import pytest
 
 from collect.planted import WATCHDOG
 from forkpoint.evidence import read
-from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle import BundleOrder, make_bundle
 from forkpoint.gather.collect import Wanted, collect
 from forkpoint.pipeline import diagnose
 
@@ -69,7 +69,7 @@ def test_a_tar_with_ways_out_links_and_devices_is_read_as_plain_files(
 
     verdict = diagnose(read([str(folder)]))
     manifest = collect(Wanted((str(folder),)), str(tmp_path / "out"))
-    bundle = make_bundle(Order((str(folder),), str(tmp_path / "t.tar.gz"), str(tmp_path / "t.map.json")))
+    bundle = make_bundle(BundleOrder((str(folder),), str(tmp_path / "t.tar.gz"), str(tmp_path / "t.map.json")))
 
     assert verdict.coverage.logs == 3
     assert [file.kind for file in manifest.files] == ["archive", "log"]
@@ -90,7 +90,7 @@ def test_a_bomb_is_left_out_where_its_budget_ends_and_the_rest_is_packed(
 
     capture = read([str(folder)])
     manifest = collect(Wanted((str(folder),)), str(tmp_path / "out"))
-    bundle = make_bundle(Order((str(folder),), str(tmp_path / "t.tar.gz"), str(tmp_path / "t.map.json")))
+    bundle = make_bundle(BundleOrder((str(folder),), str(tmp_path / "t.tar.gz"), str(tmp_path / "t.map.json")))
 
     assert any("grows more than" in problem.text for problem in capture.problems)
     assert {file.kind: file.size for file in manifest.files}["archive"] == len(data)

@@ -11,7 +11,7 @@ from forkpoint.agent.tools import logs
 from forkpoint.evidence import WAY_OUT, read
 from forkpoint.evidence.files import find_files, open_file
 from forkpoint.evidence.links import LeadsOut, open_beneath
-from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle import BundleOrder, make_bundle
 
 SECRET = "the plans of another folder"
 
@@ -45,7 +45,7 @@ def test_a_path_that_a_person_names_is_read_though_it_is_a_link(folder: Path) ->
 def test_a_bundle_lists_the_link_and_does_not_pack_what_it_leads_to(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "t.tar.gz"
 
-    bundle = make_bundle(Order((str(folder),), str(out), str(tmp_path / "m.json")))
+    bundle = make_bundle(BundleOrder((str(folder),), str(out), str(tmp_path / "m.json")))
 
     assert [problem.text for problem in bundle.left_out] == [WAY_OUT]
     with tarfile.open(out) as archive:

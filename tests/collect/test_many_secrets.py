@@ -12,7 +12,7 @@ from collect.many_secrets import ALL, Plant
 from collect.planted import WATCHDOG
 from forkpoint.errors import Unsafe
 from forkpoint.gather import bundle as bundling
-from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle import BundleOrder, make_bundle
 from forkpoint.gather.bundle_evidence import FoundEvidence, Redacting, redact_dump
 from forkpoint.redact import Redactor
 from forkpoint.redact.logs import pieces
@@ -24,9 +24,9 @@ from looping import for_each
 TOKEN = "gh" + "p_Zk29TbWm4Lc8RXq7Zk29TbWm4Lc8RXq7Ab12"
 
 
-def order(evidence: Path, **more: object) -> Order:
+def order(evidence: Path, **more: object) -> BundleOrder:
     here = evidence.parent
-    return Order((str(evidence),), str(here / "t.tar.gz"), str(here / "t.map.json"), **more)  # type: ignore[arg-type]
+    return BundleOrder((str(evidence),), str(here / "t.tar.gz"), str(here / "t.map.json"), **more)  # type: ignore[arg-type]
 
 
 def texts(archive: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collect.planted import WATCHDOG
 from forkpoint.errors import UsageError
 from forkpoint.evidence import read
 from forkpoint.gather.collect import Wanted, collect
-from forkpoint.gather.folder import Limits, Manifest
+from forkpoint.gather.folder import CollectLimits, Manifest
 from forkpoint.gather.remote import parse_remote
 from forkpoint.gather.tools import CallFailed, answer_of
 from looping import for_each
@@ -125,7 +125,7 @@ def test_every_pod_gives_its_files_and_its_log(tmp_path: Path, machines: Path) -
 def test_a_host_that_is_gone_or_stuck_or_not_installed_is_a_note_and_others_go_on(
     tmp_path: Path, machines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = gathered(tmp_path, "ssh:gone:/x", "ssh:stuck:/x", "ssh:node1:", limits=Limits(seconds=20))
+    manifest = gathered(tmp_path, "ssh:gone:/x", "ssh:stuck:/x", "ssh:node1:", limits=CollectLimits(seconds=20))
     monkeypatch.setenv("PATH", "/nonexistent")
     without = collect(Wanted(("srun:4711",)), str(tmp_path / "without"))
 
@@ -181,7 +181,7 @@ def test_a_sender_that_never_stops_is_stopped_by_the_budget(tmp_path: Path, mach
         '#!/bin/sh\necho forkpoint-begins-here; cat "$MACHINES/head"; exec yes evil\n'
     )
 
-    manifest = gathered(tmp_path, "ssh:node1:/x", limits=Limits(total_bytes=1 << 20))
+    manifest = gathered(tmp_path, "ssh:node1:/x", limits=CollectLimits(total_bytes=1 << 20))
 
     (file,) = manifest.files
     assert (file.size, file.cut) == (1 << 20, f"only {1 << 20} of {10 << 30} bytes are here")

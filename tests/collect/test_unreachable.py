@@ -4,7 +4,7 @@ import resource
 from io import BytesIO
 from pathlib import Path
 
-from forkpoint.gather.folder import Copied, EvidenceFolder, Limits, Meter, Original
+from forkpoint.gather.folder import CollectLimits, Copied, EvidenceFolder, Meter, Original
 from forkpoint.gather.tools import CallFailed, answer_of
 from forkpoint.gather.unreachable import tell_failure
 from looping import for_each
@@ -14,11 +14,11 @@ from looping import for_each
     ("tool", "code", "printed", "told"),
     [
         ("ssh", 255, "root@127.0.0.1: Permission denied (publickey).", "ssh-copy-id node1"),
-        ("ssh", 255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "Ask who runs it"),
+        ("ssh", 255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "Ask its administrator"),
         ("ssh", 255, "Host key verification failed.", "compare the fingerprint"),
         ("ssh", 255, "ssh: connect to host node1 port 22: Connection refused", "no ssh server answers"),
         ("ssh", 255, "Connection timed out during banner exchange", "node1 does not answer"),
-        ("ssh", 255, "ssh: Could not resolve hostname node1: Name or service not known", "nobody here knows"),
+        ("ssh", 255, "ssh: Could not resolve hostname node1: Name or service not known", "cannot be resolved"),
         ("srun", 233, "srun: error: Task launch failed on node node1: Communication connection failure", "cannot reach node1"),
         ("srun", 141, "srun: error: failed: Zero Bytes were transmitted or received", "its clock differ"),
         ("squeue", 1, "slurm_load_jobs error: Invalid job id specified", "does not know this job"),
@@ -62,7 +62,7 @@ def test_of_a_long_complaint_the_end_is_kept() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_not_blamed_on_its_source_and_leaves_room_for_others(tmp_path: Path) -> None:
-    folder = EvidenceFolder(str(tmp_path / "out"), Meter(Limits()))
+    folder = EvidenceFolder(str(tmp_path / "out"), Meter(CollectLimits()))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     try:
@@ -72,6 +72,6 @@ def test_a_file_that_cannot_be_written_is_not_blamed_on_its_source_and_leaves_ro
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert isinstance(large, str)
-    assert large.startswith("cannot be written here (File too large): choose a folder with more room")
+    assert large.startswith("cannot be written here (File too large): choose a folder with more space")
     assert isinstance(small, Copied)
     assert [path.name for path in folder.root.rglob("*.log")] == ["small.log"]

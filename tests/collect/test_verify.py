@@ -11,7 +11,7 @@ import pytest
 from collect.planted import plant
 from forkpoint.cli import bundle
 from forkpoint.errors import UnreadableInput, UsageError
-from forkpoint.gather.bundle import Order, make_bundle
+from forkpoint.gather.bundle import BundleOrder, make_bundle
 from forkpoint.gather.bundle_verify import verify_bundle
 from looping import for_each
 
@@ -20,7 +20,7 @@ from looping import for_each
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     out = folder / "t.tar.gz"
-    make_bundle(Order((str(plant(folder / "evidence")),), str(out), str(folder / "t.map.json")))
+    make_bundle(BundleOrder((str(plant(folder / "evidence")),), str(out), str(folder / "t.map.json")))
     return out
 
 

@@ -281,7 +281,7 @@ def test_a_rank_that_died_is_named_and_an_own_error_is_not_lost(answers: Answers
     assert died == {}
     assert (first["vote"]["raised"], first["vote"]["absent"]) == ("NoAgreement", [1])
     assert (third["vote"]["raised"], third["vote"]["says"]) == ("ValueError", "record 17")
-    assert "the other ranks could not be told" in third["vote"]["notes"][0]
+    assert "the other ranks could not be informed" in third["vote"]["notes"][0]
 
 
 def test_without_the_store_nobody_is_named_and_the_error_still_comes(answers: Answers) -> None:

@@ -152,7 +152,7 @@ def test_without_a_meeting_point_there_is_nothing_to_look_up(environ: Mapping[st
     ("machine", "status", "says"),
     [
         (meeting(HERE), OK, "node-0 is 10.0.0.5, and port 29500 is free"),
-        (meeting(HERE, "10.0.0.9       STREAM node-9\n"), OK, "port 29500 is to be looked at there"),
+        (meeting(HERE, "10.0.0.9       STREAM node-9\n"), OK, "check port 29500 there"),
         (meeting(HERE, "", 2), BAD, "node-0 does not resolve on this node"),
         (meeting({**HERE, "MASTER_PORT": "99999"}), BAD, "'99999' is not a port"),
         (meeting({**HERE, "MASTER_PORT": "port"}), BAD, "'port' is not a port"),
@@ -238,7 +238,7 @@ def test_versions_that_fit() -> None:
     ("machine", "says"),
     [
         (installed("2.13.0+cu130"), "CUDA 13, which needs a driver of 580 or newer"),
-        (installed("2.8.0", nccl="2.26.2"), "torch asks for nvidia-nccl-cu12 2.27.3, installed is 2.26.2"),
+        (installed("2.8.0", nccl="2.26.2"), "torch requires nvidia-nccl-cu12 2.27.3, installed is 2.26.2"),
         (
             installed("2.8.0", files={LIBRARY: None, LIBRARY.replace("565.57.01", "570.144"): ""}),
             "the kernel module is 565.57.01, libcuda is 570.144",
@@ -264,7 +264,7 @@ def test_versions_that_do_not_fit(machine: System, says: str) -> None:
 def test_what_is_not_there_does_not_fit_anything_and_is_not_ok(machine: System, says: str) -> None:
     result = VERSIONS.look(machine)
 
-    assert (result.status, result.says) == (SKIPPED, f"nothing to fit together: {says}")
+    assert (result.status, result.says) == (SKIPPED, f"nothing to compare: {says}")
 
 
 # The clock.
@@ -289,8 +289,8 @@ def telling(outputs: Mapping[str, str], *, kernel: bool | None = None) -> System
             BAD,
             "no time service is active",
         ),
-        (telling({"timedatectl": TIMEDATECTL.replace("yes", "no")}, kernel=False), SKIPPED, "a hypervisor's"),
-        (telling({}, kernel=True), OK, "the kernel's clock is kept, within 0.25 s"),
+        (telling({"timedatectl": TIMEDATECTL.replace("yes", "no")}, kernel=False), SKIPPED, "a hypervisor"),
+        (telling({}, kernel=True), OK, "the kernel's clock is synchronised, within 0.25 s"),
         (telling({}, kernel=False), SKIPPED, "the kernel reports no synchronisation"),
         (telling({}), SKIPPED, "the state of the clock is not known"),
     ],

@@ -6,7 +6,7 @@ from doctor.machine_samples import machine, with_gpus, with_kernel_log
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.checks import CHECKS_OF_MACHINE
 from forkpoint.doctor.live import live_system
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import empty_machine
 from looping import for_each
 
@@ -19,7 +19,7 @@ FORBIDDEN = re.compile(r"\brm -|\brm /|pkill|kill -|killall|NCCL_TIMEOUT|nvidia-
 
 @for_each("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
 @for_each("base", [empty_machine(), BARE, with_gpus(BARE)], ids=["empty", "virtual", "with GPUs"])
-def test_every_check_can_fail(check: Check, base: object) -> None:
+def test_every_check_can_fail(check: DoctorCheck, base: object) -> None:
     report = examine_injected(base, check)
 
     assert [judged.result.status for judged in report.results] == [CheckStatus.BAD]
@@ -27,7 +27,7 @@ def test_every_check_can_fail(check: Check, base: object) -> None:
 
 
 @for_each("check", CHECKS_OF_MACHINE, ids=lambda check: check.name)
-def test_no_fix_breaks_other_jobs(check: Check) -> None:
+def test_no_fix_breaks_other_jobs(check: DoctorCheck) -> None:
     fix = examine_injected(BARE, check).bad[0].result.fix
 
     assert fix

@@ -14,7 +14,7 @@ from forkpoint.doctor.checks.gpu import (
 )
 from forkpoint.doctor.checks.links import GPU_NVLINK
 from forkpoint.doctor.nvml import INSTALL, DriverStuck, LinkErrors, NvLink
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import Unanswered, empty_machine, with_environ
 from looping import for_each
 
@@ -52,7 +52,7 @@ def link(number: int = 0, **added: int) -> NvLink:
 
 
 @for_each("check", GPU_CHECKS, ids=lambda check: check.name)
-def test_sound_gpus_are_ok(check: Check) -> None:
+def test_sound_gpus_are_ok(check: DoctorCheck) -> None:
     result = check.look(with_gpus(empty_machine()))
 
     assert result.status is CheckStatus.OK
@@ -60,7 +60,7 @@ def test_sound_gpus_are_ok(check: Check) -> None:
 
 
 @for_each("check", GPU_CHECKS, ids=lambda check: check.name)
-def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: Check) -> None:
+def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_library(check: DoctorCheck) -> None:
     result = check.look(machine("pci_vm.json"))
 
     assert result.status is CheckStatus.SKIPPED
@@ -69,7 +69,7 @@ def test_a_machine_without_gpus_is_skipped_and_nobody_is_told_to_install_a_libra
 
 
 @for_each("check", GPU_CHECKS, ids=lambda check: check.name)
-def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: Check) -> None:
+def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(check: DoctorCheck) -> None:
     missing = Unanswered("nvidia-ml-py is not installed", INSTALL)
 
     result = check.look(without_nvml(machine("pci_h100.json"), missing))
@@ -78,7 +78,7 @@ def test_gpus_without_the_library_are_skipped_with_the_line_that_installs_it(che
 
 
 @for_each("check", [check for check in GPU_CHECKS if check.name != "gpu-present"], ids=lambda c: c.name)
-def test_what_neither_gpu_nor_driver_tells_is_skipped(check: Check) -> None:
+def test_what_neither_gpu_nor_driver_tells_is_skipped(check: DoctorCheck) -> None:
     assert check.look(with_gpus(empty_machine(), UNTOLD, UNTOLD)).status is CheckStatus.SKIPPED
 
 

@@ -284,7 +284,7 @@ def test_a_job_that_its_quota_holds_back_is_bad() -> None:
 
     result = CGROUP_CPU.look(job(cpus("400000 100000\n", later=held), 2, 0))
 
-    assert (result.status, result.says) == (CheckStatus.BAD, "the CPU quota held the job back 5 times in 1 s")
+    assert (result.status, result.says) == (CheckStatus.BAD, "the CPU quota throttled the job 5 times in 1 s")
     assert CGROUP_CPU.look(job(cpus("400000 100000\n"), 2, 0)).status is CheckStatus.OK
 
 

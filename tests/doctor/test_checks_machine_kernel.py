@@ -4,7 +4,7 @@ from doctor.machine_samples import UPTIME, machine, text_of, with_kernel_log
 from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, KERNEL_STALLS, MACHINE_CHECKS, OOM_KILLS, XIDS
 from forkpoint.doctor.checks.links import PCIE_ERRORS
 from forkpoint.doctor.kernel import LOOK_BACK_S
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import Ran, System, Unanswered, empty_machine, with_files, with_outputs
 from looping import for_each
 
@@ -78,14 +78,14 @@ def test_a_line_older_than_a_day_is_not_judged(check: object, line: str) -> None
 
 
 @for_each("check", KERNEL_CHECKS, ids=lambda check: check.name)
-def test_a_sound_machine_is_ok(check: Check) -> None:
+def test_a_sound_machine_is_ok(check: DoctorCheck) -> None:
     assert check.look(with_kernel_log(H100)).status is CheckStatus.OK
 
 
 @for_each("check", KERNEL_CHECKS, ids=lambda check: check.name)
 @for_each("outputs", [{}, {"dmesg": REFUSED}, {"dmesg": Ran(0, ""), "journalctl": Ran(0, "")}])
 def test_a_log_that_cannot_be_read_or_is_empty_proves_nothing(
-    check: Check, outputs: dict[str, Ran | Unanswered]
+    check: DoctorCheck, outputs: dict[str, Ran | Unanswered]
 ) -> None:
     result = check.look(with_outputs(H100, outputs))
 

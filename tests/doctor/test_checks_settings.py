@@ -17,7 +17,7 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import (
     Disk,
     FileFacts,
@@ -38,7 +38,7 @@ UID = "6f3a2b1c-77aa-4c1e-9f5e-0d2c1b8e4a10"
 
 
 @for_each("check", [*BY_RELEASE, RECORDER_TIMING, ASYNC_ERROR_HANDLING, TIMEOUTS])
-def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Check) -> None:
+def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: DoctorCheck) -> None:
     result = check.look(empty_machine())
 
     assert (result.status, result.says) == (SKIPPED, "no torch was found to judge by")
@@ -46,7 +46,7 @@ def test_without_torch_nothing_that_depends_on_its_release_is_judged(check: Chec
 
 
 @for_each("check", BY_RELEASE)
-def test_a_release_without_a_recorder_is_not_blamed_for_it(check: Check) -> None:
+def test_a_release_without_a_recorder_is_not_blamed_for_it(check: DoctorCheck) -> None:
     result = check.look(with_torch_and("2.1.2", {}))
 
     assert (result.status, result.says) == (SKIPPED, "torch 2.1 has no flight recorder; the first one is in 2.2")
@@ -117,7 +117,7 @@ def test_a_size_in_bytes_is_told_as_memory() -> None:
             "2.13.0",
             {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"},
             BAD,
-            "TORCH_NCCL_TRACE_BUFFER_SIZE=0 shuts the part that writes it",
+            "TORCH_NCCL_TRACE_BUFFER_SIZE=0 disables the part that writes it",
         ),
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "1"}, BAD, "no watchdog runs"),
         ("2.13.0", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, OK, "leaves a dump"),
@@ -147,7 +147,7 @@ def test_a_folder_that_can_be_written_is_ok() -> None:
 @for_each(
     ("machine", "says"),
     [
-        (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 is not there (TORCH_FR_DUMP_TEMP_FILE)"),
+        (with_prefix("/shared/4711/rank_", there=False), "/shared/4711 does not exist (TORCH_FR_DUMP_TEMP_FILE)"),
         (with_prefix("/shared/4711/rank_", writable=False), "/shared/4711 may not be written"),
         (with_prefix("dumps/rank_"), "not an absolute path"),
     ],
@@ -285,7 +285,7 @@ def test_what_follows_a_timeout(version: str, environ: Mapping[str, str], status
         ({"NCCL_IB_TIMEOUT": "22"}, OK, "heartbeat"),
         ({"NCCL_IB_TIMEOUT": "25"}, BAD, "waits 962 s on a dead link"),
         ({"NCCL_IB_TIMEOUT": "25", "NCCL_IB_RETRY_CNT": "3"}, OK, "heartbeat"),
-        ({"NCCL_IB_TIMEOUT": "0"}, BAD, "waits for ever on a dead link"),
+        ({"NCCL_IB_TIMEOUT": "0"}, BAD, "waits forever on a dead link"),
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, BAD, "kill ranks that still write"),
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "90"}, OK, "heartbeat"),
     ],

@@ -9,9 +9,9 @@ import pytest
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.doctor.report import (
-    Check,
     CheckResult,
     CheckStatus,
+    DoctorCheck,
     DoctorReport,
     Document,
     NodeChange,
@@ -67,14 +67,14 @@ def test_a_status_and_a_detail_that_one_node_lacks_are_differences() -> None:
 
     assert [(each.what, each.values[0]) for each in comparison.differences] == [
         ("status", ("skipped", ("c",))),
-        ("NCCL", ("not told", ("c",))),
+        ("NCCL", ("not reported", ("c",))),
     ]
 
 
 def test_a_node_that_was_not_asked_about_a_check_stands_out() -> None:
     comparison = compare([node("a", "1"), node("b", "1"), Document("c.json", "c", 0.0, {})])
 
-    assert [each.values[0] for each in comparison.differences] == [("not told", ("c",)), ("not told", ("c",))]
+    assert [each.values[0] for each in comparison.differences] == [("not reported", ("c",)), ("not reported", ("c",))]
 
 
 def test_counters_since_boot_are_not_compared_between_nodes() -> None:
@@ -115,7 +115,9 @@ def test_what_a_node_said_cannot_act_on_the_terminal() -> None:
 
 def report_of(**details: str) -> DoctorReport:
     result = CheckResult(CheckStatus.OK, "seen", details=tuple(details.items()))
-    return examine(empty_machine(), [Check("links", "links", "why.", lambda _system: result, lambda system: system)])
+    return examine(
+        empty_machine(), [DoctorCheck("links", "links", "why.", lambda _system: result, lambda system: system)]
+    )
 
 
 def test_since_an_earlier_look_counters_count() -> None:

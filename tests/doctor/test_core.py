@@ -21,7 +21,7 @@ from forkpoint.cli.doctor import COMMAND
 from forkpoint.doctor import examine, examine_injected
 from forkpoint.doctor.checks import CHECKS
 from forkpoint.doctor.live import find_package, folders_of_environment, folders_of_process, live_system, mount_of, once
-from forkpoint.doctor.report import Check, CheckStatus, bad, ok, render_json
+from forkpoint.doctor.report import CheckStatus, DoctorCheck, bad, ok, render_json
 from forkpoint.doctor.system import Ran, Unanswered, empty_machine, with_files
 from forkpoint.doctor.text import render_text
 from forkpoint.errors import UsageError
@@ -33,12 +33,12 @@ VALIDATOR = Draft202012Validator(
 BY_CHECK = for_each("check", CHECKS, ids=lambda check: check.name)
 
 
-def check_named(name: str, look, inject=lambda system: system) -> Check:
-    return Check(name, "a title", "a reason", look, inject)
+def check_named(name: str, look, inject=lambda system: system) -> DoctorCheck:
+    return DoctorCheck(name, "a title", "a reason", look, inject)
 
 
 @BY_CHECK
-def test_every_check_can_be_made_to_fail(check: Check) -> None:
+def test_every_check_can_be_made_to_fail(check: DoctorCheck) -> None:
     report = examine_injected(empty_machine(), check)
 
     assert report.injected == check.name
@@ -47,14 +47,16 @@ def test_every_check_can_be_made_to_fail(check: Check) -> None:
 
 
 @BY_CHECK
-def test_every_check_says_what_goes_wrong_without_it(check: Check) -> None:
+def test_every_check_says_what_goes_wrong_without_it(check: DoctorCheck) -> None:
     assert check.why.endswith(".")
 
 
 def test_no_two_checks_share_a_name_and_none_is_left_out() -> None:
     folder = Path(str(files("forkpoint.doctor.checks")))
     modules = [import_module(f"forkpoint.doctor.checks.{path.stem}") for path in folder.glob("[a-z]*.py")]
-    written = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Check)}
+    written = {
+        name: value for module in modules for name, value in vars(module).items() if isinstance(value, DoctorCheck)
+    }
 
     assert sorted(check.name for check in CHECKS) == sorted(check.name for check in written.values())
     assert all(name == check.name.replace("-", "_").upper() for name, check in written.items())
@@ -69,7 +71,7 @@ def test_the_page_names_every_check_as_it_names_itself() -> None:
 
 
 @BY_CHECK
-def test_no_fix_breaks_other_peoples_jobs_or_does_nothing(check: Check) -> None:
+def test_no_fix_breaks_other_peoples_jobs_or_does_nothing(check: DoctorCheck) -> None:
     fix = examine_injected(empty_machine(), check).bad[0].result.fix
 
     assert not re.search(r"\brm\b|pkill|killall|kill -|NCCL_TIMEOUT=|nvidia-smi -e", fix)
@@ -137,7 +139,7 @@ def test_a_fix_stays_on_one_line_to_be_copied() -> None:
 def test_an_injected_report_says_so_first() -> None:
     text = render_text(examine_injected(empty_machine(), CHECKS[0]), 80)
 
-    assert text.startswith(f"INJECTED: {CHECKS[0].name} was made bad on paper")
+    assert text.startswith(f"INJECTED: {CHECKS[0].name} was made bad in a simulation")
 
 
 # The live machine.

@@ -226,7 +226,7 @@ def test_a_good_script_has_no_problem() -> None:
         ("pkill -9 -f train.py", 2, "pkill -9 -f", "of any job on the node"),
         ("rm -rf /dev/shm/nccl-*", 2, "rm -rf /dev/shm/nccl", "breaks jobs that run"),
         ("kill -USR1 $PID", 2, "kill -USR1", "no handler"),
-        ("srun --export=NONE python train.py", 2, "--export=NONE", "keeps the script's variables from the ranks"),
+        ("srun --export=NONE python train.py", 2, "--export=NONE", "hides the script's variables from the ranks"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(line: str, number: int, about: str, says: str) -> None:

@@ -20,7 +20,7 @@ from forkpoint.doctor.checks.kernel import ADAPTER_MESSAGES, XIDS
 from forkpoint.doctor.checks.links import GPU_NVLINK, PCIE_LINK
 from forkpoint.doctor.checks.network import INFINIBAND
 from forkpoint.doctor.nvml import parse_nvml
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import Ran, System, with_files, with_outputs
 from looping import for_each
 
@@ -48,14 +48,14 @@ def h200(texts: Mapping[str, str] | None = None, said: str = "", **changed: obje
 
 
 @for_each("check", OK_THERE, ids=lambda check: check.name)
-def test_the_recorded_machine_is_sound(check: Check) -> None:
+def test_the_recorded_machine_is_sound(check: DoctorCheck) -> None:
     result = check.look(h200())
 
     assert (result.status, result.fix) == (CheckStatus.OK, None), result.says
 
 
 @for_each("check", [GPU_NVLINK, INFINIBAND, ADAPTER_MESSAGES], ids=lambda check: check.name)
-def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
+def test_what_the_recorded_machine_has_not_is_skipped(check: DoctorCheck) -> None:
     result = check.look(h200())
 
     assert result.status is CheckStatus.SKIPPED
@@ -77,7 +77,7 @@ def test_what_the_recorded_machine_has_not_is_skipped(check: Check) -> None:
     ],
 )  # fmt: skip
 def test_one_value_of_nvml_makes_its_own_check_bad_and_no_other(
-    check: Check, changed: dict[str, object], says: str
+    check: DoctorCheck, changed: dict[str, object], says: str
 ) -> None:
     system = h200(**changed)
 

@@ -229,7 +229,7 @@ def test_what_it_alarms_for_is_kept_although_the_job_ends(ended) -> None:
 def test_services_are_told_although_the_job_ends_and_what_fails_is_one_line(ended) -> None:
     until = time.monotonic() + PATIENCE_S
     job = ended["raise mode"]
-    failed = "forkpoint: slack: could not be told (FORKPOINT_SLACK_URL is not set"
+    failed = "forkpoint: slack: could not be notified (FORKPOINT_SLACK_URL is not set"
     while failed not in job.log(0) and time.monotonic() < until:
         time.sleep(0.2)
 

@@ -82,7 +82,7 @@ def test_a_broken_store_costs_one_line_and_the_verdict_keeps_its_exit_code(
     out, err = capsys.readouterr()
     assert "divergent-path" in out
     assert [line for line in err.splitlines() if "store" in line] == [
-        f"forkpoint: the store sqlite:///{place} cannot be used: file is not a database (the verdict stands, and is not kept)"
+        f"forkpoint: the store sqlite:///{place} cannot be used: file is not a database (the verdict is not stored)"
     ]
     assert main(["history", "--store", place]) == 3
 

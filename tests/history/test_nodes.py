@@ -76,4 +76,4 @@ def test_a_suspect_that_was_always_alone_proves_nothing() -> None:
     (node,) = weigh([HostExposure("only", 5, 5, 5.0, 0.6)])
 
     assert not node.is_notable
-    assert say_odds(node.odds.odds) == "as chance has it"
+    assert say_odds(node.odds.odds) == "as expected by chance"

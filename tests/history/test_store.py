@@ -175,7 +175,7 @@ def test_a_later_version_takes_an_older_store_along_and_this_one_refuses_the_lat
     store.close()
     open_store(place, migrations=later).close()
 
-    with pytest.raises(StoreError, match="is of version 2, and this forkpoint knows 1"):
+    with pytest.raises(StoreError, match="has version 2, and this forkpoint knows 1"):
         open_store(place)
 
 
@@ -187,7 +187,7 @@ def test_what_is_no_store_costs_a_warning_of_one_line(tmp_path: Path) -> None:
         kept = keep(place, incident())
 
         assert kept.problem
-        assert "the verdict stands" in kept.problem
+        assert "the verdict is not stored" in kept.problem
         assert "\n" not in kept.problem
         assert "hunter2" not in kept.problem
 
@@ -233,10 +233,7 @@ def test_without_sqlalchemy_the_warning_names_the_extra(place: str) -> None:
     done = subprocess.run([sys.executable, "-c", blocked, *words], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert (
-        "--store needs sqlalchemy: pip install 'forkpoint[history]' (the verdict stands, and is not kept)"
-        in done.stderr
-    )
+    assert "--store needs sqlalchemy: pip install 'forkpoint[history]' (the verdict is not stored)" in done.stderr
 
 
 @pytest.mark.sweep

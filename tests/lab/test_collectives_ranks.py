@@ -144,7 +144,7 @@ def test_a_rank_that_hangs_ends_the_run_and_is_told(stopped: dict[str, "subproce
     assert (code, told["good"]) == (1, False)
     assert {one["at"] for one in told["stopped"]} == {"all_gather float32 4096 B over world"}
     hung = next(one for one in told["stopped"] if one["rank"] == 0)
-    assert "has not got on" in hung["why"]
+    assert "has made no progress" in hung["why"]
 
 
 def test_a_rank_that_dies_is_the_one_that_told_nothing(stopped: dict[str, "subprocess.Popen[str]"]) -> None:

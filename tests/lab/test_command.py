@@ -90,7 +90,7 @@ def test_a_folder_that_is_no_case_is_named(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "odd" / "case.toml").write_text("title = 'x'\n")
 
     assert main(["lab", "score", "--from", str(tmp_path)]) == 3
-    assert "no case of the lab" in capsys.readouterr().err
+    assert "not a case of the lab" in capsys.readouterr().err
 
 
 def test_the_recorder_of_cases_runs_from_a_bare_checkout() -> None:

@@ -30,7 +30,7 @@ def test_a_copy_that_does_not_fit_is_told_and_small_files_are_there(cluster: Clu
     assert len(dumps) == 8
     (note,) = (note for note in manifest["notes"] if "log_rank_3" in note["text"])
     assert "cannot be written here (No space left on device)" in note["text"]
-    assert "choose a folder with more room" in note["text"]
+    assert "choose a folder with more space" in note["text"]
     told = json.loads(cluster.forkpoint("diagnose", f"{full}/incident", "--json").out)
     assert told["suspects"] == [7]
 

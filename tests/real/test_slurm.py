@@ -87,7 +87,7 @@ def test_a_node_that_crashed_is_named_before_and_after_slurm_knows(cluster: Clus
 
     _, verdict, _ = ask(cluster, job)
     told = notes(verdict)["node4"]
-    assert "Slurm cannot reach node4: it is down, frozen or cut off" in told
+    assert "Slurm cannot reach node4: it is down, frozen or disconnected" in told
     assert "scontrol show node node4" in told
     assert verdict["coverage"]["dumps"] == 6
     assert verdict["suspects"] == []
@@ -130,7 +130,7 @@ def test_a_job_that_waits_has_ended_is_unknown_or_is_several_is_told_as_such(clu
     assert [code for code, _, _ in said.values()] == [2, 2, 2, 2]
     assert f"job {waits} has no nodes yet (PENDING)" in said[waits][2]
     assert re.search(rf"job {ended} has ended \(CANCELLED\) on node\[1-2\].*--cluster ssh --hosts", said[ended][2])
-    assert re.search(rf"job {array} is 2 tasks that run: name one, as {array}_[12]", said[array][2])
+    assert re.search(rf"job {array} has 2 running tasks: name one, as in {array}_[12]", said[array][2])
     assert "Slurm does not know" in said["999999"][2]
     for task in (1, 2):  # srun takes no such number by itself
         assert len(collect(cluster, f"srun:{array}_{task}:{cluster.dumps}", f"array-{task}")["files"]) in (2, 4)

@@ -79,7 +79,7 @@ def broken(cluster: Cluster) -> Cluster:
 
 EXPECTED = {
     "node2": ("it refuses your key", "ssh-copy-id node2", "Permission denied (publickey)"),
-    "node3": ("its ssh host key is not the one that is known here", "Ask who runs it", "Host key verification failed"),
+    "node3": ("its ssh host key has changed", "Ask its administrator", "Host key verification failed"),
     "node4": ("no ssh server answers there", "ask again once it is back", "Connection refused"),
 }
 
@@ -144,7 +144,7 @@ def test_half_of_the_hosts_are_frozen_and_the_other_half_is_used(cluster: Cluste
     assert verdict["suspects"] == []
     told = notes(verdict)
     assert sorted(told) == ["node2", "node3"]
-    assert all(f"{name} does not answer: it is down, frozen or cut off" in text for name, text in told.items())
+    assert all(f"{name} does not answer: it is down, frozen or disconnected" in text for name, text in told.items())
 
 
 def test_a_host_whose_disk_does_not_answer_is_given_up_and_nothing_stays_there(cluster: Cluster) -> None:

@@ -235,4 +235,4 @@ def test_a_rank_that_does_not_come_ends_the_watching_and_not_the_job(answers: An
 
     assert reports == [None, None]
     assert len(warned) == 1
-    assert "stops watching at step 2: not all ranks came" in warned[0]
+    assert "stops watching at step 2: not all ranks reached the check" in warned[0]

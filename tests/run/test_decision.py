@@ -125,7 +125,7 @@ def test_failures_that_nobody_understood_are_not_the_same_cause() -> None:
     ("last", "code"),
     [
         (attempt(code=DO_NOT_RETRY), DO_NOT_RETRY),
-        (attempt(code=RETRY_ELSEWHERE), RETRY_ELSEWHERE),  # nodes are the scheduler's to choose
+        (attempt(code=RETRY_ELSEWHERE), RETRY_ELSEWHERE),  # only the scheduler can choose other nodes
         (attempt(code=143, stopped_by=15), 143),
     ],
 )

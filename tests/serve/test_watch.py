@@ -232,7 +232,7 @@ def test_a_diagnosis_that_crashes_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
     result = asyncio.run(Diagnoser()(folder("x"), "/events", None))
 
-    assert result == NotDiagnosed("the diagnosis broke off (ZeroDivisionError: division by zero)")
+    assert result == NotDiagnosed("the diagnosis failed (ZeroDivisionError: division by zero)")
 
 
 def test_a_worker_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

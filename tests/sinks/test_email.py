@@ -14,7 +14,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
 from forkpoint.sinks import sink as sinks
 from forkpoint.sinks.services.email import SINK
-from forkpoint.sinks.sink import Outcome, deliver
+from forkpoint.sinks.sink import SinkOutcome, deliver
 from looping import for_each
 from sinks.stand_ins import certificate, notice_of, silent_service, unused_address
 
@@ -68,7 +68,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
 def test_a_mail_comes_over_starttls_with_login_and_all_its_parts(tls: ssl.SSLContext) -> None:
     login = {"FORKPOINT_SMTP_USER": "forkpoint", "FORKPOINT_SMTP_PASSWORD": PASSWORD}
     with mail_server(["451 try later"], tls) as (host, inbox):
-        assert deliver(SINK, NOTICE, to(host, **login), PATIENCE_S) == Outcome("email")
+        assert deliver(SINK, NOTICE, to(host, **login), PATIENCE_S) == SinkOutcome("email")
 
     (envelope,) = inbox.mails
     mail = message_from_bytes(envelope.content, policy=default)
@@ -102,7 +102,7 @@ def test_servers_without_tls_or_trust_get_nothing(tls: ssl.SSLContext, monkeypat
 
     assert "STARTTLS" in str(no_tls.problem)
     assert "a password is not sent without TLS" in str(no_secret.problem)
-    assert local == Outcome("email")
+    assert local == SinkOutcome("email")
     assert "no TLS connection (CERTIFICATE_VERIFY_FAILED)" in str(no_trust.problem)
 
 

@@ -46,8 +46,8 @@ def test_a_verdict_is_told_and_one_that_cannot_be_is_a_line_without_the_secret(
     said = capfd.readouterr()
     (told,) = service.heard
     assert told.json["suspects"] == [2]
-    assert "forkpoint: webhook: told\n" in said.err
-    assert said.err.count("forkpoint: slack: could not be told (") == 1
+    assert "forkpoint: webhook: notified\n" in said.err
+    assert said.err.count("forkpoint: slack: could not be notified (") == 1
     assert said.err.splitlines()[-1].startswith("VERDICT v1 cause=divergent-path")
     assert SECRET not in said.out + said.err
 
@@ -109,8 +109,8 @@ def test_a_run_that_fails_is_told_once_and_keeps_its_exit_code(tmp_path: Path) -
         done = start(tmp_path, "--timeout-for-dumps", "0.1", *job, **environ).finish()
 
     assert done.code == 7
-    assert "webhook: told" in done.stderr
-    assert "pagerduty: not told, the verdict is not decided" in done.stderr
+    assert "webhook: notified" in done.stderr
+    assert "pagerduty: not notified, the verdict is not decided" in done.stderr
     (told,) = service.heard
     assert told.json["cause"] == "inconclusive"
     assert done.survivors() == []

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 import verdicts
 from forkpoint.sinks.services.otel import EVENT, SINK
-from forkpoint.sinks.sink import Outcome, deliver
+from forkpoint.sinks.sink import SinkOutcome, deliver
 from sinks.stand_ins import Answer, notice_of, unused_address, web_service
 
 PATIENCE_S = 300.0
@@ -25,7 +25,7 @@ def test_a_collector_gets_an_event_with_all_that_the_verdict_says(monkeypatch: p
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", service.url)
         outcome = deliver(SINK, notice, {"OTEL_EXPORTER_OTLP_ENDPOINT": service.url}, PATIENCE_S)
 
-    assert outcome == Outcome("otel")
+    assert outcome == SinkOutcome("otel")
     _, told = service.heard
     assert told.path.endswith("/v1/logs")
     assert told.headers["api-key"] == "key-0001"

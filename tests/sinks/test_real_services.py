@@ -24,7 +24,7 @@ import verdicts
 from forkpoint.live.notifying import NotifySettings, Sending
 from forkpoint.sinks.notice import Notice
 from forkpoint.sinks.services import teams
-from forkpoint.sinks.sink import Outcome
+from forkpoint.sinks.sink import SinkOutcome
 from sinks.stand_ins import notice_of, unused_address
 from sinks.test_metric_files import DASHBOARD, RULES, exported, expressions
 
@@ -33,7 +33,7 @@ PATIENCE_S = 300.0
 NOTICE = notice_of(seen=("the same fork was seen once before",))
 
 
-def tell(notice: Notice, *names: str, limit_s: float = 120.0) -> tuple[Outcome, ...]:
+def tell(notice: Notice, *names: str, limit_s: float = 120.0) -> tuple[SinkOutcome, ...]:
     """From a process of its own, as the commands do it."""
     sending = Sending(notice, NotifySettings(names, limit_s))
     try:
@@ -97,9 +97,9 @@ def test_a_run_of_a_real_mlflow_server_gets_its_tags_and_faults_are_a_line(
         experiment = ask(f"{api}/experiments/create", {"name": "pretrain"})["experiment_id"]
         run = ask(f"{api}/runs/create", {"experiment_id": experiment})["run"]["info"]["run_id"]
         monkeypatch.setenv("MLFLOW_RUN_ID", run)
-        assert tell(NOTICE, "mlflow") == (Outcome("mlflow"),)
+        assert tell(NOTICE, "mlflow") == (SinkOutcome("mlflow"),)
         tags = {one["key"]: one["value"] for one in ask(f"{api}/runs/get?run_id={run}")["run"]["data"]["tags"]}
-        assert tell(notice_of(verdicts.INCONCLUSIVE), "mlflow") == (Outcome("mlflow"),)
+        assert tell(notice_of(verdicts.INCONCLUSIVE), "mlflow") == (SinkOutcome("mlflow"),)
         doubted = {one["key"]: one["value"] for one in ask(f"{api}/runs/get?run_id={run}")["run"]["data"]["tags"]}
         monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
         (no_run,) = tell(NOTICE, "mlflow")
@@ -135,7 +135,7 @@ def test_wandb_writes_the_tags_of_an_offline_run(tmp_path: Path, monkeypatch: py
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
 
-    assert tell(NOTICE, "wandb") == (Outcome("wandb"),)
+    assert tell(NOTICE, "wandb") == (SinkOutcome("wandb"),)
     (file,) = tmp_path.rglob("*.wandb")
     read = [pb.Record.FromString(one) for one in records(file)]
     runs = [one.run for one in read if one.HasField("run")]

@@ -12,7 +12,7 @@ from forkpoint.live import notifying
 from forkpoint.live.notifying import NotifySettings, Sending, split_sinks
 from forkpoint.sinks import sink as sinks
 from forkpoint.sinks.services import SINKS
-from forkpoint.sinks.sink import Outcome, Sink, deliver
+from forkpoint.sinks.sink import Sink, SinkOutcome, deliver
 from forkpoint.sinks.worker import SendTask, render_all, send_all
 from looping import for_each
 from sinks.stand_ins import SECRET, Answer, certificate, notice_of, silent_service, unused_address, web_service
@@ -50,7 +50,7 @@ OVER_HTTP = [BY_NAME[name] for name in ("slack", "teams", "pagerduty", "webhook"
 @for_each("sink", OVER_HTTP)
 def test_a_service_is_told_once_with_what_it_would_be_sent(sink: Sink) -> None:
     with web_service() as service:
-        assert deliver(sink, NOTICE, to(service.url), PATIENCE_S) == Outcome(sink.name)
+        assert deliver(sink, NOTICE, to(service.url), PATIENCE_S) == SinkOutcome(sink.name)
 
     *asked, told = service.heard
     assert [one.method for one in asked] == (["GET"] if sink.name == "github" else [])
@@ -105,7 +105,7 @@ def test_only_servers_with_a_trusted_certificate_are_told(tmp_path: Path, monkey
         plain = deliver(BY_NAME["slack"], NOTICE, to(service.url.replace("https", "http")), 5.0)
         assert service.heard == []
         monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
-        assert deliver(BY_NAME["slack"], NOTICE, to(service.url), PATIENCE_S) == Outcome("slack")
+        assert deliver(BY_NAME["slack"], NOTICE, to(service.url), PATIENCE_S) == SinkOutcome("slack")
     with web_service() as service:
         no_tls = deliver(BY_NAME["slack"], NOTICE, to(service.url.replace("http", "https")), PATIENCE_S)
 
@@ -122,7 +122,7 @@ def test_a_service_that_hangs_costs_its_limit_and_keeps_nobody_else_from_being_t
         slack, *others = send_all(task, environ)
 
     assert slack.problem in ("not done after 8 s, given up", "timed out", "The read operation timed out")
-    assert others == [Outcome("webhook"), Outcome("pagerduty")]
+    assert others == [SinkOutcome("webhook"), SinkOutcome("pagerduty")]
 
 
 @for_each("url", ["ftp://a/b", "file:///etc/passwd", "a.b", "http://", "https://user:pw@a/b", "http://a/\nb"])
@@ -143,9 +143,9 @@ def test_those_who_wake_people_are_told_of_what_is_decided_unless_more_is_asked_
 
     assert [bool(one.skipped) for one in skipped] == [True, True, False]
     assert "--notify-undecided" in str(skipped[0].skipped)
-    assert asked == [Outcome("pagerduty")]
+    assert asked == [SinkOutcome("pagerduty")]
     assert service.heard[-1].json["payload"]["severity"] == "warning"
-    assert healthy == [Outcome("slack", skipped="nothing is wrong")]
+    assert healthy == [SinkOutcome("slack", skipped="nothing is wrong")]
 
 
 def test_an_open_issue_of_the_same_fork_gets_a_comment_instead_of_a_second_issue() -> None:
@@ -154,7 +154,7 @@ def test_an_open_issue_of_the_same_fork_gets_a_comment_instead_of_a_second_issue
     with web_service([Answer(body=b"[]"), Answer(201), Answer(body=listed), Answer(201), Answer(201)]) as service:
         environ = to(service.url)
         for more in ({}, {}, {"FORKPOINT_GITHUB_ISSUE": "7"}):
-            assert deliver(BY_NAME["github"], NOTICE, environ | more, PATIENCE_S) == Outcome("github")
+            assert deliver(BY_NAME["github"], NOTICE, environ | more, PATIENCE_S) == SinkOutcome("github")
 
     paths = [one.path.removeprefix(f"/services/{SECRET}/repos/team/training/issues") for one in service.heard]
     query = "?labels=forkpoint&state=open&per_page=100"
@@ -169,7 +169,7 @@ def test_an_open_issue_of_the_same_fork_gets_a_comment_instead_of_a_second_issue
 def test_without_a_token_the_text_of_an_issue_is_written_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "issue.md"
 
-    assert deliver(BY_NAME["github"], NOTICE, {"FORKPOINT_GITHUB_FILE": str(file)}, 5.0) == Outcome("github")
+    assert deliver(BY_NAME["github"], NOTICE, {"FORKPOINT_GITHUB_FILE": str(file)}, 5.0) == SinkOutcome("github")
     assert file.read_text().startswith("forkpoint: ")
     lost = deliver(BY_NAME["github"], NOTICE, {"FORKPOINT_GITHUB_FILE": str(tmp_path / "no" / "x")}, 5.0)
     assert "cannot be written" in str(lost.problem)
@@ -180,7 +180,9 @@ def test_a_command_gets_the_verdict_on_standard_input_and_its_arguments_as_they_
     code = "import json, sys; open(sys.argv[1], 'w').write(json.load(sys.stdin)['cause'] + sys.argv[2])"
     command = shlex.join([sys.executable, "-c", code, str(tmp_path / "told"), "; $(touch here) 'x'"])
 
-    assert deliver(BY_NAME["command"], NOTICE, {"FORKPOINT_NOTIFY_COMMAND": command}, PATIENCE_S) == Outcome("command")
+    assert deliver(BY_NAME["command"], NOTICE, {"FORKPOINT_NOTIFY_COMMAND": command}, PATIENCE_S) == SinkOutcome(
+        "command"
+    )
     assert (tmp_path / "told").read_text() == f"{NOTICE.cause}; $(touch here) 'x'"
 
 
@@ -189,7 +191,7 @@ def test_a_command_gets_the_verdict_on_standard_input_and_its_arguments_as_they_
     [
         ("/nowhere/to/be/found", PATIENCE_S, "cannot be run"),
         (shlex.join([sys.executable, "-c", "import sys; sys.exit('no disk')"]), PATIENCE_S, "exit code 1 (no disk)"),
-        ("sleep 3600", 0.3, "not done after 0 s, ended"),
+        ("sleep 3600", 0.3, "not done after 0 s, killed"),
         ("'", PATIENCE_S, "No closing quotation"),
     ],
 )
@@ -198,7 +200,7 @@ def test_a_command_that_fails_or_hangs_is_said(command: str, limit_s: float, say
 
 
 def test_what_a_service_needs_and_has_not_is_named() -> None:
-    assert deliver(BY_NAME["slack"], NOTICE, {}, 5.0) == Outcome(
+    assert deliver(BY_NAME["slack"], NOTICE, {}, 5.0) == SinkOutcome(
         "slack", "FORKPOINT_SLACK_URL is not set (the address of the incoming webhook)"
     )
     (outcome,) = send_all(SendTask(("carrier-pigeon",), NOTICE, 5.0), {})
@@ -229,8 +231,8 @@ def test_a_process_of_its_own_tells_and_reports(monkeypatch: pytest.MonkeyPatch)
         sending.end()
 
     assert outcomes == (
-        Outcome("webhook"),
-        Outcome("teams", "FORKPOINT_TEAMS_URL is not set (the address that the Workflow shows)"),
+        SinkOutcome("webhook"),
+        SinkOutcome("teams", "FORKPOINT_TEAMS_URL is not set (the address that the Workflow shows)"),
     )
     assert len(service.heard) == 1
 
@@ -238,7 +240,7 @@ def test_a_process_of_its_own_tells_and_reports(monkeypatch: pytest.MonkeyPatch)
 @for_each(
     ("program", "says"),
     [
-        ("raise SystemExit(7)", "broke off (exit code 7)"),
+        ("raise SystemExit(7)", "failed (exit code 7)"),
         ("import time; time.sleep(3600)", "not done after 0.1 s, given up"),
     ],
 )

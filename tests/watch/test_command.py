@@ -188,7 +188,7 @@ def test_a_watch_tells_of_an_incident_everywhere_and_ends_in_order(tmp_path: Pat
         assert process.returncode == 0
 
     (note,) = lines[-1]["notes"]
-    assert "pagerduty: not told, the verdict is not decided" in note["text"]
+    assert "pagerduty: not notified, the verdict is not decided" in note["text"]
     for line in lines:
         SCHEMA.validate(line)
     assert (lines[0]["state"], lines[-1]["state"]) == ("waiting", "found")

@@ -51,11 +51,11 @@ def floods(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
-        (hangs, "no whole answer in 0.3 s"),
-        (drips, "no whole answer in 0.3 s"),
+        (hangs, "no complete answer within 0.3 s"),
+        (drips, "no complete answer within 0.3 s"),
         (floods, "longer than 64 kB"),
         (says(b"\x00\xff garbage\r\n\r\n"), "not HTTP"),
-        (says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut"), "not HTTP, or was cut"),
+        (says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut"), "not HTTP, or is truncated"),
         (says(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"), "status 302"),
         (says(b'HTTP/1.1 200 OK\r\n\r\n["fr_trace_json"]'), "not a dump"),
         (says(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 60000), "not a dump"),
@@ -78,7 +78,7 @@ def test_a_worker_that_is_gone_is_noted_and_many_are_one_note(spool: Spool) -> N
         pass
     gathered = DebugServer([DebugWorker(rank, address) for rank in range(4)], dated=False).gather(spool, stacks=False)
 
-    assert gathered.notes == ("ranks 0-3: cannot be asked (Connection refused)",)
+    assert gathered.notes == ("ranks 0-3: cannot be reached (Connection refused)",)
 
 
 def test_a_frontend_names_the_workers_and_the_size_of_the_job(spool: Spool) -> None:
@@ -100,7 +100,7 @@ def test_a_frontend_that_is_not_there_is_a_note(spool: Spool) -> None:
 
     gathered = DebugServer(frontend=address, dated=False).gather(spool, stacks=False)
 
-    assert gathered.notes == (f"frontend {address}: cannot be asked (Connection refused)",)
+    assert gathered.notes == (f"frontend {address}: cannot be reached (Connection refused)",)
 
 
 def test_workers_are_given_in_the_order_of_ranks_or_by_rank() -> None:

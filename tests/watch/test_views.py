@@ -21,7 +21,7 @@ SIGHT = Sight(
     ranks_answering=3,
     still_s=0.0,
     groups=(GroupProgress("default_pg", 3, 118, 120, 1),),
-    notes=(WatchNote("debug-server", "rank 3 at host:1: no whole answer in 5 s"),),
+    notes=(WatchNote("debug-server", "rank 3 at host:1: no complete answer within 5 s"),),
 )
 FOUND = replace(
     SIGHT, state=WatchState.FOUND, why=verdicts.FOUND.summary, verdict=verdicts.FOUND, evidence="/kept/0001"
@@ -32,7 +32,7 @@ HOSTILE = replace(SIGHT, why="\x1b[2J\n\u202e", notes=(WatchNote("paths", "\udcf
 def test_a_line_says_state_ranks_and_what_is_missing() -> None:
     assert render_line(SIGHT) == (
         "01:18:27 running: ranks 0-2 moved since the last look; 3 of 4 ranks answer; "
-        "debug-server: rank 3 at host:1: no whole answer in 5 s"
+        "debug-server: rank 3 at host:1: no complete answer within 5 s"
     )
 
 

@@ -86,13 +86,13 @@ def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -
 def _evidence_folder(keep: str | None) -> "Generator[EvidenceFolder]":
     from tempfile import TemporaryDirectory
 
-    from forkpoint.gather.folder import EvidenceFolder, Limits, Meter
+    from forkpoint.gather.folder import CollectLimits, EvidenceFolder, Meter
 
     if keep:
-        yield EvidenceFolder(keep, Meter(Limits()))
+        yield EvidenceFolder(keep, Meter(CollectLimits()))
         return
     with TemporaryDirectory(prefix="forkpoint-attach-") as temporary:
-        yield EvidenceFolder(str(Path(temporary, "evidence")), Meter(Limits()))
+        yield EvidenceFolder(str(Path(temporary, "evidence")), Meter(CollectLimits()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -47,14 +47,14 @@ def run(args: Namespace) -> int:
         return _verify(args.verify, args.paths)
     if not args.paths:
         raise UsageError("name the evidence: forkpoint bundle PATH...")
-    from forkpoint.gather.bundle import Order, make_bundle, render_contents
+    from forkpoint.gather.bundle import BundleOrder, make_bundle, render_contents
 
     out = args.out or time.strftime("forkpoint-%Y%m%d-%H%M%S.tar.gz")
     names = args.map or f"{out.removesuffix('.tar.gz').removesuffix('.tgz')}.map.json"
     if not args.dry_run:
         check_writable("-o", out)
         check_writable("--map", names)
-    order = Order(
+    order = BundleOrder(
         tuple(args.paths), out, names, tuple(args.source), tuple(args.doctor), tuple(args.leave_out), args.dry_run
     )
     with Progress(sys.stderr, quiet=False, in_bytes=True) as progress:

@@ -42,7 +42,7 @@ _NOTHING = 3
 
 def run(args: Namespace) -> int:
     from forkpoint.gather.collect import Wanted, collect
-    from forkpoint.gather.folder import Limits
+    from forkpoint.gather.folder import CollectLimits
 
     questions = _questions(args)
     wanted = Wanted(
@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
         ask=args.ask,
         questions=questions,
         patience_s=args.patience,
-        limits=Limits(args.max_mib << 20, args.max_files, args.seconds),
+        limits=CollectLimits(args.max_mib << 20, args.max_files, args.seconds),
     )
     manifest = collect(wanted, args.out)
     if args.json:

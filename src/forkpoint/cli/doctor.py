@@ -9,7 +9,7 @@ from forkpoint.cli.output import check_writable, needing_extra, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.doctor.report import Check, DoctorReport
+    from forkpoint.doctor.report import DoctorCheck, DoctorReport
 
 _DESCRIPTION = """\
 Look at this node and at the settings of a job: recorder, timeouts, variables
@@ -72,7 +72,7 @@ def _examine(args: Namespace) -> "DoctorReport":
     return examine(system, _named(split_names(args.only), CHECKS) if args.only else CHECKS)
 
 
-def _named(names: Sequence[str], checks: "Sequence[Check]") -> "list[Check]":
+def _named(names: Sequence[str], checks: "Sequence[DoctorCheck]") -> "list[DoctorCheck]":
     by_name = {check.name: check for check in checks}
     for name in names:
         if name not in by_name:

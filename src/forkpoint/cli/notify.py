@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forkpoint.model.capture import Capture
     from forkpoint.model.verdict import Verdict
     from forkpoint.sinks.notice import Notice
-    from forkpoint.sinks.sink import Outcome
+    from forkpoint.sinks.sink import SinkOutcome
 
 NOTIFY_VARIABLE = "FORKPOINT_NOTIFY"
 NAMES = ("slack", "teams", "pagerduty", "email", "github", "webhook", "command", "otel", "mlflow", "wandb")
@@ -122,7 +122,7 @@ class Telling:
         except OSError as error:
             say(f"nobody could be told: no process could be started ({error.strerror})")
 
-    def arrived(self) -> "list[Outcome]":
+    def arrived(self) -> "list[SinkOutcome]":
         """Of those that are done by now."""
         done = [(sending, found) for sending in self._sendings if (found := sending.outcomes()) is not None]
         for sending, _ in done:
@@ -130,7 +130,7 @@ class Telling:
             self._sendings.remove(sending)
         return [outcome for _, found in done for outcome in found]
 
-    def wait(self) -> "list[Outcome]":
+    def wait(self) -> "list[SinkOutcome]":
         """At most as long as --notify-timeout says."""
         try:
             return [outcome for sending in self._sendings for outcome in sending.wait()]
@@ -143,7 +143,7 @@ class Telling:
         self._sendings.clear()
 
 
-def say_outcomes(outcomes: "Sequence[Outcome]", *, quiet: bool = False) -> None:
+def say_outcomes(outcomes: "Sequence[SinkOutcome]", *, quiet: bool = False) -> None:
     """One line each; --quiet leaves what went wrong."""
     told = [outcome for outcome in outcomes if outcome.problem or not quiet]
     if told:

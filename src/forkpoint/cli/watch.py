@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forkpoint.live.watch.look import JobWatch
     from forkpoint.live.watch.rule import Sight, WatchNote
     from forkpoint.live.watch.sources import LiveSource
-    from forkpoint.sinks.sink import Outcome
+    from forkpoint.sinks.sink import SinkOutcome
 
 _DESCRIPTION = """\
 Look at a running job again and again, and say when ranks no longer agree or no
@@ -119,7 +119,7 @@ def _tell(sight: "Sight", telling: Telling, args: Namespace) -> "Sight":
     return replace(sight, notes=(*sight.notes, *notes)) if notes else sight
 
 
-def _notes(outcomes: "Sequence[Outcome]") -> "tuple[WatchNote, ...]":
+def _notes(outcomes: "Sequence[SinkOutcome]") -> "tuple[WatchNote, ...]":
     from forkpoint.live.watch.rule import WatchNote
     from forkpoint.sinks.sink import describe_outcome
 

@@ -1,10 +1,9 @@
 """Agreed decisions: small functions that make rank divergence hard to write. For training code; imports torch.
 
-Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one ends.
+Each is one small collective that every member of the group must call. See docs/consensus.md for the bug each one prevents.
 """
 
-from forkpoint.consensus.agree_on_exception import agree_on_exception
-from forkpoint.consensus.decisions import all_ranks, any_rank, broadcast_decision, same_on_all_ranks
+from forkpoint.consensus.decisions import agree_on_exception, all_ranks, any_rank, broadcast_decision, same_on_all_ranks
 from forkpoint.consensus.errors import (
     CollectiveInRankZero,
     ConsensusError,
@@ -15,7 +14,7 @@ from forkpoint.consensus.errors import (
     Side,
 )
 from forkpoint.consensus.join_uneven import Joined, join_uneven
-from forkpoint.consensus.rank_only import rank_only, rank_zero_only
+from forkpoint.consensus.refuse import rank_only, rank_zero_only
 
 __all__ = [
     "CollectiveInRankZero",

@@ -1,4 +1,4 @@
-"""One question, one small all-reduce, one answer; and an error of one rank, told to the others."""
+"""One question, one small all-reduce, one answer; and passing an error of one rank to the others."""
 
 import hashlib
 import struct
@@ -20,12 +20,12 @@ from forkpoint.model.world import name_ranks
 # ---------------------------------------------------------------------------------------------------------------------
 # One question, one small all-reduce, one answer.
 #
-# Every question sends the same two numbers to be summed, whoever asks. So two ranks that ask different things meet all
-# the same, notice it, and say so, instead of one taking the other's answer for its own. Two, because gloo sends a
-# message per part of a tensor: with more of them an agreement takes twice as long.
+# Every question sums the same two numbers, whoever asks. So two ranks that ask different things still meet in one
+# collective, notice it and report it, instead of one taking the other's answer for its own. Two numbers, because gloo
+# sends a message per part of a tensor: with more, an agreement takes twice as long.
 
 RANK_BITS = 21
-"""Of a count of ranks: two million. Sums of this many numbers stay below 2**63."""
+"""Bits of a count of ranks: up to two million. Sums of that many numbers stay below 2**63."""
 NUMBER_BITS = 63 - RANK_BITS
 _RECORD = "<?qq320s800s"
 _WHAT_CHARS, _VALUE_CHARS = 80, 200  # of four bytes at most
@@ -52,7 +52,7 @@ def _digest(text: str) -> int:
 
 
 def _gather_answers(question: Question, value: str, failure: BaseException | None) -> list[MemberAnswer]:
-    """What everybody asked and said. A second collective, for trouble only: all members know that they are in it."""
+    """What every member asked and answered. A second collective, only after a failure or disagreement, which all see."""
     asked = question.label
     said = value if failure is None else f"{type(failure).__name__}: {failure}"
     texts = (_cut(asked, _WHAT_CHARS).encode(), _cut(said, _VALUE_CHARS).encode())
@@ -91,14 +91,14 @@ def _cut(text: str, limit: int) -> str:
 
 
 def tell(question: Question, error: BaseException) -> None:
-    """Returns when the others know, or cannot be told: the caller re-raises its own error, which says more."""
+    """Returns when the others know or cannot be reached; the caller then re-raises its own error, which says more."""
     ranks = question.members.ranks
     if is_settled(error, ranks):
         return
     try:
         ask(question, failure=error)
     except PeerFailed:
-        pass  # ours, as the others see it
+        pass  # our own error, as the others see it
     except NoAgreement as silence:
-        error.add_note(f"forkpoint: the other ranks could not be told: {silence}")
+        error.add_note(f"forkpoint: the other ranks could not be informed: {silence}")
     settle(error, ranks)

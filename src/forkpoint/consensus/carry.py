@@ -1,4 +1,4 @@
-"""One collective that ends: with its result, or with an error that says who did not come."""
+"""One collective with a time limit: it gives its result, or an error that says which ranks did not come."""
 
 import json
 import threading
@@ -18,17 +18,17 @@ from forkpoint.consensus.torch_inside import gather_options, sum_options
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who did not come: through the group's store, and only where somebody waits. An agreement in time costs no request.
+# Which ranks did not come: found through the group's store, and only if a rank waits. An agreement in time costs no request.
 #
-# A rank that has waited for a second leaves its number in the store. The first that gives up reads who has, and stores
-# it for the others: ten thousand ranks must not ask about ten thousand ranks each.
+# A rank that has waited for a second writes the question's number to the store. The first rank that gives up reads who
+# has done so, and stores the result for the others: ten thousand ranks must not ask about ten thousand ranks each.
 
 ANNOUNCE_AFTER_S = 1.0
 """Far longer than an agreement takes where everybody comes, and short beside any time-out."""
 _SETTLE_S = 2 * ANNOUNCE_AFTER_S
-"""Who came just before somebody gave up needs this long to be known. Only then is the rest absent."""
+"""A rank that came just before another gave up needs this long to announce itself. Only then are the rest absent."""
 _PATIENCE_S = 10.0
-"""The store may have died with its host. An error must not wait for it for ever."""
+"""The store may have died with its host. An error must not wait for it forever."""
 _KEY = "forkpoint/consensus"
 
 
@@ -41,14 +41,14 @@ class Absence:
 
 
 def announce(question: Question) -> None:
-    with suppress(RuntimeError):  # a store that does not answer costs the names, not the agreement
+    with suppress(RuntimeError):  # without the store only the names of absent ranks are lost
         _store(question).set(f"{_KEY}/rank/{question.members.rank}", str(question.number))
 
 
 def find_absence(question: Question, waited: float) -> Absence | None:
     """None where the store does not answer."""
     found: list[Absence] = []
-    # A thread, because a store whose host is stopped keeps its caller in a read without end.
+    # In a thread: if the store's host is frozen, a read never returns.
     reader = threading.Thread(target=_look, args=(question, waited, found), daemon=True)
     reader.start()
     reader.join(_PATIENCE_S)
@@ -91,15 +91,15 @@ def _store(question: Question) -> Store:
 
 
 _SLICE_S = 1.0
-"""The host looks up this often while it waits in C++: for Ctrl-C, and to announce itself."""
+"""How often the wait returns from C++: for Ctrl-C, and to announce this rank."""
 
 
 def reduce_sum(question: Question, words: list[int]) -> list[int]:
-    """Element by element over the members."""
+    """Elementwise sum over the members."""
     group = question.members.group
     if group is None or group.size() == 1:
         return words
-    # Integers carry no gradient. The copy is not waited for: what the GPU is still doing counts against the time-out.
+    # Integers carry no gradient. The copy is asynchronous: what the GPU is still doing counts against the time-out.
     device = question.members.device
     tensor = torch.tensor(words, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
     work = group.allreduce([tensor], sum_options(_longer_than(question)))
@@ -119,7 +119,7 @@ def gather(question: Question, record: bytes) -> list[bytes]:
 
 
 def _longer_than(question: Question) -> timedelta:
-    """Gloo gives up by itself soon after we do, so that nothing is in flight when the process ends."""
+    """Gloo gives up soon after we do, so that nothing is in flight when the process ends."""
     return timedelta(seconds=question.timeout_s + _SLICE_S)
 
 
@@ -137,7 +137,7 @@ def _result(question: Question, work: dist.Work, tensor: torch.Tensor) -> list[A
 
 
 def _finish(question: Question, work: dist.Work, device: torch.device) -> bool:
-    """Whether it finished in time. The others learn that this rank is here once it has waited for a while."""
+    """Whether it finished in time. After a while this rank announces itself in the store."""
     began = time.monotonic()
     announce_at = min(ANNOUNCE_AFTER_S, question.timeout_s / 2)
     wait = _wait_on_host if device.type == "cpu" else _wait_on_device
@@ -156,12 +156,12 @@ def _wait_on_host(work: dist.Work, seconds: float) -> bool:
     except RuntimeError:
         if not work.is_completed():
             return False
-        work.wait()  # it has ended meanwhile: well, or with an error of its own
+        work.wait()  # it has ended meanwhile: successfully, or with its own error
     return True
 
 
 def _wait_on_device(work: dist.Work, seconds: float) -> bool:
-    """By asking: NCCL's own wait with a time-out would mark the communicator as failed."""
+    """Polls: NCCL's own wait with a time-out would mark the communicator as failed."""
     until = time.monotonic() + seconds
     pause = 0.0
     while not work.is_completed():

@@ -1,16 +1,21 @@
-"""Decisions that all ranks take alike: any_rank, all_ranks, same_on_all_ranks, broadcast_decision."""
+"""Decisions that all ranks take alike, and exceptions that all ranks see.
+
+any_rank, all_ranks, same_on_all_ranks, broadcast_decision, agree_on_exception.
+"""
 
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
-from forkpoint.consensus.ask import NUMBER_BITS, ask
+from forkpoint.consensus.ask import NUMBER_BITS, ask, tell
 from forkpoint.consensus.carry import reduce_sum
-from forkpoint.consensus.question import TIMEOUT_S, Question, question
-from forkpoint.consensus.refuse import refuse_collectives
+from forkpoint.consensus.question import TIMEOUT_S, Question, members_of, question
+from forkpoint.consensus.refuse import collectives_issued, refuse_collectives
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ def same_on_all_ranks(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One rank decides, all ranks hear it; if it cannot decide, all ranks hear that.
+# One rank decides and all ranks get its decision; if it fails, all ranks get that.
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -119,7 +124,7 @@ MAX_BYTES = 1 << 20
 """A decision, not data: tensors have `dist.broadcast`."""
 _SHORT_BYTES = 5
 _LONG = 1 << (NUMBER_BITS - 1)
-"""Set where the number is not the text itself but its length."""
+"""Set if the number is not the text itself but its length."""
 
 
 def broadcast_decision(
@@ -165,16 +170,61 @@ def broadcast_decision(
 def _encode(result: object) -> bytes:
     text = json.dumps(result).encode()
     if len(text) > MAX_BYTES:
-        raise ValueError(f"a decision of {len(text)} bytes; at most {MAX_BYTES} can be told")
+        raise ValueError(f"a decision of {len(text)} bytes; at most {MAX_BYTES} can be sent")
     return text
 
 
 def _hear(asked: Question, number: int, own: bytes) -> bytes:
-    """`true` fits into the number. A longer text takes a second collective, of a length that all members know by now."""
+    """`true` fits into the number. A longer text takes a second collective, whose length all members know by now."""
     if number < _LONG:
         return number.to_bytes(_SHORT_BYTES).lstrip(b"\0")
     length = number - _LONG
-    words = -(-length // 7)  # seven bytes each: never negative, so that silence is zero
+    words = -(-length // 7)  # seven bytes each: never negative, and zero from all other ranks
     padded = own.ljust(7 * words, b"\0")
     heard = reduce_sum(asked, [int.from_bytes(padded[i : i + 7]) for i in range(0, 7 * words, 7)])
     return b"".join(word.to_bytes(7) for word in heard)[:length]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One rank's exception becomes everybody's.
+
+
+@contextmanager
+def agree_on_exception(
+    what: str | None = None, group: dist.ProcessGroup | None = None, *, timeout_s: float = TIMEOUT_S
+) -> Generator[None]:
+    """The rank that raised raises its own exception, the others `PeerFailed`, which names it.
+
+    Ctrl-C is not passed on: launchers send it to every rank.
+
+    The bug it ends
+        A file is missing, a record is bad, memory runs out: on one rank. It raises, or it catches and goes on, and the
+        others wait in the next collective until the watchdog ends them.
+
+    Wrong
+        batch = next(batches)
+        train_step(batch)
+
+    Right
+        with agree_on_exception("next batch"):
+            batch = next(batches)
+        train_step(batch)
+
+    The others learn of it at the end of the block. A collective inside the block is not covered: a rank that raises before it
+    leaves the others waiting *there*. A warning is given if one ran inside. Agreements of this package are covered.
+    """
+    members_of(group)  # a rank that is not a member learns it before the block, not after
+    before = collectives_issued()
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        tell(question("agree_on_exception", what, group, timeout_s), error)
+        raise
+    inside = collectives_issued() - before
+    if inside > 0:
+        warnings.warn(
+            f"agree_on_exception: collectives ran inside its block ({inside}). A rank that raises before one of them leaves "
+            "the others waiting there; move them after the block",
+            stacklevel=3,
+        )
+    ask(question("agree_on_exception", what, group, timeout_s))

@@ -1,4 +1,4 @@
-"""What can go wrong when ranks agree, and who says what. All errors are RuntimeErrors."""
+"""What can go wrong when ranks agree, and the message that says who answered what. All errors are RuntimeErrors."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class Side:
 
     ranks: tuple[int, ...]
     value: str
-    """Bounded: the beginning of a long one."""
+    """Only the beginning of a long one."""
 
 
 class ConsensusError(RuntimeError):
@@ -40,11 +40,11 @@ class RanksDisagree(ConsensusError):
         self.sides = sides
         """Who has which value, the largest side first."""
         self.odd = odd
-        """Ranks that differ from more than half of the members. Empty where no value has such a majority."""
+        """Ranks that differ from more than half of the members. Empty if no value has such a majority."""
 
 
 class PeerFailed(ConsensusError):
-    """Raised where another rank failed, so that nobody goes on alone."""
+    """Raised on the other members when a rank failed, so that none goes on alone."""
 
     def __init__(self, message: str, failed: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -60,15 +60,15 @@ class CollectiveInRankZero(RuntimeError):
 
 
 def settle(error: BaseException, ranks: tuple[int, ...]) -> None:
-    """Note that these ranks know of the error, or cannot be told: there is nothing left to settle with them.
+    """Notes that these ranks know of the error or cannot be reached, so it is not sent to them again.
 
-    Kept on the exception itself, where it lives exactly as long as it matters.
+    The note is kept on the exception itself, where it lives exactly as long as it matters.
     """
     vars(error)["_forkpoint_settled"] = frozenset(ranks)
 
 
 def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
-    """The error, or one that it was made from."""
+    """Also if an exception that it was raised from is settled."""
     seen: BaseException | None = error
     while seen is not None:
         if frozenset(ranks) <= vars(seen).get("_forkpoint_settled", frozenset()):
@@ -78,7 +78,7 @@ def is_settled(error: BaseException, ranks: tuple[int, ...]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who says what, and who is odd.
+# Who answered what, and who is odd.
 
 _MAX_SIDES = 8
 """Sides spelled out in a message."""
@@ -86,12 +86,12 @@ _MAX_SIDES = 8
 
 @dataclass(frozen=True, slots=True)
 class MemberAnswer:
-    """What one member said in trouble."""
+    """What one member answered, after a failure or disagreement."""
 
     rank: int
     failed: bool
     question: int
-    """Digest of the whole: the text may be cut."""
+    """Digest of the whole text, which may be shortened below."""
     asked: str
     value: int
     """Likewise."""
@@ -99,7 +99,7 @@ class MemberAnswer:
 
 
 def disagreement(what: str, said: Iterable[tuple[int, int, str]]) -> RanksDisagree:
-    """From (rank, digest, text) of every member. Odd is who differs from more than half of all; a tie accuses nobody."""
+    """From (rank, digest, text) of every member. Ranks are odd if they differ from more than half of all."""
     ranks: defaultdict[int, list[int]] = defaultdict(list)
     texts: dict[int, str] = {}
     for rank, value, text in said:

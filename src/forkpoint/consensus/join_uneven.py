@@ -1,4 +1,4 @@
-"""Batches for as long as all ranks have some: loops that end together."""
+"""Batches as long as all ranks have some: loops that end together."""
 
 from collections.abc import Iterable, Iterator
 from typing import Generic, Literal, TypeVar
@@ -12,7 +12,7 @@ Batch = TypeVar("Batch")
 
 
 _EMPTY = 1 << RANK_BITS
-"""Counted beside the ranks that have run out, in the bits above."""
+"""Ranks without any batch are counted in the bits above those that count ranks that have run out."""
 
 
 class Joined(Iterator[Batch], Generic[Batch]):
@@ -23,7 +23,7 @@ class Joined(Iterator[Batch], Generic[Batch]):
     ) -> None:
         members_of(group)
         self.is_repeat = False
-        """The batch just given was given before: this rank has run out and waits for the others."""
+        """The last batch is a repetition: this rank has run out and waits for the others."""
         self._loader, self._group, self._pad, self._timeout_s = loader, group, pad, timeout_s
         self._batches: Iterator[Batch] | None = None
         self._last: list[Batch] = []
@@ -57,7 +57,7 @@ class Joined(Iterator[Batch], Generic[Batch]):
         return True
 
     def _refuse(self) -> None:
-        """Some have batches, some never had one. Everybody knows by now; who it is, the failure tells."""
+        """Some ranks have batches, some never had one. All know that by now; the failure says which ranks."""
         self._ended = True
         none = None if self._last else ValueError("no batch at all, so there is none to repeat")
         ask(self._question(), failure=none)
@@ -89,7 +89,7 @@ def join_uneven(
             train_step(batch)
 
     By default all stop with the first that runs out, and what the others have left is not seen. With `pad="last"` a rank
-    that has run out gets its last batch again until all are done: nothing is lost, and `is_repeat` says which to count as
-    nothing.
+    that has run out gets its last batch again until all are done: nothing is lost, and `is_repeat` says which batches not to
+    count.
     """
     return Joined(loader, group, pad, timeout_s)

@@ -1,4 +1,4 @@
-"""Who takes part in an agreement, and what the ranks of a group are asked, all of them the same."""
+"""Who takes part in an agreement, and the question, which is the same for all of them."""
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -34,7 +34,7 @@ class Members:
 
     @property
     def device(self) -> torch.device:
-        """CPU where the group can: a decision on the GPU makes the host wait for everything queued there."""
+        """CPU if the group supports it: a decision on the GPU makes the host wait for everything queued there."""
         assert self.group is not None
         kinds = device_kinds(self.group)
         if not kinds or "cpu" in kinds:
@@ -49,17 +49,17 @@ def members_of(group: dist.ProcessGroup | None) -> Members:
     if group is not None and is_outsider(group):
         raise NotAMember(
             f"rank {dist.get_rank()} is not in this group, so it cannot agree with it: "
-            "`new_group` gave it no group; only members may come here"
+            "`new_group` gave it no group; only members may call this"
         )
     return Members(group or dist.group.WORLD)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the ranks of a group are asked, all of them the same.
+# The question, which is the same for all members.
 
 TIMEOUT_S = 300.0
-"""Half of NCCL's own 600 s. Longer than a checkpoint or an evaluation on one rank should take, and early enough that
-the error with names comes before the watchdog, which ends the process without them."""
+"""Half of NCCL's own 600 s. Longer than a checkpoint or an evaluation on one rank should take, and early enough that the
+error that names ranks comes before the watchdog, which ends the process without naming any."""
 
 _issued: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 """The only thing kept between calls: how many collectives this package has issued in each group."""
@@ -70,7 +70,7 @@ class Question:
     kind: str
     """The function that asks."""
     what: str | None
-    """What is being agreed, in the user's words."""
+    """What is being agreed on, in the user's words."""
     members: Members
     timeout_s: float
     number: int
@@ -81,7 +81,7 @@ class Question:
 
     @property
     def label(self) -> str:
-        """Equal on all members, or they are not in the same place of the program."""
+        """If it differs between members, they are not at the same place in the program."""
         return f"agreement {self.number}, {self}"
 
 

@@ -1,11 +1,12 @@
-"""Looks at every collective right before it is issued, and refuses collectives in code that one rank runs alone."""
+"""Refuses collectives in code that one rank runs alone (`rank_only`): looks at every collective right before it is issued."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from forkpoint.consensus.errors import CollectiveInRankZero
-from forkpoint.consensus.question import Members, issued
+from forkpoint.consensus.question import Members, issued, members_of
 from forkpoint.consensus.torch_inside import group_argument, group_of, groups, sequence_number
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -21,7 +22,7 @@ from forkpoint.consensus.torch_inside import group_argument, group_of, groups, s
 
 
 def collectives_issued() -> int:
-    """Over all groups that count, without those of this package."""
+    """Over all groups whose backend counts, without those of this package."""
     if not dist.is_initialized():
         return 0
     counted = [(group, sequence_number(group)) for group in groups()]
@@ -29,17 +30,17 @@ def collectives_issued() -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A look at every collective right before it is issued, whoever issues it.
+# A hook that runs right before every collective, whoever issues it.
 #
 # A dispatch mode sees every op that reaches torch's dispatcher, and collectives do, whether from Python, DDP's
-# reducer, FSDP, DTensor or functional collectives. It is active only inside its block, so nothing is paid elsewhere.
+# reducer, FSDP, DTensor or functional collectives. It is active only inside its block, so it costs nothing elsewhere.
 
 
 class EachCollective(TorchDispatchMode):
-    supports_higher_order_operators = True  # compiled code holds them; they run as they are
+    supports_higher_order_operators = True  # compiled code contains them; they run unchanged
 
     def before(self, op: Any, group: dist.ProcessGroup, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called for groups of two ranks and more. What it raises is raised instead of the call."""
+        """Called for groups of two or more ranks. If it raises, the collective is not issued."""
         raise NotImplementedError
 
     def __torch_dispatch__(
@@ -53,7 +54,7 @@ class EachCollective(TorchDispatchMode):
             if group.size() > 1:
                 self.before(func, group, args, named)
         if DTensor in types:
-            return NotImplemented  # it turns the op into plain ones, collectives among them, and those come here
+            return NotImplemented  # DTensor turns the op into plain ones, which come here again
         return func(*args, **named)
 
 
@@ -81,7 +82,7 @@ class _Refuse(EachCollective):
         del group, args, kwargs
         raise CollectiveInRankZero(
             f"{op} at {_place(sys._getframe())}: {self._where} runs on rank {self._rank} alone, "  # noqa: SLF001 - `inspect` does the same
-            "so the other ranks of the group would never come to it"
+            "so the other ranks of the group would never call it"
         )
 
 
@@ -90,3 +91,46 @@ def _place(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return "a thread of torch's own" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions that one rank runs alone.
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def rank_only(rank: int) -> Callable[[Callable[Given, Result]], Callable[Given, Result | None]]:
+    """Runs on this global rank; the others get None. `CollectiveInRankZero` is raised at the call that communicates.
+
+    The bug it ends
+        Rank 0 evaluates, saves or logs, and something in there communicates: the DDP-wrapped model broadcasts its buffers,
+        a metric gathers, a sharded state dict is collected. Rank 0 waits for ranks that will never call it.
+
+    Wrong
+        if rank == 0:
+            evaluate(ddp_model)
+
+    Right
+        @rank_zero_only
+        def report(): evaluate(ddp_model.module)
+    """
+
+    def decorate(function: Callable[Given, Result]) -> Callable[Given, Result | None]:
+        @wraps(function)
+        def alone(*args: Given.args, **kwargs: Given.kwargs) -> Result | None:
+            members = members_of(None)
+            if members.rank != rank:
+                return None
+            with refuse_collectives(f"{function.__name__}()", members):
+                return function(*args, **kwargs)
+
+        return alone
+
+    return decorate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The name that people look for.
+
+rank_zero_only = rank_only(0)

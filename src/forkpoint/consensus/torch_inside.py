@@ -1,4 +1,4 @@
-"""What this package takes from torch and torch does not promise to keep, in one place. Tried on 2.11 and 2.13."""
+"""The private parts of torch that this package uses, in one place. Tested with 2.11 and 2.13."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 _NOT_COLLECTIVE = frozenset(
     {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch_p2p_ops", "get_remote_tensors"}
 )
-"""Of the ops that take a group. A message to one other rank is between the two."""
+"""Ops that take a group but are not collectives: a message concerns only two ranks."""
 
 
 def outside_graphs(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Not compiled: dynamo stops with an error at ProcessGroup.allreduce. So it breaks the graph instead."""
+    """Breaks the graph here: dynamo would fail at ProcessGroup.allreduce."""
     outside: Any = torch.compiler.disable(function)
     return outside
 
@@ -30,7 +30,7 @@ def device_kinds(group: dist.ProcessGroup) -> list[str]:
 
 
 def is_outsider(group: object) -> bool:
-    """What `new_group` gives to ranks that are not in the new group."""
+    """What `new_group` returns on ranks that are not in the new group."""
     return group == dist.GroupMember.NON_GROUP_MEMBER
 
 
@@ -53,7 +53,7 @@ def groups() -> Iterable[dist.ProcessGroup]:
 
 
 def sequence_number(group: Any) -> int | None:
-    """How many collectives the group has been given. None: its backend does not count."""
+    """How many collectives the group has issued. None: its backend does not count."""
     try:
         return group._get_sequence_number_for_group()  # noqa: SLF001 - there is no public counter
     except RuntimeError:
@@ -71,7 +71,7 @@ def group_argument(op: Any) -> tuple[int, str] | None:
 
 
 def group_of(value: Any) -> dist.ProcessGroup:
-    """From what ops take as a group: a name, a group, or a group in a box."""
+    """From what ops take as a group: a name, a group, or a boxed group."""
     if isinstance(value, str):
         resolve: Any = c10d._resolve_process_group  # noqa: SLF001 # pyright: ignore[reportPrivateImportUsage] - only there
         return resolve(value)

@@ -1,4 +1,4 @@
-"""What the processes of a job tell their controller, whether they issued the same collectives, and a call that failed."""
+"""What ranks send to their controller, whether they issued the same collectives, and a call that failed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from forkpoint.judge.blame import is_victim_text
 from forkpoint.model.world import ProcessGroup, name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the processes of a job tell their controller.
+# What ranks send to their controller.
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first word of a rank's process."""
+    """The first message of a rank's process."""
 
     rank: int
     pid: int
     parent: int
     address: tuple[str, int] | None
-    """Of the store through which ranks find each other; only its host has one."""
+    """Address of the store through which ranks find each other; only on the rank that hosts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Returned:
     call: int
     value: Any
     counts: tuple[GroupCount, ...]
-    """As the groups count, which is quick to ask. gloo counts messages too: there ranks may differ, and rightly."""
+    """The groups' own counters, which are fast to read. gloo counts messages too, so there ranks may rightly differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class IssuedOps:
-    """The collectives that a rank's recorder still holds of a group."""
+    """The collectives of a group that a rank's recorder still has."""
 
     group: ProcessGroup
     count: int
     from_start: bool
-    """These are all that it ever issued: none has left the ring buffer."""
+    """These are all it ever issued: none has left the ring buffer."""
     digests: tuple[str, ...]
-    """Of the last one, two, four, ... and of all of them. Two are equal where operations, sizes that must fit, and dtypes
-    are, in their order."""
+    """Of the last one, two, four, ... collectives and of all. Equal digests mean the same operations, dtypes and sizes (where
+    sizes must match) in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RecorderLook:
 
     rank: int
     counts: tuple[GroupCount, ...]
-    """Of collectives alone. A group is left out where that is not known."""
+    """Only collectives. Groups for which that is unknown are left out."""
     issued: tuple[IssuedOps, ...]
 
 
@@ -78,9 +78,9 @@ class Testimony:
 
     rank: int
     dump: bytes
-    """Of its flight recorder; empty where that is off."""
+    """Its flight recorder's dump; empty if that is off."""
     stacks: str
-    """Empty where no call runs."""
+    """Empty if no call runs."""
     groups: tuple[ProcessGroup, ...]
 
 
@@ -90,9 +90,9 @@ class Death:
 
     rank: int
     how: str
-    """`exited with code 7`, in Monarch's words; empty while they are not known."""
+    """`exited with code 7`, as Monarch reports it; empty while that is unknown."""
     moment: int
-    """Deaths that were seen at once have the same: which of them came first is not known."""
+    """The same for deaths that were seen at once: which came first is not known."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,13 +105,13 @@ class Split:
 
     group: ProcessGroup
     sides: tuple[tuple[int, ...], ...]
-    """Ranks that did, the most numerous first."""
+    """Ranks that issued the same, the largest side first."""
     did: tuple[str, ...]
-    """What each side did."""
+    """What each side issued."""
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """Outside a strict majority; empty where there is none. All members have answered."""
+        """Ranks outside a strict majority; empty without one. All members have answered."""
         return odd_ranks(self.sides, unknown=0)
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def find_unequal_counts(told: Sequence[Returned] | Sequence[RecorderLook]) -> tu
 
 
 def find_other_ops(looks: Sequence[RecorderLook]) -> tuple[Split, ...]:
-    """Groups whose members have issued other collectives, as far back as all of them remember."""
+    """Groups whose members issued different collectives, as far back as all their recorders reach."""
     held: dict[ProcessGroup, dict[int, IssuedOps]] = {}
     for look in looks:
         for issued in look.issued:
@@ -143,7 +143,7 @@ def _deeds(group: ProcessGroup, held: dict[int, IssuedOps]) -> Iterator[tuple[in
 
 
 def _split(told: Iterable[tuple[int, ProcessGroup, str]]) -> tuple[Split, ...]:
-    """Of groups all of whose members have told: what the others did could turn the majority over."""
+    """Only groups of which all members have answered: a missing answer could change the majority."""
     sides: dict[ProcessGroup, dict[str, list[int]]] = {}
     for rank, group, did in told:
         sides.setdefault(group, {}).setdefault(did, []).append(rank)
@@ -157,7 +157,7 @@ def _ordered(group: ProcessGroup, by_deed: dict[str, list[int]]) -> Split:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A call that did not end well, as the controller saw it.
+# A call that failed, as the controller saw it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,18 @@ class CallFailure:
     method: str
     size: int
     raised: tuple[Raised, ...] = ()
-    """In the order in which it was told."""
+    """In the order in which they were reported."""
     dead: tuple[Death, ...] = ()
     silent: tuple[int, ...] = ()
     """Ranks that had not answered when the controller stopped waiting."""
     limit_s: float | None = None
-    """The time limit, where that ended the call."""
+    """The time limit, if that ended the call."""
     still: bool = False
     """No rank issued anything in the second half of that time."""
     splits: tuple[Split, ...] = ()
-    """Where ranks that returned have not issued the same."""
+    """Groups in which ranks that returned did not issue the same."""
     counted: bool = False
-    """They differ in number, and not only in what they are."""
+    """The splits are in the number of collectives, not only in what they are."""
     testimony: tuple[Testimony, ...] = ()
 
     @property
@@ -185,7 +185,7 @@ class CallFailure:
         return f"call {self.call} ({self.method})"
 
     def facts(self) -> list[tuple[int | None, str]]:
-        """One line each: whom it speaks of, and what it says."""
+        """One line each: the rank it is about, and the text."""
         facts: list[tuple[int | None, str]] = [
             (d.rank, f"rank {d.rank} was lost: {d.how or 'its process ended'}") for d in self.dead
         ]
@@ -202,14 +202,14 @@ class CallFailure:
 
     @property
     def lost(self) -> Death | None:
-        """The process whose end explains the rest: the first, where all that others raised is the loss of a peer."""
+        """The process whose end explains the rest: the first to end, if the others only raised the loss of a peer."""
         moment = min((death.moment for death in self.dead), default=0)
         firsts = [death for death in self.dead if death.moment == moment]
         alone = len(firsts) == 1 and all(is_victim_text(raised.error) for raised in self.raised)
         return firsts[0] if alone else None
 
     def _errors(self) -> dict[str, list[int]]:
-        """The ranks that raised each, in the order in which it was told."""
+        """The ranks that raised each error, in the order in which they were reported."""
         ranks: dict[str, list[int]] = {}
         for raised in self.raised:
             ranks.setdefault(raised.error, []).append(raised.rank)

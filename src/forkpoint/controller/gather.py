@@ -1,4 +1,4 @@
-"""The answers of all ranks to one message, and what became of the ranks that do not answer."""
+"""The answers of all ranks to one message, and what happened to the ranks that do not answer."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from monarch.actor import Future  # pyright: ignore[reportMissingTypeStubs] - it
 from forkpoint.controller.answers import Death, Hello, Raised
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The ranks' processes as the kernel shows them: who has ended, and who went first. Children of this process only.
+# The ranks' processes as the kernel shows them: which have ended, and in what order. Children of this process only.
 #
-# Monarch tells of a death after some seconds; the kernel at once. (Not how it ended: Monarch collects the exit code.)
+# Monarch reports a death after some seconds; the kernel at once. (But not how: Monarch collects the exit code.)
 
 
 class RankProcesses:
-    """A pidfd names one process for ever: no other that gets its number later is watched, or killed."""
+    """Uses pidfds: a process that later reuses the pid is neither watched nor killed."""
 
     def __init__(self, hellos: Iterable[Hello]) -> None:
         own = [hello for hello in hellos if hello.parent == os.getpid()]
@@ -42,7 +42,7 @@ class RankProcesses:
         return tuple(self._deaths)
 
     def kill(self) -> None:
-        """Ends those that still run. A signal that cannot be caught: they may stand in a collective for ever."""
+        """Sends SIGKILL to those that still run: they may be stuck in a collective forever."""
         for handle in self._handles:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -56,7 +56,7 @@ class RankProcesses:
             self._handles.clear()
 
     def _watch_all(self) -> None:
-        """A pidfd can be read once its process has ended."""
+        """A pidfd becomes readable when its process ends."""
         poll = select.poll()
         for handle in self._handles:
             poll.register(handle, select.POLLIN)
@@ -69,12 +69,12 @@ class RankProcesses:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The answers of all ranks to one message, or what became of those that do not answer.
+# The answers of all ranks to one message, or what happened to those that do not answer.
 
 POLL_S = 0.05
 """How late a death may be seen. An answer is seen at once."""
 SETTLE_S = 1.0
-"""Ranks that a failure takes down report it as soon as their connection is reset; the others wait for the failed rank."""
+"""Ranks that fail because of another report it as soon as their connection is reset; the rest wait for the failed rank."""
 
 MAX_REASON = 200
 """Characters: a sentence."""
@@ -86,7 +86,7 @@ _PART = re.compile(r": (\d{1,7})/(\d{1,7})")
 @dataclass(slots=True)
 class CallAnswers:
     sent: list[Future[Any]]
-    """The next to be answered first, whoever answers. Once Monarch knows that a process has ended, all of them say so."""
+    """In the order of answers, not of ranks. Once Monarch knows that a process has ended, all of them raise that."""
     size: int
     answers: list[Any] = field(default_factory=list[Any])
     """In the order in which they came."""
@@ -103,7 +103,7 @@ class CallAnswers:
 
 
 def gather(got: CallAnswers, processes: RankProcesses, limit_s: float) -> None:
-    """Waits for everybody; after a failure only until it is quiet, and never longer than `limit_s`."""
+    """Waits for all ranks; after a failure only a little longer, and never longer than `limit_s`."""
     ends = time.monotonic() + limit_s
     while True:
         known = {death.rank for death in got.dead}
@@ -132,7 +132,7 @@ def _take(got: CallAnswers) -> bool:
 
 
 def rank_in(words: str) -> int | None:
-    """Monarch names a place in the mesh, `{'hosts': 1/2, 'gpus': 3/8}`: ranks count through it row by row."""
+    """Monarch names a position in the mesh, `{'hosts': 1/2, 'gpus': 3/8}`; ranks are numbered row by row."""
     found = _COORDINATE.search(words)
     if found is None:
         return None
@@ -141,6 +141,6 @@ def rank_in(words: str) -> int | None:
 
 
 def last_line(words: str) -> str:
-    """The reason stands last: `the process this actor was running on exited with non-zero code 7`."""
+    """The reason is on the last line: `the process this actor was running on exited with non-zero code 7`."""
     last = words.strip().splitlines()[-1].strip()
     return last.replace("the process this actor was running on", "its process")[:MAX_REASON]

@@ -1,4 +1,4 @@
-"""The controller: ranks on a Monarch mesh that run one method at a time, all the same."""
+"""The controller: ranks on a Monarch mesh that all run the same method at a time."""
 
 import tempfile
 import time
@@ -33,14 +33,14 @@ RANKS, WITNESSES = "forkpoint_ranks", "forkpoint_witnesses"
 START_S = 300.0
 """For processes to start and import torch: minutes on a cold shared file system."""
 COUNT_S = 5.0
-"""Counters are there at once, unless a rank holds the GIL: then they are not known, and it has not moved."""
+"""Counters come at once unless a rank holds the GIL; then they are unknown, and count as not moved."""
 TESTIFY_S = 30.0
 """A first dump with stacks takes two seconds of CPU, and ranks may share one; a rank that holds the GIL never answers."""
 REASON_S = 20.0
-"""Monarch tells how a process ended after about seven seconds."""
+"""Monarch reports how a process ended after about seven seconds."""
 STOP_S = 15.0
 LOOK_SHARE = 0.01
-"""Of the time that goes into comparing what was issued: a cost that nobody notices."""
+"""Share of the time spent comparing what was issued: a cost that nobody notices."""
 
 
 class Controller:
@@ -71,7 +71,7 @@ class Controller:
         self._reasons: dict[int, str] = {}
         self._running = False
         self.unhandled = _hook_of_others()
-        """Hears of faults that are none of our ranks'."""
+        """Gets the faults that do not concern our ranks."""
 
     def __enter__(self) -> Self:
         try:
@@ -87,7 +87,7 @@ class Controller:
         self.stop()
 
     def run(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Runs a method of the trainer on every rank. What each returned, by rank; or StepFailed."""
+        """Runs a method of the trainer on every rank. Returns what each returned, by rank; or raises StepFailed."""
         if not self._running:
             raise UsageError(f"{method}: the job does not run; start it with `with Controller(...) as job`")
         self._call += 1
@@ -96,7 +96,7 @@ class Controller:
         return [answer.value for answer in returned]
 
     def stop(self) -> None:
-        """Ends all processes, whatever they do. Again is harmless."""
+        """Ends all processes, whatever they do. May be called twice."""
         if not self._running:
             return
         self._running = False
@@ -106,7 +106,7 @@ class Controller:
         finally:
             self._processes.kill()
             self._processes.close(STOP_S)
-            # The hook stays: Monarch may hear only later that these have ended, and would end this process.
+            # The hook stays: Monarch may notice only later that these have ended, and would then end this process.
 
     def _start(self) -> None:
         wanted = self._wanted
@@ -124,7 +124,7 @@ class Controller:
         self._look("start")  # a first look is slow: it loads what later ones need
 
     def _hear(self, sent: Iterable[Future[Any]], method: str, limit_s: float) -> list[Returned]:
-        """What all ranks returned. Half-way the counters are read, to tell slow from stuck (`live/stall.py`)."""
+        """What all ranks returned. Reads the counters half-way, to tell slow from stuck (`live/stall.py`)."""
         stall_s = stall_limit(None, limit_s)
         got = self._gather(sent, limit_s - stall_s)
         still = False
@@ -157,7 +157,7 @@ class Controller:
         )
 
     def _compare(self, returned: list[Returned], method: str) -> None:
-        """Counters after every call, which is cheap; what was issued where they differ, and now and then."""
+        """Compares counters after every call, which is cheap; the ops themselves if those differ, and now and then."""
         due = (time.monotonic() - self._looked) * LOOK_SHARE >= self._look_cost
         if not (find_unequal_counts(returned) or due or self._every_call):
             return
@@ -181,14 +181,14 @@ class Controller:
         return got.answers
 
     def _failed(self, failure: CallFailure) -> StepFailed:
-        """Hears the ranks, stops them, and judges."""
+        """Collects evidence from the ranks, stops them, and judges."""
         try:
             got = self._gather(self._witnesses.testify.stream(), TESTIFY_S)
-            # Who ends while the others are stuck or have parted is no cause of it.
+            # A rank that ends after the others got stuck or parted is not the cause.
             later = () if failure.limit_s or failure.splits else got.dead
             dead = self._hear_reasons({death.rank: death for death in (*later, *failure.dead)})
         finally:
-            self._processes.kill()  # they may stand in a collective for ever, and Monarch would ask them first
+            self._processes.kill()  # they may be stuck in a collective, and Monarch would ask them first
             self.stop()
         testimony = tuple(answer for answer in got.answers if isinstance(answer, Testimony))
         failure = replace(failure, dead=dead, testimony=testimony)
@@ -198,14 +198,14 @@ class Controller:
         return StepFailed(verdict, failure.call, failure.method, str(folder))
 
     def _hear_reasons(self, dead: dict[int, Death]) -> tuple[Death, ...]:
-        """The kernel shows at once that a process has ended, Monarch says later how."""
+        """The kernel shows at once that a process has ended; Monarch reports later how."""
         ends = time.monotonic() + REASON_S
         while any(not d.how and d.rank not in self._reasons for d in dead.values()) and time.monotonic() < ends:
             time.sleep(POLL_S)
         return tuple(replace(d, how=d.how or self._reasons.get(d.rank, "")) for d in dead.values())
 
     def _on_fault(self, failure: MeshFailure) -> None:
-        """Monarch's own hook ends this process. What concerns our ranks is told by the call that fails."""
+        """Monarch's own hook would end this process. Faults of our ranks are reported by the call that fails."""
         if not failure.mesh_name.startswith((RANKS, WITNESSES, "logger-")):
             self.unhandled(failure)
         elif (rank := rank_in(failure.report())) is not None:
@@ -213,7 +213,7 @@ class Controller:
 
 
 def _hook_of_others() -> Callable[[MeshFailure], None]:
-    """What hears of faults where no controller does. A controller before this one may have left its own in place."""
+    """The hook that is in place without a controller: an earlier controller may have left its own."""
     hook = monarch.actor.unhandled_fault_hook
     owner = getattr(hook, "__self__", None)
     return owner.unhandled if isinstance(owner, Controller) else hook

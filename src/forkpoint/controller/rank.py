@@ -13,7 +13,7 @@ from monarch.actor import Actor, current_rank, endpoint  # pyright: ignore[repor
 from forkpoint.controller.answers import Hello, Raised, RecorderLook, Returned, Testimony
 
 MAX_ERROR = 200
-"""Characters: a sentence. The traceback has the whole."""
+"""Characters: one sentence. The traceback has the full text."""
 
 # torch is imported where it is used: the controller's own process does without it.
 
@@ -70,14 +70,14 @@ class RankActor(Actor):
 
 
 class WitnessActor(Actor):
-    """A thread of its own in the same process: it sees the recorder and the stacks while the trainer waits."""
+    """A separate thread in the same process: it reads the recorder and the stacks while the trainer waits."""
 
     def __init__(self) -> None:
         self._rank = current_rank().rank
 
     @endpoint
     def count(self) -> RecorderLook:
-        """The groups' own counters alone: quick, and messages count too."""
+        """The groups' own counters: fast, but they include messages."""
         from forkpoint.controller.recorder import count_issued  # noqa: PLC0415 as said
 
         return RecorderLook(self._rank, count_issued(), ())
@@ -108,8 +108,8 @@ def answer(rank: int, call: int, step: Callable[[], Any]) -> Returned | Raised:
 
 
 def stacks_of_call() -> str:
-    """Where the call stands, as py-spy prints it. It runs on a thread of Monarch's; for the trainer this is the main one,
-    and the process's own main thread only waits for messages.
+    """The stack of the running call, as py-spy prints it. It runs on a thread of Monarch, which for the trainer is the main
+    one; the process's real main thread only waits for messages.
     """
     for ident, innermost in sys._current_frames().items():  # noqa: SLF001 - as faulthandler, but by thread
         frames = _frames_of_call(innermost)
@@ -120,7 +120,7 @@ def stacks_of_call() -> str:
 
 
 def _frames_of_call(innermost: FrameType) -> list[FrameType]:
-    """The trainer's own, innermost first; none where this thread runs no call."""
+    """The trainer's own frames, innermost first; none if this thread runs no call."""
     frames: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None and frame.f_code is not answer.__code__:

@@ -17,11 +17,11 @@ from forkpoint.traces.states import message_rows
 
 _SEQUENCE_NUMBER = "_get_sequence_number_for_group"
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")
-"""NCCL's recorder, which only builds for GPUs have, and that of gloo and the others."""
+"""NCCL's recorder, which only CUDA builds have, and that of gloo and the others."""
 
 
 def count_issued() -> tuple[GroupCount, ...]:
-    # Only torch's own tests and tools call it by this name, and there is no other.
+    # A private method of torch; there is no public one.
     return tuple(GroupCount(group, getattr(at, _SEQUENCE_NUMBER)()) for group, at in find_groups().items())
 
 
@@ -29,14 +29,14 @@ def look(rank: int) -> RecorderLook:
     groups = find_groups()
     held = [decode(dump(recorder, stacks=False), recorder) for recorder in _recorders()]
     recorded = {count.group: count for columns in held for count in _recorded(columns, groups)}
-    # NCCL counts collectives alone, recorded or not; elsewhere a counter is only sure while it stands at 0.
+    # NCCL counts only collectives, recorded or not; the counter of other backends includes messages, so only 0 is sure.
     counted = {c.group: c for c in count_issued() if not c.seq or dist.get_backend(groups[c.group]) == "nccl"}
     issued = tuple(i for columns in held for i in _issued(columns, groups))
     return RecorderLook(rank, tuple((recorded | counted).values()), issued)
 
 
 def fullest_dump() -> bytes:
-    """With stacks. One file per rank: where both recorders were used, NCCL's counts, as in a dump on timeout."""
+    """With stacks. One dump per rank: if both recorders were used, NCCL's, as in a dump on timeout."""
     held = [dump(recorder, stacks=True) for recorder in _recorders()]
     return next((data for data in held if decode(data, "").record_id.size), held[-1])
 
@@ -51,7 +51,7 @@ def _recorders() -> list[str]:
 
 
 def _recorded(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[GroupCount]:
-    """The recorder numbers collectives apart from messages."""
+    """The recorder numbers collectives and messages separately."""
     from_start = _from_start(columns)
     for group, rows in _rows_by_group(columns, groups):
         if rows.size:
@@ -71,7 +71,7 @@ def _issued(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[Is
 
 
 def _rows_by_group(columns: DumpColumns, groups: Iterable[ProcessGroup]) -> Iterator[tuple[ProcessGroup, Ints]]:
-    """Messages are left out: how many a rank sends is its own affair."""
+    """Without messages: ranks may send different numbers of them."""
     collective = ~message_rows(columns).of_p2p
     names = [name for name, _ in columns.groups]
     for group in groups:

@@ -1,7 +1,7 @@
 """A failed call -> evidence in a folder -> the engine's verdict, completed by what the controller saw -> `StepFailed`.
 
-The engine's verdict stands where it has one. Otherwise what the controller saw decides: that a process ended, or that
-ranks came back from one call with unequal counters.
+The engine's verdict counts if it has one. Otherwise what the controller saw decides: that a process ended, or that ranks
+returned from one call with unequal counters.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.report.verdict_line import render_line
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What ranks show after a failure -> files -> the same reading and the same judgement as of any other job.
+# What ranks show after a failure -> files, read and judged as those of any other job.
 
 FACTS = "controller.txt"
 
@@ -32,7 +32,7 @@ def diagnose_failure(failure: CallFailure, folder: Path) -> Verdict | None:
 
 
 def cite_facts(failure: CallFailure, folder: Path) -> tuple[Evidence, ...]:
-    """The controller's own words, written where a reader can open them."""
+    """Writes the controller's own observations to a file that the verdict can cite."""
     path = folder / FACTS
     facts = failure.facts()
     path.write_text("".join(f"{failure.name}: {says}\n" for _, says in facts))
@@ -40,7 +40,7 @@ def cite_facts(failure: CallFailure, folder: Path) -> tuple[Evidence, ...]:
 
 
 def _write(failure: CallFailure, folder: Path) -> None:
-    """A rank that raised has left the call: as after any exception, its log speaks for it, not its dump."""
+    """A rank that raised has left the call, so its log is written and its dump is not."""
     gone = {raised.rank for raised in failure.raised}
     for seen in failure.testimony:
         if seen.dump and seen.rank not in gone:
@@ -66,9 +66,6 @@ def _describe(failure: CallFailure) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A failure and what its evidence shows -> the verdict.
-#
-# The engine's answer stands where it has one. What the controller saw itself decides where it has not: that a process
-# ended, and that ranks came back from one call with unequal counters.
 
 NAME = "controller"
 _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
@@ -78,15 +75,15 @@ def conclude(failure: CallFailure, seen: Verdict | None, cited: tuple[Evidence, 
     """`seen`: the engine's answer; `cited`: the facts of the failure."""
     own = _own_finding(failure, cited)
     if failure.limit_s is not None and not failure.still:
-        return _stand_on(own, failure, None)  # ranks were on their way: where they stood at one moment says nothing
+        return _own_verdict(own, failure, None)  # ranks were still moving: a momentary picture says nothing
     contradicted = own.cause is Cause.RANK_LOST and seen is not None and seen.suspects != own.suspects
     if seen is None or seen.cause in _UNDECIDED or contradicted:
-        return _stand_on(own, failure, seen)
+        return _own_verdict(own, failure, seen)
     best = replace(seen.findings[0], evidence=(*seen.findings[0].evidence, *cited))
     return replace(seen, summary=_sentence(failure, seen.summary), findings=(best, *seen.findings[1:]))
 
 
-def _stand_on(own: Finding, failure: CallFailure, seen: Verdict | None) -> Verdict:
+def _own_verdict(own: Finding, failure: CallFailure, seen: Verdict | None) -> Verdict:
     others = seen.findings if seen else ()
     return Verdict(
         symptom=_symptom(failure),
@@ -114,10 +111,8 @@ def _own_finding(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
     action = Action.FIX_CODE if failure.splits or _all_raised(failure) else Action.INVESTIGATE
     if failure.limit_s is not None and not failure.still:
         action = Action.RAISE_TIMEOUT
-    told = with_endings(f"{failure.name} did not end well on every rank", f": {facts}")
-    return Finding(
-        NAME, Cause.INCONCLUSIVE, (), 0.0, f"{facts}; that does not decide why", action, cited, headlines=told
-    )
+    told = with_endings(f"{failure.name} failed on some ranks", f": {facts}")
+    return Finding(NAME, Cause.INCONCLUSIVE, (), 0.0, f"{facts}; that does not show why", action, cited, headlines=told)
 
 
 def _lost(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
@@ -150,13 +145,13 @@ def _parted(failure: CallFailure, cited: tuple[Evidence, ...]) -> Finding:
         cause=Cause.DIVERGENT_PATH,
         suspects=split.odd,
         confidence=STRONG,
-        summary=f"ranks did not issue the same collectives {split}; results are silently wrong from there on",
+        summary=f"ranks did not issue the same collectives {split}; results are silently wrong from then on",
         action=Action.FIX_CODE,
         evidence=cited,
         fixes=(
             Fix("decide alike on all ranks, or return the value and decide in the controller, before the next call"),
         ),
-        headlines=(f"ranks did not issue the same collectives {split}; results are wrong from there on",),
+        headlines=(f"ranks did not issue the same collectives {split}; results are wrong from then on",),
     )
 
 
@@ -175,7 +170,7 @@ def _sentence(failure: CallFailure, text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a call raises that did not end well on every rank.
+# What a call raises if it did not succeed on every rank.
 
 
 class StepFailed(ForkpointError):

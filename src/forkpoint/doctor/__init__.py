@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterable
 from threading import Thread
 
-from forkpoint.doctor.report import Check, CheckFailure, CheckResult, DoctorReport, Judged
+from forkpoint.doctor.report import CheckFailure, CheckResult, DoctorCheck, DoctorReport, Judged
 from forkpoint.doctor.system import System
 
 LIMIT_S = 15.0
 """For all checks together: a node without persistence mode takes up to ten seconds to open its GPUs."""
 
 
-def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -> DoctorReport:
-    """Look at everything at once: most of the time goes by waiting for programs."""
+def examine(system: System, checks: Iterable[DoctorCheck], limit_s: float = LIMIT_S) -> DoctorReport:
+    """Runs all checks at once: most of the time is spent waiting for programs."""
     deadline = time.monotonic() + limit_s
     looks = [_Look(check, system) for check in checks]
     for look in looks:
@@ -26,16 +26,16 @@ def examine(system: System, checks: Iterable[Check], limit_s: float = LIMIT_S) -
     return _report(system, looks, limit_s)
 
 
-def examine_injected(system: System, check: Check) -> DoctorReport:
-    """One check on a machine that was broken for it, on paper only."""
+def examine_injected(system: System, check: DoctorCheck) -> DoctorReport:
+    """One check on a simulated machine that was broken for it."""
     looked = examine(check.inject(system), [check])
     return DoctorReport(looked.host, looked.time, looked.job, check.name, looked.results, looked.failures)
 
 
 class _Look(Thread):
-    """A thread of its own, and one that does not keep the program alive: a read on a broken node may never return."""
+    """A daemon thread per check, so that it does not keep the program alive: a read on a broken node may never return."""
 
-    def __init__(self, check: Check, system: System) -> None:
+    def __init__(self, check: DoctorCheck, system: System) -> None:
         super().__init__(name=check.name, daemon=True)
         self.check = check
         self.outcome: CheckResult | str | None = None
@@ -44,7 +44,7 @@ class _Look(Thread):
     def run(self) -> None:
         try:
             self.outcome = self.check.look(self._system)
-        except Exception as error:  # noqa: BLE001 - one broken check must not cost the others their result
+        except Exception as error:  # noqa: BLE001 - one broken check must not affect the others
             self.outcome = f"raised {type(error).__name__}: {error}"
 
 

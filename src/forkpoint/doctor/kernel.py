@@ -10,7 +10,7 @@ from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Kernel counters, read twice. They count since boot, so only the growth between two reads is about now.
+# Kernel counters, read twice. They count since boot, so only the growth between two reads shows the present.
 
 INTERVAL_S = 1.0
 
@@ -22,12 +22,12 @@ class Counter:
 
     @property
     def added(self) -> int:
-        """None added where it was cleared in between."""
+        """0 if the counter was cleared in between."""
         return max(0, self.after - self.before)
 
 
 def read_twice(system: System, paths: Iterable[str]) -> Mapping[str, Counter]:
-    """By path, those that are there both times."""
+    """By path; only files that can be read both times."""
     before = {path: value for path in paths if (value := read_number(system, path)) is not None}
     if not before:
         return {}
@@ -47,7 +47,7 @@ def read_number(system: System, path: str) -> int | None:
 # An empty log proves nothing, since many systems let only root read it: the checks are then skipped.
 
 LOOK_BACK_S = 24 * 3600
-"""Last night's job, not last month's: the log goes back to the boot, and a reset that mended a GPU does not clear it."""
+"""Last night's job, not last month's: the log goes back to boot, and a reset that fixed a GPU does not clear it."""
 
 _LOG_SOURCES = (
     ("dmesg",),
@@ -57,7 +57,7 @@ _AS_ROOT = "run the doctor as root, or as a member of the group that reads the j
 
 
 def recent_events(system: System, kinds: Collection[KernelKind]) -> tuple[KernelEvent, ...] | Unanswered:
-    """Events of these kinds within the look-back; one whose time cannot be told counts as recent."""
+    """Events of these kinds within the last day; one without a time counts as recent."""
     log = _read_log(system)
     if isinstance(log, Unanswered):
         return log
@@ -71,7 +71,7 @@ def look_at_kernel(
     judge: Callable[[Sequence[KernelEvent]], CheckResult],
     needs: Callable[[System], str | None] = lambda _system: None,
 ) -> Callable[[System], CheckResult]:
-    """A check of recent events of these kinds. `needs` says why a machine on which there are none is not ok either."""
+    """A check of recent events of these kinds. `needs`: why a machine without such events is skipped, not ok."""
 
     def look(system: System) -> CheckResult:
         events = recent_events(system, kinds)
@@ -93,7 +93,7 @@ def judge_presence(fix: str) -> Callable[[Sequence[KernelEvent]], CheckResult]:
 
 
 def told(events: Sequence[KernelEvent]) -> str:
-    """Each message once, the latest last; of many the last three."""
+    """Each message once, the latest last; at most the last three."""
     texts = list(dict.fromkeys(event.text for event in events))
     shown = "; ".join(texts[-_SHOWN:])
     return shown if len(texts) <= _SHOWN else f"{shown} (and {len(texts) - _SHOWN} more)"
@@ -103,7 +103,7 @@ _SHOWN = 3
 
 
 def say(line: str) -> Callable[[System], System]:
-    """The same machine, whose kernel has now said this too."""
+    """The same machine, with this line added to the kernel log."""
 
     def inject(system: System) -> System:
         log = _read_log(system)

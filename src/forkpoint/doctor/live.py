@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from forkpoint.doctor.nvml import Nvml
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Each question to the machine is asked once, even if several checks ask at the same time.
+# Each query of the machine runs once, even if several checks need it at the same time.
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def once(function: Callable[P, T]) -> Callable[P, T]:
-    """Like functools.cache, except that threads which ask together wait for one answer instead of asking each."""
+    """Like functools.cache, but threads that ask at the same time wait for one answer."""
     locks: defaultdict[object, Lock] = defaultdict(Lock)
     answers: dict[object, T] = {}
     entry = Lock()
@@ -60,7 +60,7 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which file system holds a path, from /proc/PID/mountinfo.
+# The file system of a path, from /proc/PID/mountinfo.
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -70,11 +70,11 @@ class Mount:
     point: str
     kind: str
     root: str
-    """What of the file system is mounted there: a folder of a volume may be."""
+    """The part of the file system that is mounted: it may be a folder of a volume."""
 
 
 def mount_of(path: str, mountinfo: str) -> Mount:
-    """Of two mounted at one place, the later hides the earlier."""
+    """Of two file systems mounted at one place, the later hides the earlier."""
     found = Mount("/", "unknown", "/")
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -88,7 +88,7 @@ def mount_of(path: str, mountinfo: str) -> Mount:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Installed Python packages, from their metadata: nothing of them is imported or run.
+# Installed Python packages, from their metadata: nothing is imported or run.
 
 _IN_MAPS = re.compile(r"\s(/\S+?)/torch/lib/lib\S+$", re.MULTILINE)
 _METADATA = re.compile(r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[0-9][^-]*)\.dist-info", re.ASCII)
@@ -96,14 +96,14 @@ _REQUIRES = "Requires-Dist: "
 
 
 def folders_of_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the next job's Python looks: the environment that is switched on, then the one this command runs in."""
+    """Where the next job's Python looks: the active environment, then the one this command runs in."""
     active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     below = [str(folder) for root in active for folder in Path(root).glob("lib/python3*/site-packages")]
     return tuple(dict.fromkeys((*below, *(path for path in sys.path if path.endswith("-packages")))))
 
 
 def folders_of_process(maps: str) -> tuple[str, ...]:
-    """Where a running process has its torch, from the libraries that it has mapped (/proc/PID/maps)."""
+    """Where a running process has its torch, from its mapped libraries (/proc/PID/maps)."""
     return tuple(dict.fromkeys(_IN_MAPS.findall(maps)))
 
 
@@ -133,23 +133,23 @@ def _requires(metadata: Path) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# This machine as a System: /proc, /sys, and programs with a time limit. Nothing is changed, no process is touched.
+# The System.
 
 READ_LIMIT = 4 << 20
-"""No file that a check reads is longer, and a log of the kernel is cut here."""
+"""No file that a check reads is longer; a kernel log is truncated here."""
 OUTPUT_LIMIT = 16 << 20
-"""Of what a program says the end is kept: of a log that is what counts."""
+"""The end of a program's output is kept: for a log that is what counts."""
 _ALSO_KEPT = frozenset({"HOME", "XDG_CACHE_HOME", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "P2P_LEVEL", "POD_UID"})
-"""What checks need beside the variables that may be shown to anyone."""
+"""What checks need besides the variables that may be shown to anyone."""
 
 _KILL_WAIT_S = 0.2
 _STA_UNSYNC = 0x0040
 _ROOTED = ("/proc/", "/sys/")
-"""Folders that every container shows as they are; other paths are looked up where the job sees them."""
+"""The same in every container; other paths are looked up in the job's own root."""
 
 
 def live_system(job: int | None = None) -> System:
-    """The machine, and the environment of the job's process where one is named. Raises UsageError if there is none."""
+    """The machine, with the environment of the job's process if one is named. Raises UsageError if there is none."""
     processes = once(_processes)
     if job is not None:
         job = _rank_below(job, processes())
@@ -182,7 +182,7 @@ def live_system(job: int | None = None) -> System:
 
 
 def _rank_below(pid: int, processes: Sequence[Process]) -> int:
-    """The process itself if it is a rank; else the first rank among its children's children: a launcher was named."""
+    """The process itself if it is a rank; else (a launcher was named) the first rank among its descendants."""
     by_pid = {process.pid: process for process in processes}
     wanted = [pid]
     for parent in wanted:
@@ -201,7 +201,7 @@ def _environ_of_job(pid: int) -> Mapping[str, str]:
 
 
 def _root_of(job: int | None) -> Callable[[str], str]:
-    """Where a path of the job is seen from here: a container has files of its own."""
+    """Maps a path of the job to where it is seen from here: a container has its own files."""
     inside = job is not None and _link(f"/proc/{job}/ns/mnt") not in {None, _link("/proc/self/ns/mnt")}
     if not inside:
         return lambda path: path
@@ -285,7 +285,7 @@ def _run(argv: tuple[str, ...], timeout_s: float) -> Ran | Unanswered:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """A program stuck in the driver does not die when it is told to; the doctor does not wait for it."""
+    """A program stuck in the driver ignores SIGKILL; the doctor does not wait for it."""
     process.kill()
     try:
         process.communicate(timeout=_KILL_WAIT_S)
@@ -303,7 +303,7 @@ def _processes() -> tuple[Process, ...]:
 
 
 def _process(pid: int, boot: int, ticks: int) -> Process | None:
-    """None where it ended meanwhile."""
+    """None if it ended meanwhile."""
     folder, state, environ = Path(f"/proc/{pid}"), read_state(pid), read_environ(pid)
     try:
         command = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0")
@@ -324,7 +324,7 @@ def _process(pid: int, boot: int, ticks: int) -> Process | None:
 
 
 def _kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """Others can hold secrets and are dropped as soon as they are read."""
+    """Other variables can contain secrets and are dropped as soon as they are read."""
     return {name: value for name, value in environ.items() if name in _ALSO_KEPT or may_be_shown(name)}
 
 
@@ -336,7 +336,7 @@ def _packages(
 
 
 class _Timex(ctypes.Structure):
-    """The start of struct timex; the rest is room that the kernel may fill."""
+    """The start of struct timex; the rest is padding that the kernel may fill."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -350,11 +350,11 @@ class _Timex(ctypes.Structure):
 
 
 def _clock() -> KernelClock | Unanswered:
-    """Asked with no mode set, adjtimex changes nothing and needs no privilege."""
+    """Without a mode adjtimex changes nothing and needs no privilege."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (AttributeError, OSError):
-        return Unanswered("adjtimex is not there: not Linux")
+        return Unanswered("adjtimex does not exist: not Linux")
     told = _Timex()
     if adjtimex(ctypes.byref(told)) < 0:
         return Unanswered("adjtimex was refused")

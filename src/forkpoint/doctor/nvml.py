@@ -12,10 +12,10 @@ from forkpoint.doctor.system import RunProgram, System, Unanswered
 from forkpoint.evidence.machine.places import normal_bus
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What NVML told about the GPUs of this machine, as a value. Read once, for all checks, in a process of its own.
+# What NVML reports about the GPUs of this machine. Read once for all checks, in a separate process.
 
 READ_LIMIT_S = 10.0
-"""Longer than for other programs: a driver without persistence wakes every GPU first, which takes seconds."""
+"""Longer than for other programs: without persistence the driver initialises every GPU first, which takes seconds."""
 INSTALL = "pip install 'forkpoint[doctor]'"
 
 _READER = Path(__file__).with_name("nvml_reader.py")
@@ -24,7 +24,7 @@ _IDLE = 0x1
 
 @dataclass(frozen=True, slots=True)
 class LinkErrors:
-    """Lifetime counters of one NVLink; None where the driver does not count."""
+    """Lifetime counters of one NVLink; None if the driver does not count."""
 
     replay: int | None
     recovery: int | None
@@ -42,15 +42,15 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. None: this GPU or this driver does not tell."""
+    """One GPU. None: this GPU or this driver does not report it."""
 
     index: int
     name: str
     bus_id: str | None
     lost: str | None
-    """What NVML said when asked for it; then nothing else of it is known."""
+    """NVML's error for this GPU; then nothing else is known about it."""
     errors: tuple[str, ...]
-    """What NVML said in place of single answers, where it was not that they are unsupported."""
+    """NVML's errors for single queries, except "not supported"."""
     persistence: bool | None
     ecc: bool | None
     uncorrected: int | None
@@ -64,14 +64,14 @@ class Gpu:
     hottest: int | None
     """The highest temperature at which it may run."""
     margin: int | None
-    """Degrees left until it slows down, which newer drivers tell in place of a limit."""
+    """Degrees left until it slows down, which newer drivers report instead of a limit."""
     reasons: tuple[int, int] | None
     """Why clocks are low, as NVML's bits, now and a second later."""
     links: tuple[NvLink, ...]
     busy: int | None = None
-    """Percent of the last moments in which a kernel ran. A kernel of NCCL that waits for its peers counts as running."""
+    """Percent of recent time in which a kernel ran. An NCCL kernel that waits for its peers counts as running."""
     pids: tuple[int, ...] = ()
-    """Processes that compute on it, as the host numbers them."""
+    """Processes that compute on it, as pids of the host."""
 
     @property
     def label(self) -> str:
@@ -95,11 +95,11 @@ class Nvml:
 
 @dataclass(frozen=True, slots=True)
 class DriverStuck(Unanswered):
-    """The driver is there and does not answer, or answers with a failure: that itself is bad."""
+    """The driver is loaded but does not answer, or answers with a failure: that itself is bad."""
 
 
 def read_nvml(run: RunProgram) -> Nvml | Unanswered:
-    """`-P`: the modules beside the reader must not be imported in place of libraries of the same name."""
+    """`-P`: modules beside the reader must not shadow libraries of the same name."""
     ran = run((sys.executable, "-P", str(_READER)), READ_LIMIT_S)
     if isinstance(ran, Unanswered):
         return DriverStuck(f"NVML gave no answer: {ran.why}", "nvidia-smi -L")
@@ -197,7 +197,7 @@ def find_devices(system: System) -> tuple[PciDevice, ...]:
 
 
 def lacks_gpu(system: System) -> str | None:
-    """Why nothing can be said of GPUs here; None where there are some, or their driver is."""
+    """Why GPUs cannot be checked here; None if there is a GPU or its driver."""
     there = any(device.is_gpu for device in find_devices(system)) or system.read("/proc/driver/nvidia/version")
     return None if there else "no NVIDIA GPU is on the PCI bus and no driver for one is loaded"
 
@@ -218,13 +218,13 @@ def _device(system: System, address: str) -> PciDevice | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the checks of GPUs have in common: whom to ask, and how one GPU is broken for `--inject`.
+# What the checks of GPUs share: how they are read, and how one GPU is broken for `--inject`.
 
 UNTOLD = "neither the GPUs nor their driver report this"
 
 
 def look_at_gpus(judge: Callable[[Sequence[Gpu]], CheckResult]) -> Callable[[System], CheckResult]:
-    """A check of the GPUs that can be read. That some cannot is what `gpu-present` tells."""
+    """A check of the readable GPUs. `gpu-present` reports the others."""
 
     def look(system: System) -> CheckResult:
         nvml = system.nvml()
@@ -236,13 +236,13 @@ def look_at_gpus(judge: Callable[[Sequence[Gpu]], CheckResult]) -> Callable[[Sys
 
 
 def skip_gpus(system: System, answer: Unanswered) -> CheckResult:
-    """Without a GPU, do not ask the user to install a library for it."""
+    """If there is no GPU, the user is not asked to install a library for it."""
     lacking = lacks_gpu(system)
     return skipped(lacking) if lacking else skipped(answer.why, answer.fix)
 
 
 def break_gpu(change: Callable[[Gpu], Gpu]) -> Callable[[System], System]:
-    """The first GPU of the machine, or a sound one where there is none, with something wrong."""
+    """Breaks the first GPU of the machine, or a simulated one if there is none."""
 
     def inject(system: System) -> System:
         nvml = some_gpus(system)

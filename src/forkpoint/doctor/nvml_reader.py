@@ -1,7 +1,7 @@
-"""Reads every GPU through NVML and writes what it found as JSON. Run as a program of its own, by path.
+"""Reads every GPU through NVML and writes the result as JSON. Run as a separate program, by path.
 
-Why a program: a call into a broken driver can block for ever, and a thread that is blocked there cannot be ended. It
-imports nothing of forkpoint, so that it starts at once. Counters are read twice, `INTERVAL_S` apart.
+Why a program: a call into a broken driver can block forever, and a thread that is blocked there cannot be killed. It
+imports nothing of forkpoint, so that it starts fast. Counters are read twice, `INTERVAL_S` apart.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 
 INTERVAL_S = 1.0
 _LINKS_AT_MOST = 36
-"""As many as NVML itself counts with."""
+"""NVML's own maximum."""
 _FIELDS = {"recovery_action": 230, "replay": 161, "recovery": 162, "crc": 163}
 """Fields of newer drivers, by number: older nvidia-ml-py has no name for them. The last three are per link."""
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class NvmlReader:
-    """NVML's calls on one GPU. What it does not answer is None; that it is broken is kept."""
+    """NVML's calls on one GPU. Unanswered queries give None; errors that show a broken GPU are kept."""
 
     def __init__(self, nvml: ModuleType, index: int) -> None:
         self._nvml = nvml
@@ -41,7 +41,7 @@ class NvmlReader:
         return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
     def _note(self, error: Any) -> None:
-        """Most refusals say only that this GPU does not have what was asked for."""
+        """Most errors only say that this GPU does not support the query."""
         broken = (
             self._nvml.NVML_ERROR_GPU_IS_LOST,
             self._nvml.NVML_ERROR_RESET_REQUIRED,
@@ -52,7 +52,7 @@ class NvmlReader:
 
     def field(self, name: str, scope: int = 0) -> int | None:
         found = self.ask("nvmlDeviceGetFieldValues", [(_FIELDS[name], scope)])
-        # Every field asked for here is an unsigned number, and the union is zeroed before it is filled.
+        # All these fields are unsigned numbers, and the union is zeroed before it is filled.
         return None if found is None or found[0].nvmlReturn else int(found[0].value.ullVal)
 
 
@@ -64,7 +64,7 @@ def read_all(nvml: ModuleType) -> Row:
         try:
             reader = NvmlReader(nvml, index)
         except nvml.NVMLError as error:
-            # A scheduler can forbid the GPUs of other jobs: those are not ours to judge.
+            # A scheduler can deny access to other jobs' GPUs: those are not judged.
             if error.value != nvml.NVML_ERROR_NO_PERMISSION:
                 readers.append(None)
                 gpus.append({"index": index, "lost": str(error)})
@@ -107,7 +107,7 @@ def _standing(nvml: ModuleType, reader: NvmlReader) -> Row:
 
 
 def _current(modes: Any) -> int | None:
-    """NVML gives the mode of now and that after the next restart."""
+    """NVML gives the current mode and the one after the next reboot."""
     return modes[0] if modes else None
 
 
@@ -126,7 +126,7 @@ def _moving(reader: NvmlReader) -> Row:
 
 
 def _link_errors(reader: NvmlReader, number: int) -> Row:
-    """By NVML's older call, which knows links by number; by fields where the driver has only those."""
+    """With NVML's older call, which takes a link number; with fields if the driver has only those."""
     flits = reader.ask("nvmlDeviceGetNvLinkErrorCounter", number, 2)
     if flits is None:
         return {name: reader.field(name, number) for name in ("replay", "recovery", "crc")}

@@ -13,25 +13,25 @@ from forkpoint.errors import UnreadableInput
 from forkpoint.report.escape import json_text
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a check of the doctor is, and what it answers.
+# A check, and its result.
 
 
 class CheckStatus(StrEnum):
     OK = "ok"
     BAD = "bad"
     SKIPPED = "skipped"
-    """Could not be looked at, or there is nothing to look at. Never the same as ok."""
+    """It could not be checked, or there is nothing to check. Never the same as ok."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     status: CheckStatus
     says: str
-    """One sentence: what was seen; of a skipped check, why it could not be looked at."""
+    """One sentence: what was seen; for a skipped check, why."""
     fix: str | None = None
-    """What to do, or the command that looks closer. The doctor itself changes nothing."""
+    """What to do, or the command that shows more. The doctor itself changes nothing."""
     details: tuple[tuple[str, str], ...] = ()
-    """What should be equal on all nodes of a job, and what an earlier doctor's counters are compared with."""
+    """Values that should be equal on all nodes of a job, and counters to compare with an earlier report."""
 
 
 def ok(says: str, *details: tuple[str, str]) -> CheckResult:
@@ -47,20 +47,20 @@ def skipped(why: str, fix: str | None = None) -> CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     name: str
     """As a person types it: `gpu-ecc`."""
     title: str
     """What is checked, in a few words."""
     why: str
-    """What goes wrong in a job when it is bad, and where that is known from."""
+    """What goes wrong in a job if it is bad."""
     look: Callable[[System], CheckResult]
     inject: Callable[[System], System]
-    """The same machine with one thing broken, so that this check is bad: how `--inject` shows that it can fail."""
+    """The same machine with one thing broken that makes this check bad: `--inject` shows that it can fail."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What one look at a machine gave.
+# The results of all checks on one machine.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class CheckFailure:
-    """A check that gave no result: it raised or did not end. That says something about the doctor, or is a sign of a
-    machine on which reads block for ever.
+    """A check that gave no result: it raised or did not end. That is a bug of the doctor, or a machine on which reads block
+    forever.
     """
 
     check: str
@@ -87,7 +87,7 @@ class DoctorReport:
     """Seconds since the epoch, by this machine's clock."""
     job: int | None
     injected: str | None
-    """The check whose machine was broken on purpose: nothing here is then true of the real one."""
+    """The check for which the machine was broken on purpose: then nothing here is true of the real machine."""
     results: tuple[Judged, ...]
     failures: tuple[CheckFailure, ...]
 
@@ -97,14 +97,14 @@ class DoctorReport:
 
     @property
     def exit_code(self) -> int:
-        """As Node Problem Detector reads it: 0 nothing bad, 1 something is, 2 not known."""
+        """As Node Problem Detector reads it: 0 nothing bad, 1 something is, 2 unknown."""
         return 1 if self.bad else 2 if self.failures else 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A doctor's report as JSON: written by `forkpoint doctor --json`, read again from this node or another.
 #
-# Schema `forkpoint.doctor/1` (`render/doctor.schema.json`). Like any file, what is read may hold anything.
+# Schema `forkpoint.doctor/1` (`doctor.schema.json` beside this file). Like any file, it may contain anything when it is read.
 
 SCHEMA = "forkpoint.doctor/1"
 CHECKS_SCHEMA = "forkpoint.doctor-checks/1"
@@ -162,7 +162,7 @@ def _row(judged: Judged) -> _Row:
     return _Row(judged.check, judged.title, result.status, result.says, result.fix, dict(result.details))
 
 
-def render_checks_json(checks: Iterable[Check]) -> str:
+def render_checks_json(checks: Iterable[DoctorCheck]) -> str:
     listed = [{"check": check.name, "title": check.title, "why": check.why} for check in checks]
     return json_text({"schema": CHECKS_SCHEMA, "checks": listed})
 
@@ -187,13 +187,13 @@ def read_document(path: str) -> Document:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which node is not like the others, and what has changed on one node since an earlier look.
+# Which node differs from the others, and what has changed on one node since an earlier report.
 
 COMPARISON_SCHEMA = "forkpoint.doctor-compare/1"
 COUNTER = "count "
-"""How details begin that count since boot: they differ between nodes, and on one node only their growth matters."""
+"""Prefix of details that count since boot: they differ between nodes, and on one node only their growth matters."""
 _STATUS = "status"
-_ABSENT = "not told"
+_ABSENT = "not reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class NodeChange:
 
 
 def compare(documents: Sequence[Document]) -> Comparison:
-    """In the order of the first report's checks. The order of the documents does not matter for who is odd."""
+    """In the order of the first report's checks. The order of the documents does not affect which node is odd."""
     nodes = _node_names(documents)
     by_node = dict(zip(nodes, documents, strict=True))
     checks = dict.fromkeys(check for document in documents for check in document.results)
@@ -234,7 +234,7 @@ def compare(documents: Sequence[Document]) -> Comparison:
 
 
 def changes(earlier: Document, report: DoctorReport) -> tuple[NodeChange, ...]:
-    """What an earlier look at this node saw otherwise, counters included."""
+    """What has changed since an earlier report of this node, counters included."""
     found: list[NodeChange] = []
     for judged in report.results:
         before = earlier.results.get(judged.check)
@@ -247,7 +247,7 @@ def changes(earlier: Document, report: DoctorReport) -> tuple[NodeChange, ...]:
 
 
 def _node_names(documents: Sequence[Document]) -> tuple[str, ...]:
-    """Host names; with the file where two reports carry the same."""
+    """Host names; with the file if two reports have the same."""
     count = Counter(document.host for document in documents)
     return tuple(
         document.host if count[document.host] == 1 else f"{document.host} ({document.file})" for document in documents

@@ -1,4 +1,4 @@
-"""What a job script leaves out or gets wrong, by the same checks that look at a running job. Nothing of it is run."""
+"""What a job script omits or gets wrong, by the same checks as for a running job. Nothing of it is run."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from forkpoint.doctor.checks.recorder import (
     RECORDER_TIMING,
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS
-from forkpoint.doctor.report import Check, CheckStatus
+from forkpoint.doctor.report import CheckStatus, DoctorCheck
 from forkpoint.doctor.system import empty_machine, with_environ, with_packages
 from forkpoint.knowledge.recorder import Release, wanted
 from forkpoint.knowledge.variables import Assignment, assignments, unread, wrong_value
 from forkpoint.report.escape import escape, json_text
 
-_CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[DoctorCheck, ...] = (
     RECORDER_ON,
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -31,7 +31,7 @@ _LAUNCHES = re.compile(
     r"(?<![\w./-])(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python[\d.]* -m torch\.distributed)\s"
 )
 _ASKS = re.compile(r"^\s*#|\$\(|`|hostname")
-"""Lines that start no rank: comments, and commands whose answer is wanted."""
+"""Lines that start no rank: comments, and commands whose output is used."""
 _SRUN_EXPORT = re.compile(r"--export[= ](?!ALL\b)(?P<what>\S+)")
 _TORCHRUN = re.compile(r"(?<![\w./-])torchrun\s")
 _KEEPS_LOGS = re.compile(r"--(?:log[-_]dir|tee|redirects|logs[-_]specs)\b|\s-[rt]\s")
@@ -57,7 +57,7 @@ _DANGERS = (
 @dataclass(frozen=True, slots=True)
 class ScriptProblem:
     line: int | None
-    """None for what the whole script lacks."""
+    """None for what is missing from the whole script."""
     about: str
     """A variable, or the name of a check."""
     says: str
@@ -65,7 +65,7 @@ class ScriptProblem:
 
 
 def check_script(text: str, release: Release | None) -> tuple[ScriptProblem, ...]:
-    """In the order of lines; what is missing comes last. Without a release, what depends on it is not judged."""
+    """In the order of lines; missing settings come last. Without a release, what depends on it is not judged."""
     lines = text.splitlines()
     found = assignments(lines)
     started = _started(lines)
@@ -97,11 +97,11 @@ def _commands(lines: Sequence[str]) -> Iterator[ScriptProblem]:
             if match := pattern.search(code):
                 yield ScriptProblem(number, match[0].strip(), says, fix)
         if "srun" in code and (export := _SRUN_EXPORT.search(code)):
-            yield ScriptProblem(number, export[0], "keeps the script's variables from the ranks", "srun --export=ALL")
+            yield ScriptProblem(number, export[0], "hides the script's variables from the ranks", "srun --export=ALL")
 
 
 def _started(lines: Sequence[str]) -> int | None:
-    """Where the last command that starts ranks ends; None if no line is known to. `$(srun hostname)` starts none."""
+    """The last line of the last command that starts ranks; None if there is none. `$(srun hostname)` starts none."""
     starts = [n for n, line in enumerate(lines, 1) if _LAUNCHES.search(f"{line} ") and not _ASKS.search(line)]
     if not starts:
         return None
@@ -115,7 +115,7 @@ def _logs(lines: Sequence[str]) -> Iterator[ScriptProblem]:
 
 
 def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: bool) -> Iterator[ScriptProblem]:
-    """`per_pod`: the script mounts a folder of its own for each pod, so that paths need not name the job."""
+    """`per_pod`: the script mounts a separate folder for each pod, so paths need not name the job."""
     if release is None:
         return
     environ = _environ(found, release)
@@ -129,7 +129,7 @@ def _settings(found: Sequence[Assignment], release: Release | None, *, per_pod: 
 
 
 def _environ(found: Sequence[Assignment], release: Release) -> Mapping[str, str]:
-    """What the script computes is taken to be right; a computed path is taken to name the job."""
+    """Computed values are assumed to be right, and a computed path to name the job."""
     right = {setting.name: setting.value for setting in wanted(release) if not setting.in_folder}
     known = {each.name: each.value for each in found if each.is_known}
     computed = {each.name: right.get(each.name, f"${each.value}") for each in found if not each.is_known}

@@ -1,4 +1,4 @@
-"""The machine as checks see it. Every read goes through a System, so that a recorded or broken machine can stand in for this one."""
+"""The machine as checks see it. Every read goes through a System, so a recorded or broken machine can replace the real one."""
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from forkpoint.doctor.nvml import Nvml
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The machine as checks see it. Every read goes through a System, so that a recorded machine can stand in for this one.
+# The System.
 
 COMMAND_LIMIT_S = 2.0
-"""How long a program may take. nvidia-smi and anything on a dead file system can block for ever."""
+"""How long a program may take. nvidia-smi and anything on a dead file system can block forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What was asked could not be told: a program that is missing or too slow, a library that is not installed."""
+    """No answer: a program is missing or too slow, a library is not installed."""
 
     why: str
     fix: str | None = None
-    """What would make it answer, where that is known: the line that installs a library."""
+    """What would help, if known: the command that installs a library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Process:
     started: float
     """Seconds since the epoch."""
     command: tuple[str, ...]
-    """Empty for a zombie or a thread of the kernel."""
+    """Empty for a zombie or a kernel thread."""
     environ: Mapping[str, str] | None
-    """What it was started with, without what may be secret; None where this user may not read it."""
+    """Its initial environment without possible secrets; None if this user may not read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The file system that holds a path, or would hold it: the nearest folder that exists counts."""
+    """The file system of a path; if the path does not exist, of the nearest folder that does."""
 
     mount: str
     kind: str
@@ -65,7 +65,7 @@ class Disk:
     free: int
     """Bytes, for a user without privileges."""
     inodes: int
-    """0 where the file system does not count them."""
+    """0 if the file system does not count them."""
     inodes_free: int
 
 
@@ -78,7 +78,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class KernelClock:
-    """What adjtimex(2) tells."""
+    """What adjtimex(2) reports."""
 
     synchronised: bool
     max_error_s: float
@@ -92,37 +92,37 @@ class RunProgram(Protocol):
 class System:
     host: str
     environ: Mapping[str, str]
-    """The job's where a job was named, else what this command was started with."""
+    """The job's if a job was named, else this command's own."""
     job: int | None
     """A process of the job that was named."""
     now: Callable[[], float]
     pause: Callable[[float], None]
-    """Wait between two reads of a counter. A recorded machine changes to its later state instead."""
+    """Waits between two reads of a counter. A recorded machine switches to its later state instead."""
     read: Callable[[str], str | None]
-    """The file as text, at most `live.READ_LIMIT` bytes; None where it is not there or may not be read."""
+    """The file as text, at most `live.READ_LIMIT` bytes; None if it is missing or may not be read."""
     names: Callable[[str], tuple[str, ...]]
-    """Entries of a folder, sorted; empty where it is not there or may not be read."""
+    """Entries of a folder, sorted; empty if it is missing or may not be read."""
     link: Callable[[str], str | None]
     stat: Callable[[str], FileFacts | None]
     disk: Callable[[str], Disk | Unanswered]
     may_write: Callable[[str], bool]
-    """Could this user write this file or into this folder? Nothing is written to find out."""
+    """Whether this user could write to this file or folder. Nothing is written to find out."""
     run: RunProgram
-    """One answer for all checks: who asks again gets the first one."""
+    """Each command runs once; all checks share its answer."""
     processes: Callable[[], tuple[Process, ...]]
     package: Callable[[str], Package | None]
-    """An installed Python package, without importing it; the job's where a job was named."""
+    """An installed Python package, without importing it; the job's if a job was named."""
     clock: Callable[[], KernelClock | Unanswered]
     nvml: "Callable[[], Nvml | Unanswered]"
 
     @property
     def proc(self) -> str:
-        """The folder of /proc of the job, or of this command if no job was named."""
+        """The folder in /proc of the job, or of this command if no job was named."""
         return f"/proc/{self.job}" if self.job is not None else "/proc/self"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A machine with something else in place of what it has: for `--inject`, and for recorded machines.
+# Machines with parts replaced: for `--inject`, and for recorded machines.
 
 
 def with_environ(system: System, changes: Mapping[str, str], without: Sequence[str] = ()) -> System:
@@ -133,7 +133,7 @@ def with_environ(system: System, changes: Mapping[str, str], without: Sequence[s
 def with_files(
     system: System, texts: Mapping[str, str | None], later: Mapping[str, str | None] | None = None
 ) -> System:
-    """Files and the folders they are in; None takes a file away. `later` is what they say after the first pause."""
+    """Adds files and their folders; None removes a file. `later`: their content after the first pause."""
     paused: list[float] = []
 
     def read(path: str) -> str | None:
@@ -157,7 +157,7 @@ def with_files(
 
 
 def _first_name(folder: str, file: str) -> str:
-    """The entry of a folder on the way to a file; empty where the file is elsewhere."""
+    """The entry of a folder on the way to a file; empty if the file is elsewhere."""
     start = folder.rstrip("/") + "/"
     return file[len(start) :].split("/", 1)[0] if file.startswith(start) else ""
 
@@ -172,7 +172,7 @@ def with_disk(system: System, path: str, disk: Disk) -> System:
 
 
 def with_outputs(system: System, outputs: Mapping[str, Ran | Unanswered]) -> System:
-    """Answers of programs, by the start of their command line: `chronyc` or `chronyc tracking`; the longest counts."""
+    """Outputs of programs, by the start of their command line: `chronyc` or `chronyc tracking`; the longest match wins."""
 
     def run(argv: Sequence[str], timeout_s: float = COMMAND_LIMIT_S) -> Ran | Unanswered:
         line = f"{' '.join(argv)} "
@@ -197,7 +197,7 @@ def with_packages(system: System, versions: Mapping[str, str | None], requires: 
 
 
 def empty_machine(now: float = 1_790_000_000.0) -> System:
-    """A machine on which nothing can be found out: every check is skipped or bad here, none ok."""
+    """A machine on which nothing can be read: every check is skipped or bad here, none ok."""
     return System(
         host="node-0",
         environ={},
@@ -213,7 +213,7 @@ def empty_machine(now: float = 1_790_000_000.0) -> System:
         run=_not_installed,
         processes=lambda: (),
         package=lambda _name: None,
-        clock=lambda: Unanswered("adjtimex is not there"),
+        clock=lambda: Unanswered("adjtimex does not exist"),
         nvml=lambda: Unanswered("nvidia-ml-py is not installed"),
     )
 

@@ -3,7 +3,15 @@
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from forkpoint.doctor.report import Check, CheckStatus, Comparison, DoctorReport, Judged, NodeChange, NodeDifference
+from forkpoint.doctor.report import (
+    CheckStatus,
+    Comparison,
+    DoctorCheck,
+    DoctorReport,
+    Judged,
+    NodeChange,
+    NodeDifference,
+)
 from forkpoint.report.escape import escape
 
 _ORDER = (CheckStatus.BAD, CheckStatus.OK, CheckStatus.SKIPPED)
@@ -12,7 +20,7 @@ _SHOWN_NODES = 8
 
 
 def render_text(report: DoctorReport, width: int) -> str:
-    """What is bad first, with its fix; then what is ok; then what could not be looked at, and why."""
+    """Bad results first, with their fix; then ok; then skipped, with the reason."""
     column = max((len(judged.check) for judged in report.results), default=0) + 2
     lines = [_heading(report)]
     lines += [line for judged in _in_order(report.results) for line in _result(judged, column, width)]
@@ -26,7 +34,9 @@ def _heading(report: DoctorReport) -> str:
     about = "settings as this command sees them" if report.job is None else f"settings of process {report.job}"
     heading = f"{escape(report.host)}, {about}"
     if report.injected is not None:
-        return f"INJECTED: {report.injected} was made bad on paper, to show that it can fail. Not true of {heading}"
+        return (
+            f"INJECTED: {report.injected} was made bad in a simulation, to show that it can fail. Not true of {heading}"
+        )
     return heading
 
 
@@ -38,7 +48,7 @@ def _result(judged: Judged, column: int, width: int) -> Iterator[str]:
     result = judged.result
     yield from _row(result.status, judged.check, result.says, column, width)
     if result.fix is not None:
-        # A command is copied from here: it stays on one line.
+        # People copy commands from here, so a command stays on one line.
         yield " " * (_STATUS_WIDTH + column) + f"fix: {escape(result.fix)}"
 
 
@@ -64,7 +74,7 @@ def _count(report: DoctorReport) -> str:
     return ", ".join(counted)
 
 
-def render_list(checks: Sequence[Check]) -> str:
+def render_list(checks: Sequence[DoctorCheck]) -> str:
     column = max(len(check.name) for check in checks)
     return "\n".join(f"{check.name:<{column}}  {check.title}" for check in checks)
 

@@ -1,5 +1,6 @@
 """Gathers the evidence of a job, and packs it for a ticket.
 
-`places` says where to look, `gather` copies what is found there, `ask` has live ranks write more of it, `manifest` tells
-what each file is. `bundle/` makes one archive of it that may leave the site.
+`collect` visits all places (`this_machine`, `remote`) and asks live ranks, `folder` is where copies and their manifest go,
+`cluster` has nodes summarise their own dumps, `attach/` looks at a job that hangs now, and `bundle` makes one archive
+that may leave the site.
 """

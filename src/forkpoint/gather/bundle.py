@@ -1,7 +1,7 @@
 """One archive for a ticket: evidence, verdict, report and doctor reports, without what must not leave the site.
 
-The redacted evidence is read for the verdict while it is written, so what is judged is what is packed. The map of pseudonyms
-stays here.
+The redacted evidence is read for the verdict while it is written, so what is judged is what is packed. The map of
+pseudonyms stays on this machine.
 """
 
 import gzip
@@ -34,9 +34,9 @@ from forkpoint.gather.bundle_evidence import (
     EvidenceKind,
     Redacting,
     evidence_files,
-    in_other_words,
     open_evidence,
     read_doctor,
+    redact_verdict,
     relative_name,
 )
 from forkpoint.model.capture import Capture, Problem
@@ -58,15 +58,15 @@ BUNDLE_SCHEMA = "forkpoint.bundle/1"
 MANIFEST = "manifest.json"
 
 
-class Inside(msgspec.Struct, frozen=True):
+class BundleEntry(msgspec.Struct, frozen=True):
     """One member of the archive."""
 
     name: str
     kind: str
     size: int | None = msgspec.field(name="bytes")
-    """Unpacked. None in a dry run, for what was not made."""
+    """Unpacked. None in a dry run, for files that were not made."""
     sha256: str | None = None
-    """Of the unpacked file. None in a dry run."""
+    """Hash of the unpacked file. None in a dry run."""
 
 
 class LeftOutFile(msgspec.Struct, frozen=True):
@@ -78,14 +78,14 @@ class Contents(msgspec.Struct, frozen=True, tag_field="schema", tag=BUNDLE_SCHEM
     """The archive's manifest, which does not list itself."""
 
     verdict_schema: str
-    files: tuple[Inside, ...]
+    files: tuple[BundleEntry, ...]
     left_out: tuple[LeftOutFile, ...]
     removed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    inside: tuple[Inside, ...]
+    inside: tuple[BundleEntry, ...]
     left_out: tuple[Problem, ...]
     removed: tuple[tuple[str, int], ...]
     """What was replaced in the evidence, and how often."""
@@ -139,7 +139,7 @@ class TarWriter:
 
     @contextmanager
     def member(self, name: str) -> Generator[BundledFile]:
-        """Its size stands in its header, so its pieces are kept until all are there. An exception adds no member."""
+        """The header needs the size, so the content is buffered until it is complete. An exception adds no member."""
         with SpooledTemporaryFile(_IN_MEMORY, dir=self._folder) as spool:
             member = BundledFile(spool)
             yield member
@@ -160,14 +160,14 @@ class TarWriter:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Redacted evidence is read for the verdict while it is written to the archive: what is judged is what is packed.
+# Reads redacted evidence while it is written to the archive.
 
 if TYPE_CHECKING:
     Stream = io.BufferedReader[io.FileIO]
 
 
 class Passing(io.RawIOBase):
-    """Pieces as a stream; each is written to the archive when it is read."""
+    """A stream over pieces; each piece is written to the archive when it is read."""
 
     def __init__(self, pieces: Iterator[bytes], member: BundledFile) -> None:
         self._pieces, self._member = pieces, member
@@ -190,7 +190,7 @@ class Passing(io.RawIOBase):
         return len(part)
 
     def pass_rest(self) -> None:
-        """The archive also gets what the reader left unread."""
+        """Writes what the reader left unread to the archive."""
         for piece in self._pieces:
             self._member.write(piece)
 
@@ -199,7 +199,7 @@ class Passing(io.RawIOBase):
 
 
 def read_streams(streams: "Iterable[tuple[str, Stream]]") -> Capture:
-    """Like `ingest.read`, for named streams: each is read before the next is opened."""
+    """Like `evidence.read`, for named streams: each is read before the next is opened."""
     reading = Reading()
     for name, stream in streams:
         try:
@@ -217,33 +217,33 @@ _HOSTS_AND_USERS = ("host", "user")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BundleOrder:
     paths: tuple[str, ...]
     out: str
     map_file: str
     source: tuple[str, ...] = ()
-    """For sites, probes and fixes. No file of it goes into the archive; lines of it stand in patches."""
+    """For sites, probes and fixes. None of its files go into the archive, but patches contain lines of it."""
     doctors: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
     """Patterns of files that are not packed."""
     dry_run: bool = False
     follow_links: bool = False
-    """Also links that lead out of a folder."""
+    """Also follow links that lead out of a folder."""
 
 
 @dataclass(slots=True)
 class _Making:
-    order: Order
+    order: BundleOrder
     redactor: Redactor
     redacting: Redacting
     names: BundleNames
     progress: Progress | None
-    inside: list[Inside] = field(default_factory=list[Inside])
+    inside: list[BundleEntry] = field(default_factory=list[BundleEntry])
     left_out: list[Problem] = field(default_factory=list[Problem])
 
 
-def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
-    """Raises UsageError, UnreadableInput where nothing can be diagnosed, and Unsafe where the archive still shows a secret."""
+def make_bundle(order: BundleOrder, progress: Progress | None = None) -> Bundle:
+    """Raises UsageError, UnreadableInput if nothing can be diagnosed, and Unsafe if the archive still contains a secret."""
     redactor = Redactor.of(read(order.paths, progress, follow_links=order.follow_links))
     known = {original: name for name, original in redactor.map.items() if name.startswith(_HOSTS_AND_USERS)}
     making = _Making(order, redactor, Redacting(redactor), BundleNames(redactor.redact, known), progress)
@@ -251,9 +251,13 @@ def make_bundle(order: Order, progress: Progress | None = None) -> Bundle:
         (f"doctor/{number}.json", read_doctor(path, redactor.redact)) for number, path in enumerate(order.doctors, 1)
     ]
     if order.dry_run:
-        making.inside += [Inside(name, kind, sum(map(len, redacted))) for name, kind, redacted in _evidence(making)]
-        making.inside += [Inside(name, _made_kind(name), len(data)) for name, data in doctors]
-        making.inside += [Inside(name, _made_kind(name), None) for name in ("verdict.json", "report.html", MANIFEST)]
+        making.inside += [
+            BundleEntry(name, kind, sum(map(len, redacted))) for name, kind, redacted in _evidence(making)
+        ]
+        making.inside += [BundleEntry(name, _made_kind(name), len(data)) for name, data in doctors]
+        making.inside += [
+            BundleEntry(name, _made_kind(name), None) for name in ("verdict.json", "report.html", MANIFEST)
+        ]
         return _made(making, None)
     verdict = _write(making, doctors)
     _write_map(order.map_file, order.out, redactor.map)
@@ -317,23 +321,23 @@ def _leave_out(making: _Making, name: str, why: str) -> None:
 
 
 def _pass_on(making: _Making, writer: TarWriter) -> "Iterator[tuple[str, Stream]]":
-    """Evidence as it is in the archive, for a reader; what has been read has been written."""
+    """Evidence as it is in the archive, for the reader; writing it is a side effect of reading."""
     for name, kind, redacted in _evidence(making):
         with writer.member(name) as member:
             passing = Passing(redacted, member)
             yield clean(name), passing.buffered()
             passing.pass_rest()
-        making.inside.append(Inside(name, kind, member.size, member.sha256))
+        making.inside.append(BundleEntry(name, kind, member.size, member.sha256))
 
 
 def _judge(making: _Making, capture: Capture) -> Verdict:
-    """The verdict comes from redacted evidence, so a shortened line or stack cannot hold half a secret."""
-    return in_other_words(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
+    """Judges redacted evidence, so a shortened line or stack cannot contain half a secret."""
+    return redact_verdict(diagnose(capture, making.order.source, picture=True), making.redactor.redact)
 
 
 def _add_whole(making: _Making, writer: TarWriter, name: str, data: bytes) -> None:
     writer.add_whole(name, data)
-    making.inside.append(Inside(name, _made_kind(name), len(data), hashlib.sha256(data).hexdigest()))
+    making.inside.append(BundleEntry(name, _made_kind(name), len(data), hashlib.sha256(data).hexdigest()))
 
 
 def _made_kind(name: str) -> str:
@@ -341,7 +345,7 @@ def _made_kind(name: str) -> str:
 
 
 def _write_map(path: str, bundle: str, names: dict[str, str]) -> None:
-    """For this machine and its owner only: mode 0600."""
+    """Only for this user: mode 0600."""
     part = Path(f"{path}.{os.getpid()}.part")
     document = {"schema": MAP_SCHEMA, "bundle": Path(bundle).name, "names": names}
     try:

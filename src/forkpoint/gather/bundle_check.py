@@ -1,6 +1,6 @@
-"""The second look: a finished archive is read back and must hold nothing that redaction would still replace.
+"""The second check: a finished archive is read back and must contain nothing that redaction would still replace.
 
-It reads what was written, not what was meant: names of members, the report's own data, and texts cut in other places than when
+It checks what was actually written: names of members, the report's own data, and texts split in other places than when
 they were redacted.
 """
 
@@ -28,7 +28,7 @@ from forkpoint.report.page import read_page
 from forkpoint.traces.dump import MAX_BYTES, looks_like_dump
 
 _PIECE = 3 << 19
-"""Not the size with which texts are redacted: other lines stand at the edges."""
+"""Not the size used when texts are redacted, so that other lines are at the edges."""
 _LISTED_AT_MOST = 5
 
 
@@ -41,7 +41,7 @@ class Leak:
 
 
 def require_clean(archive: str, called: str, redactor: Redactor) -> None:
-    """`called`: how the user knows it. Raises Unsafe."""
+    """`called`: the path that the user gave. Raises Unsafe."""
     leaks: list[Leak] = []
     for leak in find_leaks(archive, redactor):
         leaks.append(leak)
@@ -51,7 +51,7 @@ def require_clean(archive: str, called: str, redactor: Redactor) -> None:
         return
     told = "; ".join(f"{leak.member}{f' line {leak.line}' if leak.line else ''} ({leak.what})" for leak in leaks)
     raise Unsafe(
-        f"{called}: not written, since a second look still found what must not leave: {told}. Take it out of the file, or "
+        f"{called}: not written, since a second check still found what must not leave: {told}. Remove it from the file, or "
         f"leave the file out with --leave-out NAME; and please report it: redaction should have found it the first time"
     )
 
@@ -96,7 +96,7 @@ def _first_change(name: str, before: int, text: bytes, after: bytes) -> Leak:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a report and a manifest hold of the evidence: not their own words, and packed data unpacked.
+# Text from the evidence in a report and a manifest: without forkpoint's own text, and with packed data unpacked.
 
 _HASH = re.compile(rb"sha256-[A-Za-z0-9+/=]+")
 _PACKED = re.compile(rb"(?<=>)[A-Za-z0-9+/]{40,}={0,2}(?=<)")
@@ -121,7 +121,7 @@ def _of_page(html: bytes) -> Iterator[bytes]:
 
 
 def _of_manifest(data: bytes) -> Iterator[bytes]:
-    """Names of files, and why some were left out. What was removed is told in forkpoint's words."""
+    """Names of files, and why some were left out. The rest is forkpoint's own text."""
     listed = json.loads(data)
     told = [file["name"] for file in listed["files"]]
     told += [f"{file['name']} {file['why']}" for file in listed["left_out"]]
@@ -129,18 +129,18 @@ def _of_manifest(data: bytes) -> Iterator[bytes]:
 
 
 def _of_doctor(data: bytes) -> Iterator[bytes]:
-    """Text by text, as it was redacted."""
-    return (text.encode("utf-8", "surrogatepass") for text in _told(json.loads(data)))
+    """Each string separately, as it was redacted."""
+    return (text.encode("utf-8", "surrogatepass") for text in _strings(json.loads(data)))
 
 
-def _told(value: Json) -> Iterator[str]:
+def _strings(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        yield from chain.from_iterable(map(_told, value))
+        yield from chain.from_iterable(map(_strings, value))
     elif isinstance(value, dict):
         yield from value
-        yield from chain.from_iterable(map(_told, value.values()))
+        yield from chain.from_iterable(map(_strings, value.values()))
 
 
 _OWN_TEXTS = {"report.html": _of_page, "manifest.json": _of_manifest, "doctor": _of_doctor}

@@ -1,4 +1,4 @@
-"""Evidence on its way into a bundle: opened, named without anything of the site, and redacted; also dumps and doctor reports."""
+"""Prepares evidence for a bundle: opens it, gives it a name that reveals nothing of the site, and redacts it."""
 
 import io
 import json
@@ -62,7 +62,7 @@ def evidence_files(
 
 
 def open_evidence(path: str, roots: Sequence[str], *, follow_links: bool = False) -> Iterator[FoundEvidence | Problem]:
-    """Read each before you take the next."""
+    """Read each stream before you take the next."""
     try:
         with open_file(path, () if follow_links else roots) as stream:
             if not is_archive(stream.peek(SNIFF)[:SNIFF]):
@@ -92,7 +92,7 @@ def _classified(stream: "io.BufferedReader[io.FileIO]", path: str) -> FoundEvide
 
 
 def relative_name(path: str, roots: Sequence[str]) -> str:
-    """From the last folder that was asked for on; the folder of a single file may tell its rank."""
+    """The path from the given folder on; for a single file from its parent folder, which may contain the rank."""
     for root in roots:
         if path == root or path.startswith(f"{root.rstrip('/')}/"):
             above = Path(root).resolve() if Path(root).is_dir() else Path(root).resolve().parent
@@ -102,10 +102,10 @@ def relative_name(path: str, roots: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Names of evidence inside a bundle: enough to see the rank and the kind of file, and nothing of the site.
+# Names of evidence inside a bundle: they show the rank and the kind of file, and nothing of the site.
 #
-# A name is taken apart where letters and digits end. Words and numbers stay; what could be a key is masked, since in a
-# name nothing stands around it by which `gather.redact` would know.
+# A name is split where letters and digits end. Words and numbers stay; what could be a key is masked, since a file name
+# has no context by which `redact` would recognise it.
 
 _PARTS = re.compile(r"\[masked-[a-z0-9-]+\]|[A-Za-z0-9]+")
 _PLAIN = re.compile(r"[A-Za-z]{0,24}[0-9]{0,14}|[0-9]{1,8}[Tt][0-9]{1,6}Z?|[A-Za-z0-9]{1,6}")
@@ -114,12 +114,12 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,250}")
 _BETWEEN = re.compile(r"([.-]+)")
 _LONGEST = 120
 _SHORTEST = 3
-"""Of a name that is looked for inside another."""
+"""Shortest known name that is searched for inside another."""
 
 
 class BundleNames:
     def __init__(self, redact: Callable[[str], str], known: Mapping[str, str]) -> None:
-        """`known`: pseudonyms by original. In names they are also found between underscores."""
+        """`known`: pseudonyms by original. In file names originals are also found between underscores."""
         self._redact = redact
         self._known = known
         self._taken: set[str] = set()
@@ -153,10 +153,10 @@ class BundleNames:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Redacts a dump: copies the pickle opcode by opcode, with each text redacted.
+# Redacts a dump: copies the pickle opcode by opcode, with each string redacted.
 #
-# Nothing is decoded to objects, so that sharing, order and the place where a cut file ends stay as they were, and
-# torch's own tools read the result. Only dumps that `decode` accepts are rewritten.
+# Nothing is decoded to objects, so sharing, order and the end of a truncated file stay as they were, and torch's own
+# tools can read the result. Only dumps that `decode` accepts are rewritten.
 
 _RECORDER_WORDS = frozenset({
     "version", "entries", "pg_config", "pg_status", "nccl_comm_state", "comm_lib_version", "nccl_version", "rank", "name",
@@ -170,20 +170,22 @@ _RECORDER_WORDS = frozenset({
 
 
 def redact_dump(data: bytes, name: str, redact: Callable[[str], str]) -> bytes:
-    """The dump without what must not leave. Raises an InputError for what is not a dump."""
+    """Raises an InputError for what is not a dump."""
     decode(data[: MAX_BYTES + 1], name)
     if data[0] != PROTO:
         return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     out = bytearray()
     given_away = _given_away(data, redact)
-    # Only whole opcodes: half a text at the end of a cut file could be half a secret.
+    # Only complete opcodes: half a string at the end of a truncated file could be half a secret.
     for op, begin, inside, end in opcodes(data):
         if op in BYTES:
-            raise HostileInput(f"{name}: holds bytes, which cannot be redacted; no recorder writes them, leave it out")
+            raise HostileInput(
+                f"{name}: contains bytes, which cannot be redacted; no recorder writes them, leave it out"
+            )
         if op in TEXTS:
             text = _text(data[inside:end])
             out += _rewritten(_MASKED_VALUE if text in given_away else text, redact)
-        elif op != FRAME:  # it states a length that no longer holds, and only helps to read ahead
+        elif op != FRAME:  # its length is no longer true, and it only helps to read ahead
             out += data[begin:end]
     return bytes(out)
 
@@ -201,7 +203,7 @@ _MASKED_VALUE = "[masked-value]"
 
 
 def _given_away(data: bytes, redact: Callable[[str], str]) -> frozenset[str]:
-    """Texts that follow one which names a secret, as a key and its value do, also where the memo repeats either."""
+    """Strings that follow the name of a secret, as a value follows its key, also if the memo repeats either."""
 
     @cache
     def names_secret(text: str) -> bool:
@@ -234,7 +236,7 @@ _NAME_AT_MOST = 100
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Redacts evidence: logs piece by piece, dumps whole; names are given in the order of the evidence.
+# Redacts evidence: logs piece by piece, dumps whole; pseudonyms are given in the order of the evidence.
 
 
 class Redacting:
@@ -242,7 +244,7 @@ class Redacting:
         self._redactor = redactor
         self._lines = Lines(redactor)
         self.counts: Counter[str] = Counter()
-        """What was replaced in evidence, without what was replaced in names of files."""
+        """What was replaced in evidence, not counting file names."""
 
     def redact(self, found: FoundEvidence) -> Iterator[bytes]:
         """The redacted content, in pieces. Raises an InputError at once for a damaged dump."""
@@ -267,7 +269,7 @@ _ENVIRONMENTS = frozenset({"environ", "environment", "env"})
 
 
 def read_doctor(path: str, redact: Callable[[str], str]) -> bytes:
-    """The report with every text redacted, and only those variables that may be shown. Raises UsageError."""
+    """The report with every string redacted, and only variables that may be shown. Raises UsageError."""
 
     def told(text: str) -> str:
         return redact(
@@ -295,12 +297,12 @@ def _redacted_json(value: Json, key: str, redact: Callable[[str], str]) -> Json:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The same verdict with every text redacted.
+# The same verdict with every string redacted.
 
 _T = TypeVar("_T")
 
 
-def in_other_words(verdict: Verdict, redact: Callable[[str], str]) -> Verdict:
+def redact_verdict(verdict: Verdict, redact: Callable[[str], str]) -> Verdict:
     return _redacted_value(verdict, redact)
 
 

@@ -1,4 +1,4 @@
-"""Checks that an archive holds what its manifest says, byte for byte: tickets get cut, unpacked and packed again.
+"""Checks that an archive contains what its manifest says, byte for byte: attachments get truncated or repacked.
 
 The manifest is in the archive, so this finds damage, not tampering.
 """
@@ -24,13 +24,13 @@ _BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedBundle:
     sound: int
     """Files that are as the manifest says."""
     problems: tuple[Problem, ...]
 
 
-def verify_bundle(path: str) -> Verified:
+def verify_bundle(path: str) -> VerifiedBundle:
     """Raises UnreadableInput for anything but a bundle."""
     try:
         there, manifest = _hashes(path)
@@ -44,11 +44,11 @@ def verify_bundle(path: str) -> Verified:
         for name in expected
         if there.get(name) not in (None, expected[name])
     ]
-    return Verified(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
+    return VerifiedBundle(sum(there.get(name) == expected[name] for name in expected), tuple(problems))
 
 
 def _hashes(path: str) -> tuple[dict[str, str], bytes]:
-    """What each member holds, and the manifest itself. Nothing is unpacked to disk, and only the manifest is kept."""
+    """The hash of each member, and the manifest itself. Nothing is unpacked to disk; only the manifest is kept in memory."""
     there: dict[str, str] = {}
     manifest = b""
     with gzip.open(path) as whole, tarfile.open(fileobj=whole, mode="r|", tarinfo=SmallHeader) as archive:
@@ -58,7 +58,7 @@ def _hashes(path: str) -> tuple[dict[str, str], bytes]:
             if info.name == MANIFEST and stream:
                 manifest = stream.read(_MANIFEST_AT_MOST)
             else:
-                there[info.name] = _sha256(cast("BinaryIO", stream)) if stream else "no plain file"
+                there[info.name] = _sha256(cast("BinaryIO", stream)) if stream else "not a regular file"
     return there, manifest
 
 
@@ -78,5 +78,5 @@ def _expected(manifest: bytes, path: str) -> dict[str, str]:
     try:
         files = msgspec.json.decode(manifest, type=Contents).files
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: holds no manifest of {BUNDLE_SCHEMA}; is it a whole bundle?") from error
+        raise UnreadableInput(f"{path}: has no manifest of {BUNDLE_SCHEMA}; is it a complete bundle?") from error
     return {file.name: str(file.sha256) for file in files}

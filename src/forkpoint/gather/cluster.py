@@ -1,7 +1,7 @@
-"""Nodes summarise their dumps where they are, and one summary comes back: 1 to 2 kB per rank travel, the dumps stay.
+"""Nodes summarise their own dumps, and one summary comes back: 1 to 2 kB per rank are transferred, the dumps stay.
 
-A node that does not answer is a problem in the summary, and the others go on. A few full dumps that a verdict rests on are
-fetched afterwards.
+A node that does not answer is a problem in the summary, and the others continue. The few full dumps that a verdict is
+based on are fetched afterwards.
 
 """
 
@@ -29,7 +29,7 @@ from forkpoint.traces.dump import MAX_BYTES
 
 
 def summarise_here(paths: Sequence[str], node: str) -> NodeAnswer:
-    """The summary of this node's files, which get its name."""
+    """The summary of this node's files; their names get the node as prefix."""
     began = time.monotonic()
     try:
         summary, problem = summarise([str(Path(path).expanduser()) for path in paths], node), None
@@ -48,7 +48,7 @@ def read_here(path: str) -> bytes | CallFailed:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Merges summaries on the nodes that hold them, in a tree, so that few of them travel here.
+# Merges summaries on the nodes that have them, in a tree, so that few of them are transferred.
 
 FAN_IN = 16
 """Summaries merged at once. 12,500 nodes are four levels."""
@@ -58,7 +58,7 @@ class Holders(Protocol):
     """Nodes that keep a summary until it is taken."""
 
     def merge(self, groups: Sequence[Sequence[str]]) -> Sequence[bool]:
-        """In each group the first node merges what all of them keep, and keeps that. Whether it did."""
+        """In each group the first node merges what all of them keep, and keeps the result. Returns whether it did."""
         ...
 
     def take(self, nodes: Sequence[str]) -> Sequence[bytes | CallFailed]:
@@ -74,7 +74,7 @@ class Taken:
 
 
 def take_merged(nodes: Iterable[str], holders: Holders) -> Taken:
-    """Takes what all nodes keep. A node that is lost meanwhile costs at most its own summary."""
+    """Takes what all nodes keep. If a node is lost meanwhile, at most its own summary is lost."""
     held: dict[str, tuple[str, ...]] = {node: (node,) for node in nodes}
     alone: dict[str, tuple[str, ...]] = {}
     while len(held) > FAN_IN:
@@ -114,14 +114,14 @@ def _take(held: dict[str, tuple[str, ...]], holders: Holders) -> Taken:
 
 _NAMED = 8
 _LONGEST_PROBLEM = 600
-"""The reason and the next step, then the tool's own words."""
+"""The reason and the next step, then the tool's own output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
     summary: bytes
     nodes: tuple[NodeAnswer, ...]
-    """Without their summaries, which are in the one of all."""
+    """Without their summaries, which are merged above."""
     missing: str | None = None
     """Why there may have been more nodes."""
 
@@ -186,7 +186,7 @@ def _problems(nodes: Iterable[NodeAnswer], missing: str | None) -> tuple[Problem
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The few full dumps that a verdict rests on, fetched from their nodes for a closer look.
+# The few full dumps that a verdict is based on, fetched from their nodes for a closer look.
 
 AT_MOST = 8
 
@@ -197,13 +197,13 @@ class Representative:
     file: str
     """NODE:PATH."""
     kept: str | None
-    """The copy; None where there is none."""
+    """The copy, if there is one."""
     problem: str | None
     """Why there is none."""
 
 
 def choose_ranks(verdict: Verdict) -> tuple[int, ...]:
-    """Suspects first, then one rank of each cohort that has none yet, by rank."""
+    """Suspects first, then the lowest rank of each cohort without a suspect."""
     chosen = list(verdict.suspects[:AT_MOST])
     cohorts = verdict.divergence.cohorts if verdict.divergence else ()
     firsts = [min(cohort.ranks) for cohort in cohorts if cohort.ranks and not set(cohort.ranks) & set(chosen)]
@@ -211,7 +211,7 @@ def choose_ranks(verdict: Verdict) -> tuple[int, ...]:
 
 
 def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
-    """The summary's record of each rank, from the dump that was diagnosed: there may be older ones."""
+    """The summary's record of each rank, of the dump that was diagnosed: there may be older ones."""
     reading = Reading()
     add_summary(io.BytesIO(summary), "summary", reading)
     used = {(trace.rank, trace.file) for trace in capture.traces}
@@ -221,14 +221,14 @@ def records_of(summary: bytes, capture: Capture) -> dict[int, Record]:
 def fetch_representatives(
     verdict: Verdict, records: dict[int, Record], engine: Engine, nodes: Iterable[str], folder: Path
 ) -> tuple[Representative, ...]:
-    """Into the folder, each checked against its summary: a dump that says something else is not kept."""
+    """Fetches them into the folder and checks each against its summary: a dump that differs is not kept."""
     known = tuple(nodes)
     ranks = [rank for rank in choose_ranks(verdict) if rank in records]
     return tuple(_fetch(records[rank], engine, known, folder) for rank in ranks)
 
 
 def with_representatives(verdict: Verdict, fetched: Iterable[Representative]) -> Verdict:
-    """The verdict, whose coverage says which dumps are here and which are not."""
+    """Adds notes to the coverage on which dumps are here and which are not."""
     notes = tuple(
         f"the full dump of rank {one.rank} ({one.file}) is in {one.kept}"
         if one.kept
@@ -249,7 +249,7 @@ def _fetch(record: Record, engine: Engine, nodes: tuple[str, ...], folder: Path)
 
 
 def _read(record: Record, engine: Engine, nodes: tuple[str, ...]) -> bytes | CallFailed:
-    """A name is what some node wrote: it must be a path, of one of the nodes that were asked."""
+    """The file name comes from a node, so it must be a path on one of the nodes that were asked."""
     node = next((node for node in nodes if record.file.startswith(f"{node}:/")), None)
     path = record.file.removeprefix(f"{node}:")
     if node is None or "\n" in path or "\0" in path:
@@ -264,5 +264,5 @@ def _difference(record: Record, data: bytes) -> str | None:
     except InputError as error:
         return str(error).removeprefix(f"{record.file}: ")
     if [(one.rank, one.data) for one in again.records] != [(record.rank, record.data)]:
-        return "it is no longer what was summarised; was it written again?"
+        return "it has changed since it was summarised; was it written again?"
     return None

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from forkpoint.errors import InputError
 from forkpoint.evidence import read
 from forkpoint.evidence.files import is_url
-from forkpoint.gather.attach.asking import RunningRanks, find_pipes
+from forkpoint.gather.attach.asking import LocalRanks, find_pipes
 from forkpoint.gather.attach.jobs import LiveRank, find_live_ranks
 from forkpoint.gather.folder import (
     MANIFEST_NAME,
+    CollectLimits,
     CollectNote,
     Copied,
     EvidenceFolder,
     FileKind,
-    Limits,
     Manifest,
     Meter,
     Original,
@@ -45,9 +45,9 @@ from forkpoint.report.escape import json_text
 from forkpoint.traces.dump import decode
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asks live ranks for dumps through their pipes, dumps and stacks from their debug servers, and RAS.
+# Asks live ranks for dumps and stacks (debug server, guard, pipes), and RAS.
 #
-# None of it stops, signals or changes a rank. A dump counts when it is whole; a rank that takes longer is noted.
+# None of it stops, signals or changes a rank. A dump counts when it is complete; a rank that takes longer is noted.
 
 _ASKED_LABEL = "asked"
 _LATE = "no dump yet"
@@ -63,8 +63,8 @@ class RankQuestion:
 
 
 def questions_to(ranks: Sequence[LiveRank], patience_s: float) -> list[RankQuestion]:
-    """As `forkpoint attach` asks: debug server or guard of each, then the pipes of those that have one."""
-    asked = [RankQuestion(RunningRanks(ranks), 0.0)] if ranks else []
+    """Like `forkpoint attach`: debug server or guard of each, then the pipes of those that have one."""
+    asked = [RankQuestion(LocalRanks(ranks), 0.0)] if ranks else []
     return [*asked, *(RankQuestion(pipes, patience_s) for pipes in find_pipes(ranks))]
 
 
@@ -86,7 +86,7 @@ def ask_ranks(questions: Sequence[RankQuestion], folder: EvidenceFolder) -> list
 
 
 def _patiently(question: RankQuestion, spool: Spool, left_s: float) -> tuple[Gathered, tuple[str, ...]]:
-    """Asks once. Later calls only look which ranks have written."""
+    """Asks once. Later calls only check which ranks have written."""
     deadline = time.monotonic() + min(question.patience_s, left_s)
     gathered = question.source.gather(spool, stacks=True)
     refused = tuple(note for note in gathered.notes if _LATE not in note)
@@ -102,14 +102,14 @@ def _keep_answer(path: str, source: str, folder: EvidenceFolder) -> list[Copied 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is wrong with gathered files: cut short, from another run, still being written.
+# What is wrong with gathered files: truncated, from another run, still being written.
 
 _SLACK_S = 120.0
-"""Between the clock of a file server and that of a rank."""
+"""Possible difference between the clocks of a file server and a rank."""
 
 
 def judged(files: Sequence[Copied], root: Path, local: frozenset[str]) -> tuple[Copied, ...]:
-    """`local`: places whose originals can be looked at again."""
+    """`local`: places whose originals can be checked again."""
     grown = [replace(file, growing=has_grown(file)) if file.place in local else file for file in files]
     dumps = [file for file in grown if file.kind is FileKind.DUMP]
     capture = _read_dumps(dumps, root)
@@ -131,7 +131,7 @@ def _read_dumps(dumps: Sequence[Copied], root: Path) -> Capture | None:
 
 
 def _with_capture(file: Copied, root: Path, used: Mapping[str, RankTrace], said: Mapping[str, str]) -> Copied:
-    """A dump that can be read but was not taken into the capture is of another run, or an older one of the same rank."""
+    """A readable dump that is not in the capture is from another run, or an older one of the same rank."""
     path = str(root / file.file)
     if path in used:
         return replace(file, truncated=used[path].cut)
@@ -148,7 +148,7 @@ def _with_damage(file: Copied, root: Path) -> Copied:
 
 
 def _begin(capture: Capture) -> float | None:
-    """When the job made its first call, where rings still hold it."""
+    """When the job made its first call, if all ring buffers still have it."""
     begun = [trace.first_ns for trace in capture.traces if trace.first_ns and trace.from_start]
     return min(begun) / 1e9 if begun and len(begun) == len(capture.traces) else None
 
@@ -172,21 +172,21 @@ class Wanted:
     here: bool = False
     """Also this machine's usual places, the ranks that run on it and its kernel's messages."""
     ask: bool = False
-    """Ranks of this machine that have a debug server, a guard or a pipe are asked."""
+    """Ask the ranks of this machine that have a debug server, a guard or a pipe."""
     questions: tuple[RankQuestion, ...] = ()
     patience_s: float = 30.0
-    limits: Limits = field(default_factory=Limits)
+    limits: CollectLimits = field(default_factory=CollectLimits)
 
 
 def collect(wanted: Wanted, root: str) -> Manifest:
-    """Raises UsageError. What a place cannot give is a note."""
+    """Raises UsageError. What a place cannot give becomes a note."""
     remotes = [(place, parse_remote(place)) for place in wanted.places]
     folder = EvidenceFolder(root, Meter(wanted.limits))
     host = socket.gethostname()
     got: _Got = []
     paths = [place for place, remote in remotes if remote is None and not is_url(place)]
     ranks = find_live_ranks() if wanted.here or wanted.ask else []
-    # First: somebody may wait for this to kill the ranks.
+    # Ranks first: somebody may be waiting to kill them.
     questions = (*wanted.questions, *(questions_to(ranks, wanted.patience_s) if wanted.ask else ()))
     got += ask_ranks(questions, folder)
     got += [found for path in paths for found in copy_local([path], path, host, folder)]
@@ -204,7 +204,7 @@ def collect(wanted: Wanted, root: str) -> Manifest:
 
 
 def _write(manifest: Manifest, path: Path) -> str | None:
-    """Why not: the copies are worth something without it."""
+    """Why it could not be written, if so: the copies are useful without it."""
     try:
         path.write_text(json_text(manifest) + "\n")
     except OSError as error:

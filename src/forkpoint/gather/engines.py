@@ -1,8 +1,8 @@
 """Engines: ways to the nodes of a job, and what the nodes answer.
 
 ssh and Slurm start a program on each node through the site's own tools and read what it prints. Two fixed scripts run
-there. What a user names (paths, a Python, a node) reaches them as lines of their standard input, so that none of it is
-taken for a command. Ray and Monarch are large and have modules of their own, imported when they are asked for.
+there. What a user gives (paths, a Python, a node) reaches them as lines of standard input, so that none of it is taken for
+a command. Ray and Monarch are large and have their own modules, imported only when needed.
 """
 
 import shlex
@@ -30,7 +30,7 @@ class NodeAnswer:
     summary: bytes | None
     """None: there is a problem, or other nodes have merged it already."""
     problem: str | None
-    """Why there is nothing of this node, and the next step."""
+    """Why there is nothing from this node, and the next step."""
     seconds: float
 
 
@@ -59,9 +59,9 @@ class ClusterReach:
     hosts: tuple[str, ...] = ()
     """Host names; for Monarch, addresses of workers."""
     job: str | None = None
-    """Slurm's number."""
+    """Slurm's job id."""
     address: str = "auto"
-    """Of Ray's head."""
+    """The address of Ray's head."""
     python: str = "python3"
     """What ssh and srun start on the nodes."""
     node_timeout_s: float = NODE_TIMEOUT_S
@@ -90,10 +90,10 @@ def without_forkpoint(node: str) -> str:
 AT_ONCE = 32
 """Each is a process here that mostly waits."""
 _MAX_SUMMARY = 256 << 20
-"""A node with 1,000 ranks and all of their logs stays far below."""
+"""A node with 1,000 ranks and all their logs stays far below."""
 _LISTING_S = 60.0
 _TIMED_OUT = "exit code 124"
-"""Of the node's own `timeout`, which has the same limit: on a busy machine its end may be heard first."""
+"""From the node's own `timeout`, which has the same limit: on a busy machine it may fire first."""
 _NO_MODULE = ("No module named forkpoint", "exit code 127")
 
 _SUMMARISE = (
@@ -102,7 +102,7 @@ _SUMMARISE = (
     "set --; while IFS= read -r path; do "
     'case $path in "~/"*) path=$HOME/${path#??} ;; esac; '
     'set -- "$@" "$path"; done; '
-    # What nobody waits for any more must not stay on the node.
+    # What nobody waits for any longer must not stay on the node.
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint summarise --output - --origin "$node" -- "$@"'
 )
@@ -113,10 +113,10 @@ _Argv = Mapping[str, Callable[[str], tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Nodes that are reached by argument lists."""
+    """Nodes that are reached by running a command."""
 
     argv: _Argv
-    """Node -> what runs a script of sh there."""
+    """Node -> the arguments that run an sh script there."""
     node_timeout_s: float
     python: str = "python3"
     missing: str | None = None
@@ -141,7 +141,7 @@ class Commands:
         return CallFailed("is larger than a dump may be") if len(data) > MAX_BYTES else data
 
     def close(self) -> None:
-        """Nothing stays open between two questions."""
+        """Nothing stays open between calls."""
 
     def _ask(self, node: str, paths: Sequence[str]) -> NodeAnswer:
         began = time.monotonic()
@@ -181,19 +181,19 @@ def open_ssh(reach: ClusterReach) -> Commands:
 
 
 def _ssh_argv(host: str, script: str) -> tuple[str, ...]:
-    # ssh hands its command to a shell on the other side.
+    # ssh passes its command to a shell on the other side.
     return ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(script)}")
 
 
 def open_slurm(reach: ClusterReach) -> Commands:
-    """All nodes of the job, or those of it that are named: one step with one task on each, which takes no resources."""
+    """All nodes of the job, or those named in `hosts`: one step with one task on each, which takes no resources."""
     job, hosts = reach.job, reach.hosts
     if not job:
-        raise UsageError("--cluster slurm needs --jobid N: the job whose nodes hold the dumps, while it runs")
+        raise UsageError("--cluster slurm needs --jobid N: the running job whose nodes have the dumps")
     targets = parse_srun(f"srun:{job}").find_targets(_LISTING_S)
     if isinstance(targets, CallFailed):
         raise UsageError(targets.why)
-    # A step ends in `sh -c SCRIPT`: the same, with another script.
+    # Each command ends in `sh -c SCRIPT`: replace the script.
     fronts = {target.label: target.argv[:-1] for target in targets.machines if not hosts or target.label in hosts}
     if unknown := [host for host in hosts if host not in fronts]:
         raise UsageError(f"--hosts {unknown[0]}: is not a node of job {job}")

@@ -27,7 +27,7 @@ from forkpoint.evidence.stacks.read import looks_like_stacks
 from forkpoint.traces.dump import looks_like_dump
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which files are evidence. A job's folder also holds source, data and checkpoints, which are not copied.
+# Which files are evidence. A job's folder also contains source, data and checkpoints, which are not copied.
 
 _PACKED = re.compile(r"\.(?:log|txt|out|err|json)\.(?:gz|zst|xz)$|\.(?:tar|tar\.gz|tar\.zst|tar\.xz|tgz|zip)$")
 _LOG = re.compile(r"(?i:stdout|stderr|rank[_.-]?\d|\blog)")
@@ -42,13 +42,13 @@ class FileKind(StrEnum):
     RAS = auto()
     KERNEL = auto()
     RANKS = auto()
-    """What the guard or a watch knows of the ranks."""
+    """What the guard or a watch knows about the ranks (`ranks.json`)."""
     LOG = auto()
     ARCHIVE = auto()
 
 
 def find_kind(head: bytes, name: str) -> FileKind | None:
-    """The kind of a file, from its first bytes and its name; None: not evidence. An empty file counts: a rank may have died before it wrote."""
+    """From the first bytes and the name; None: not evidence. An empty log counts: its rank may have died before it wrote."""
     pure = PurePosixPath(name)
     if pure.suffix in _PICKLES:
         return None
@@ -78,11 +78,11 @@ def _kind_of_text(head: str, name: PurePosixPath) -> FileKind | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Limits on what is gathered. What does not fit is noted, and the rest goes on.
+# Limits on what is gathered. What exceeds them is noted, and the rest continues.
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CollectLimits:
     total_bytes: int = 4 << 30
     files: int = 20_000
     seconds: float = 300.0
@@ -90,9 +90,9 @@ class Limits:
 
 
 class Meter:
-    """Shared by all places, which are visited side by side."""
+    """Shared by all places, which are visited in parallel."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CollectLimits) -> None:
         self._limits = limits
         self._lock = Lock()
         self._bytes = limits.total_bytes
@@ -143,20 +143,20 @@ class Copied(msgspec.Struct, frozen=True):
     file: str
     """Relative to the folder."""
     place: str
-    """As it was asked for, or `here`."""
+    """As the user gave it, or `here`."""
     origin: str
-    """The path, or the name under which the place gave it."""
+    """Its path, or its name at that place."""
     kind: FileKind
     size: int = msgspec.field(name="bytes")
     modified: float | None
     """Seconds since 1970, of the original. None: unknown."""
     sha256: str
     cut: str | None = None
-    """What is missing of the original: it did not fit, or its place stopped sending."""
+    """What is missing from the original: it did not fit, or the place stopped sending."""
     growing: bool = False
     """The original was written to while it was copied."""
     truncated: str | None = None
-    """For dumps: where it ends early."""
+    """For dumps: where it is truncated."""
     stale: str | None = None
     """Why it does not belong to this run."""
 
@@ -211,8 +211,8 @@ class EvidenceFolder:
             raise UsageError(f"{root}: {error.strerror}; name a folder that can be written to") from error
 
     def keep(self, original: Original, stream: BinaryIO, cut: str | None = None) -> Copied | str | None:
-        """The copy; why there is none; or None if it is not evidence. The same file from two hosts that share a disk is
-        kept once.
+        """Returns the copy; why there is none; or None if it is not evidence or already here. The same file from two hosts
+        that share a disk is kept once.
         """
         head = stream.read(SNIFF)
         kind = find_kind(head, original.path)
@@ -237,16 +237,16 @@ class EvidenceFolder:
         return Copied(file, original.place, original.path, kind, size, original.modified, digest, cut)
 
     def _check_room(self, original: Original) -> None:
-        """Before it is begun: a part of a large file would take the room of small ones from other places. Raises NoRoom."""
+        """Checked before copying: half of a large file would take the space of small ones. Raises NoRoom."""
         room = shutil.disk_usage(self.root).free
         if original.size is not None and min(original.size, self.meter.bytes_left) > room:
             raise NoRoom(self._no_room(os.strerror(errno.ENOSPC)))
 
     def _no_room(self, why: str) -> str:
-        return f"cannot be written here ({why}): choose a folder with more room, or make some in {self.root}"
+        return f"cannot be written here ({why}): choose a folder with more space, or free some in {self.root}"
 
     def _place(self, original: Original) -> Path:
-        """Made of clean parts, so it cannot leave the folder; in folders that only this program makes."""
+        """Built from cleaned parts, so it cannot leave the folder."""
         parts = [_ODD.sub("_", part)[-_LONGEST:] for part in original.path.split("/") if part not in ("", ".", "..")]
         label = _ODD.sub("_", original.label)[:_LONGEST].lstrip(".") or "place"
         with self._lock, self._writing():
@@ -259,7 +259,7 @@ class EvidenceFolder:
 
     def _copy(self, data: bytes, stream: BinaryIO, target: Path) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
-        with target.open("r+b", buffering=0) as copy:  # what does not fit is known at once
+        with target.open("r+b", buffering=0) as copy:  # unbuffered: a full disk shows at once
             while data and (granted := self.meter.grant(len(data))):
                 data = data[:granted]
                 with self._writing(target):
@@ -271,8 +271,8 @@ class EvidenceFolder:
 
     @contextmanager
     def _writing(self, target: Path | None = None) -> Generator[None]:
-        """Errors inside it are of this folder's disk, not of a file's source. A part of a file is not kept: the room may do
-        for others. Raises NoRoom.
+        """Turns errors of this folder's disk into NoRoom, as opposed to errors of a file's source. A partial file is removed:
+        others may fit in its space.
         """
         try:
             yield
@@ -289,7 +289,7 @@ class EvidenceFolder:
 
 
 def _write_all(copy: FileIO, data: bytes) -> None:
-    """A disk that fills up takes a part, and says why not all only when it is asked again."""
+    """A disk that fills up writes a part, and raises only at the next write."""
     written = 0
     while written < len(data):
         written += copy.write(memoryview(data)[written:])

@@ -1,6 +1,6 @@
-"""Hosts that run a Monarch worker: an actor in a process of its own on each. Other clients' processes are left alone.
+"""Hosts that run a Monarch worker: one actor in its own process on each. Other clients' processes are left alone.
 
-Each host is a mesh of its own here: in one mesh a dead host would take the others along.
+Each host is its own mesh: in a shared mesh a dead host would fail the others, too.
 """
 
 import os
@@ -26,7 +26,7 @@ from forkpoint.gather.tools import CallFailed
 ACTORS = "forkpoint_nodes"
 AT_ONCE = 256
 _LIFE_S = 900.0
-"""After the time for the answer. A client that was killed cannot end its processes: they end themselves."""
+"""After the time for the answer. A client that was killed cannot end its processes, so they end themselves."""
 _MERGE_S = 60.0
 _STOP_S = 5.0
 _ADDRESS = re.compile(r"(?:[\w<>-]{1,80}@)?(?:tcp|ipc|metatls)://[^\s,@]{1,300}", re.ASCII)
@@ -67,7 +67,7 @@ class NodeActor(Actor):
 
 
 class MonarchNodes:
-    """`hosts`: meshes of one host each, by the name that its files get."""
+    """`hosts`: one mesh per host, by the name that prefixes its files."""
 
     def __init__(self, hosts: Mapping[str, HostMesh], node_timeout_s: float) -> None:
         self._hosts = hosts
@@ -90,14 +90,14 @@ class MonarchNodes:
         return Answers(tuple(answers[node] for node in self._hosts), taken.merged)
 
     def merge(self, groups: Sequence[Sequence[str]]) -> list[bool]:
-        """See tree.Holders."""
+        """See cluster.Holders."""
         sent = [
             (group[0], self._actors[group[0]].merge.call_one([self._actors[n] for n in group[1:]])) for group in groups
         ]
         return [not isinstance(self._hear(node, waiting, _MERGE_S), CallFailed) for node, waiting in sent]
 
     def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
-        """See tree.Holders."""
+        """See cluster.Holders."""
         sent = [(node, self._actors[node].take.call_one()) for node in nodes]
         return [self._hear(node, waiting, _MERGE_S) for node, waiting in sent]
 
@@ -105,11 +105,11 @@ class MonarchNodes:
         return self._hear(node, self._actors[node].read_file.call_one(path), self._node_timeout_s)
 
     def close(self) -> None:
-        """Ends our processes, and nothing else on the hosts; then shuts Monarch down in this process, which cannot be undone."""
+        """Ends our processes on the hosts, then shuts Monarch down in this process, which cannot be undone."""
         for node in self._actors.keys() - self._silent:
             self._actors[node].leave.broadcast()
         ends = time.monotonic() + _STOP_S
-        for node in self._silent:  # it may hang in a file: its host is asked to end it
+        for node in self._silent:  # it may hang on a file: its host is asked to end it
             _wait(self._procs[node].stop(), ends)
         _wait(shutdown_context(host_timeout=_STOP_S), time.monotonic() + _STOP_S)
         monarch.actor.unhandled_fault_hook = self._unhandled
@@ -135,14 +135,14 @@ class MonarchNodes:
             return waiting.get(timeout=max(0.0, limit_s))
         except TimeoutError:
             why = slow(node, self._node_timeout_s)
-        except Exception as error:  # noqa: BLE001 - Monarch's errors have no base of their own, and the others go on
+        except Exception as error:  # noqa: BLE001 - Monarch's errors have no common base, and the other nodes go on
             last = str(error).strip().rpartition("\n")[2]
             why = without_forkpoint(node) if "No module named 'forkpoint" in str(error) else f"failed: {clean(last)}"
         self._silent.add(node)
         return CallFailed(why)
 
     def _on_fault(self, failure: MeshFailure) -> None:
-        """Monarch's own hook ends this process. Failures of our actors are reported by the call that fails."""
+        """Monarch's own hook would end this process. Failures of our actors are reported by the call that fails."""
         if ACTORS not in failure.mesh_name:
             self._unhandled(failure)
 
@@ -160,8 +160,8 @@ def open_monarch(addresses: Sequence[str], node_timeout_s: float) -> MonarchNode
 
 
 def _listen(waiting: Any) -> Any:
-    """Begins to listen now. An answer is otherwise only looked for when it is asked for, and that may be too late."""
-    with suppress(Exception):  # a failure is told again when it is waited for
+    """Starts to listen now. Otherwise the answer is polled only when it is needed, which may be too late."""
+    with suppress(Exception):  # a failure is raised again by the next get
         waiting.get(timeout=0.0)
     return waiting
 
@@ -169,7 +169,7 @@ def _listen(waiting: Any) -> Any:
 def _wait(stopping: Any, ends: float) -> None:
     try:
         stopping.get(timeout=max(0.0, ends - time.monotonic()))
-    except Exception:  # noqa: BLE001 - Monarch's errors have no base; what does not stop ends itself
+    except Exception:  # noqa: BLE001 - Monarch's errors have no common base; what does not stop ends itself
         return
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a running Ray cluster: a task on each, bound to it, that takes none of its resources. Starts no cluster."""
+"""The nodes of a running Ray cluster: one task pinned to each, which takes none of its resources. Starts no cluster."""
 
 import logging
 import socket
@@ -20,7 +20,7 @@ from forkpoint.gather.engines import Answers, NodeAnswer, slow, without_forkpoin
 from forkpoint.gather.tools import CallFailed
 
 AT_ONCE = 256
-"""Tasks under way. Each is on a node of its own."""
+"""Tasks at the same time, each on a different node."""
 _MERGE_S = 60.0
 _HEAD_S = 10.0
 """For the head to accept a connection."""
@@ -30,7 +30,7 @@ _HEAD_S = 10.0
 class _Asked:
     node: str
     head: Any
-    """Of the answer without its summary, so that this comes here only where nobody merges it there."""
+    """Reference to the answer without its summary, which is transferred only if no node merges it."""
     summary: Any
     began: float
 
@@ -39,7 +39,7 @@ class RayNodes:
     def __init__(self, node_timeout_s: float) -> None:
         self._node_timeout_s = node_timeout_s
         self._held: dict[str, Any] = {}
-        """References to the summaries that the nodes keep."""
+        """References to the summaries on the nodes."""
         self._ids = _name_nodes([node for node in ray.nodes() if node["Alive"]])
 
     def summarise(self, paths: Sequence[str], progress: Progress | None) -> Answers:
@@ -55,7 +55,7 @@ class RayNodes:
         return Answers(tuple(answers[node] for node in self._ids), taken.merged)
 
     def merge(self, groups: Sequence[Sequence[str]]) -> list[bool]:
-        """See tree.Holders. Summaries go from node to node, and not through here."""
+        """See cluster.Holders. Summaries go from node to node, not through this process."""
         sent = [self._on(g[0], _merge, answers=2).remote(*(self._held[node] for node in g)) for g in groups]
         ends = time.monotonic() + _MERGE_S
         done: list[bool] = []
@@ -66,7 +66,7 @@ class RayNodes:
         return done
 
     def take(self, nodes: Sequence[str]) -> list[bytes | CallFailed]:
-        """See tree.Holders."""
+        """See cluster.Holders."""
         return [self._get(node, self._held[node], _MERGE_S) for node in nodes]
 
     def read_file(self, node: str, path: str) -> bytes | CallFailed:
@@ -76,7 +76,7 @@ class RayNodes:
         ray.shutdown()
 
     def _on(self, node: str, function: Callable[..., Any], answers: int = 1) -> Any:
-        """Takes no processor: all may be held by the job that hangs."""
+        """Needs no CPU: the job that hangs may have reserved them all."""
         bound = NodeAffinitySchedulingStrategy(self._ids[node], soft=False)
         task: Any = ray.remote(function)
         return task.options(num_cpus=0, max_retries=0, num_returns=answers, scheduling_strategy=bound)
@@ -112,7 +112,7 @@ class RayNodes:
         try:
             return ray.get(sent, timeout=max(0.0, limit_s))
         except RayError as error:
-            ray.cancel(sent, force=True)  # what nobody waits for any more must not stay on the node
+            ray.cancel(sent, force=True)  # what nobody waits for any longer must not stay on the node
             return CallFailed(self._why(node, error))
 
     def _why(self, node: str, error: RayError) -> str:
@@ -122,11 +122,11 @@ class RayNodes:
         if "No module named 'forkpoint" in told:
             return without_forkpoint(node)
         first = told.strip().partition("\n")[0].partition(". ")[0]
-        return f"{first}; see `ray list nodes`, and copy its dumps here by hand if its disk still lives"
+        return f"{first}; see `ray list nodes`, and copy its dumps here by hand if its disk still works"
 
 
 def open_ray(address: str, node_timeout_s: float) -> RayNodes:
-    """Connects to a cluster that runs. Raises UsageError."""
+    """Connects to a running cluster. Raises UsageError."""
     try:
         _reach_head(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
@@ -138,8 +138,8 @@ def open_ray(address: str, node_timeout_s: float) -> RayNodes:
 
 
 def _reach_head(address: str) -> None:
-    """Raises OSError. Ray remembers the last cluster of a machine (/tmp/ray/ray_current_cluster) when it has died; connecting to it
-    takes minutes, and then Ray ends this process.
+    """Raises OSError. Ray remembers a machine's last cluster (/tmp/ray/ray_current_cluster) after it has died; connecting to
+    that takes minutes, and then Ray ends this process.
     """
     if "://" in address:  # Ray's client, which raises
         return
@@ -155,12 +155,12 @@ def _summarise(paths: list[str], node: str) -> tuple[NodeAnswer, bytes]:
 
 
 def _merge(*parts: bytes) -> tuple[bool, bytes]:
-    """That it was done, and what comes here only where nobody merges it further."""
+    """Done, and the result, which is transferred here only if no node merges it further."""
     return True, merge(parts)
 
 
 def _name_nodes(nodes: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Host name -> Ray's name of the node. Several on one host get the beginning of that name added."""
+    """Host name -> Ray's node id. If a host has several, the beginning of the id is added to the name."""
     hosts = [node["NodeManagerHostname"] for node in nodes]
     named = zip(hosts, (node["NodeID"] for node in nodes), strict=True)
     return {host if hosts.count(host) == 1 else f"{host}-{identity[:8]}": identity for host, identity in named}

@@ -22,11 +22,11 @@ from forkpoint.gather.unreachable import BY_SSH, tell_failure
 # ---------------------------------------------------------------------------------------------------------------------
 # The only command that runs on other machines: a fixed script that finds files and packs them.
 #
-# Nothing that a user or a cluster says becomes part of it. The path to look at is a line on its standard input; an
-# empty line means torch's usual places. It reads, and changes nothing.
+# No input of a user or a cluster becomes part of it. The path is a line on its standard input; an empty line means
+# torch's usual places. It only reads.
 
 BEGIN = "forkpoint-begins-here"
-"""A line, with the time there: the shell's start-up files on the other machine may have printed something before."""
+"""A line with the time there: the shell's start-up files on the other machine may print something before it."""
 SAY_BEGIN = f"echo {BEGIN} $(date +%s)"
 _MAX_GREETING = 1 << 16
 _CLOCKS_DIFFER_S = 60.0
@@ -34,7 +34,7 @@ _EVIDENCE_NAMES = (
     "*rank*", "*trace*", "*.log", "*.out", "*.err", "*.txt", "stdout*", "stderr*", "error.json", "*.log.gz", "*.txt.gz",
     "*.out.gz", "*.err.gz", "*.log.zst", "*.txt.zst",
 )  # fmt: skip
-"""Evidence by name. Files whose content is something else are dropped on arrival."""
+"""Evidence by name. Files with other content are dropped on arrival."""
 _LARGE = 131072
 """In blocks of 512 bytes: 64 MiB, more than a dump has."""
 
@@ -48,7 +48,7 @@ _FIND = f'find "$@" -type f ! -path "*$newline*" \\( {_ANY} \\)'
 SCRIPT = (
     f"{SAY_BEGIN}; "
     "IFS= read -r place; "
-    "newline=$(printf '\\nx'); newline=${newline%x}; "  # a name with one in it would be two names for tar
+    "newline=$(printf '\\nx'); newline=${newline%x}; "  # tar would read a name with a newline as two names
     "case $place in "
     f"'') set -- {_USUAL} ;; "
     '"~/"*) set -- "$HOME/${place#??}" ;; '
@@ -58,7 +58,7 @@ SCRIPT = (
     f"{{ {_FIND} -size -{_LARGE} 2>/dev/null; {_FIND} -size +{_LARGE - 1} 2>/dev/null; }} "
     "| tar -cf - -T - 2>/dev/null"
 )
-"""POSIX sh, on one line. Every name begins with a slash, so that tar takes none for an option."""
+"""POSIX sh, on one line. Every name begins with a slash, so tar takes none for an option."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,19 +68,19 @@ _PATH = re.compile(r"(?:/|~/)[^\0\r\n]{0,4000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RemoteMachine:
     """One machine, or one container."""
 
     label: str
     argv: tuple[str, ...]
     """Runs the script there, with its standard input and output."""
     log_argv: tuple[str, ...] | None = None
-    """Prints the log that the cluster keeps of it."""
+    """Prints the log that the cluster keeps for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
-    machines: tuple[Target, ...]
+class RemoteMachines:
+    machines: tuple[RemoteMachine, ...]
     missing: str | None = None
     """Why there may have been more of them."""
 
@@ -88,10 +88,10 @@ class Targets:
 @dataclass(frozen=True, slots=True)
 class Remote:
     place: str
-    """As it was asked for."""
+    """As the user gave it."""
     path: str
-    """To look at; empty for the usual places."""
-    find_targets: Callable[[float], Targets | CallFailed]
+    """Where to look; empty for the usual places."""
+    find_targets: Callable[[float], RemoteMachines | CallFailed]
     """Given the seconds that are left."""
 
 
@@ -114,9 +114,9 @@ def parse_ssh(place: str) -> Remote:
     host, _, path = place.removeprefix("ssh:").partition(":")
     if not SSH_HOST.fullmatch(host):
         raise UsageError(f"{place}: must be ssh:HOST:PATH")
-    # ssh hands its command to a shell on the other side; this one is always the same.
+    # ssh passes its command to a shell on the other side; this one is always the same.
     argv = ("ssh", *SSH_OPTIONS, "--", host, f"exec sh -c {shlex.quote(SCRIPT)}")
-    return Remote(place, checked_path(place, path), lambda _: Targets((Target(host, argv),)))
+    return Remote(place, checked_path(place, path), lambda _: RemoteMachines((RemoteMachine(host, argv),)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def parse_srun(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _nodes(job, limit_s))
 
 
-def _nodes(job: str, limit_s: float) -> Targets | CallFailed:
+def _nodes(job: str, limit_s: float) -> RemoteMachines | CallFailed:
     found = _find_slurm_job(job, limit_s)
     if isinstance(found, CallFailed):
         return found
@@ -144,27 +144,27 @@ def _nodes(job: str, limit_s: float) -> Targets | CallFailed:
     if isinstance(named, CallFailed):
         return named
     nodes = [node for node in named.split() if _SLURM_NODE.fullmatch(node)]
-    targets = tuple(Target(node, _srun_argv(found.number, node)) for node in nodes)
-    return Targets(targets, _lost_nodes(found.number, limit_s))
+    targets = tuple(RemoteMachine(node, _srun_argv(found.number, node)) for node in nodes)
+    return RemoteMachines(targets, _lost_nodes(found.number, limit_s))
 
 
 @dataclass(frozen=True, slots=True)
 class _SlurmJob:
     number: str
-    """The task's own, where the job is an array: srun takes no other."""
+    """For a job array the task's own id: srun takes no other."""
     nodes: str
     """As Slurm writes a list: `node[1-2]`."""
 
 
 def _find_slurm_job(job: str, limit_s: float) -> _SlurmJob | CallFailed:
-    """Or why srun cannot go there: it waits, it has ended, it is several, or Slurm does not answer."""
+    """The job, or why srun cannot reach it: it is pending, has ended, is several tasks, or Slurm does not answer."""
     listed = answer_of(("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%i|%A|%T|%N"), limit_s)
     if isinstance(listed, CallFailed):
         return CallFailed(tell_failure(f"job {job}", listed, "--seconds"))
     rows = [row for line in listed.splitlines() if len(row := line.strip().split("|")) == 4]
     running_now = [row for row in rows if row[2] in _SRUN_CAN_GO and _SLURM_NODE_LIST.fullmatch(row[3])]
     if len(running_now) > 1:
-        return CallFailed(f"job {job} is {len(running_now)} tasks that run: name one, as {clean(running_now[0][0])}")
+        return CallFailed(f"job {job} has {len(running_now)} running tasks: name one, as in {clean(running_now[0][0])}")
     if running_now:
         return _SlurmJob(running_now[0][1], running_now[0][3])
     return CallFailed(_why_not_running(job, rows))
@@ -172,18 +172,18 @@ def _find_slurm_job(job: str, limit_s: float) -> _SlurmJob | CallFailed:
 
 def _why_not_running(job: str, rows: Sequence[Sequence[str]]) -> str:
     if not rows:
-        return f"Slurm does not know job {job}, or no longer: name the folder that it wrote to, or {BY_SSH}"
+        return f"Slurm does not know job {job} (any more): name the folder that it wrote to, or {BY_SSH}"
     state, nodes = clean(rows[0][2]), clean(rows[0][3])
     if not nodes:
         return f"job {job} has no nodes yet ({state})"
     return (
-        f"job {job} has ended ({state}) on {nodes}, and srun goes to running jobs alone: name the folder that it wrote to, or"
+        f"job {job} has ended ({state}) on {nodes}, and srun only reaches running jobs: name the folder that it wrote to, or"
         f" {BY_SSH}"
     )
 
 
 def _lost_nodes(job: str, limit_s: float) -> str | None:
-    """Slurm takes a node that fails off the list of a job that goes on without it (`--no-kill`)."""
+    """Slurm removes a failed node from the list of a job that continues without it (`--no-kill`)."""
     told = answer_of(("scontrol", "show", "job", job), limit_s)
     changed = None if isinstance(told, CallFailed) else re.search(r"ResizeTime=([\dT:-]+)", told)
     if changed is None:
@@ -197,7 +197,7 @@ def _srun_argv(job: str, node: str) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `kubectl:NAMESPACE/SELECTOR[:PATH]`: in each pod that the selector finds, and the log that the cluster keeps of it.
+# `kubectl:NAMESPACE/SELECTOR[:PATH]`: files in each pod that the selector matches, and the pod's log.
 #
 # A container needs sh, find, grep and tar for its files; its log needs nothing.
 
@@ -215,7 +215,7 @@ def parse_kubectl(place: str) -> Remote:
     return Remote(place, checked_path(place, path), lambda limit_s: _pods(namespace, selector, limit_s))
 
 
-def _pods(namespace: str, selector: str, limit_s: float) -> Targets | CallFailed:
+def _pods(namespace: str, selector: str, limit_s: float) -> RemoteMachines | CallFailed:
     front = ("kubectl", f"--namespace={namespace}")
     listed = answer_of((*front, "get", "pods", f"--selector={selector}", "--output=name"), limit_s)
     if isinstance(listed, CallFailed):
@@ -224,12 +224,12 @@ def _pods(namespace: str, selector: str, limit_s: float) -> Targets | CallFailed
     if not pods:
         return CallFailed(f"no pod in {namespace} is selected by {selector}")
     targets = (
-        Target(
+        RemoteMachine(
             pod, (*front, "exec", "--stdin", pod, "--", "sh", "-c", SCRIPT), (*front, "logs", "--all-containers", pod)
         )
         for pod in pods
     )
-    return Targets(tuple(targets))
+    return RemoteMachines(tuple(targets))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -259,8 +259,8 @@ class _Odd:
     others: int = 0
 
 
-def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[Copied | CollectNote]:
-    """Copies everything one machine has; notes what it could not send."""
+def copy_remote(remote: Remote, target: RemoteMachine, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+    """Copies all evidence of one machine; notes what it could not send."""
     place = f"{remote.place} {target.label}" if target.label not in remote.place else remote.place
     got = _receive(remote, target, place, folder)
     if target.log_argv:
@@ -268,7 +268,7 @@ def copy_remote(remote: Remote, target: Target, folder: EvidenceFolder) -> list[
     return got
 
 
-def _receive(remote: Remote, target: Target, place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
+def _receive(remote: Remote, target: RemoteMachine, place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
     got: list[Copied | CollectNote] = []
     with running(target.argv, remote.path.encode() + b"\n", folder.meter.seconds_left) as tool:
         if tool.failed is None:
@@ -287,12 +287,12 @@ def unpack(
     folder: EvidenceFolder,
     apart: Mapping[str, Callable[[bytes], None]] = _NONE,
 ) -> Iterator[Copied | CollectNote]:
-    """`apart`: files that are handed over instead, by name."""
+    """`apart`: callbacks by file name; these files are not copied."""
     odd = _Odd()
     if ahead := skip_greeting(stream):
         told = f"{abs(ahead) / 60:.0f} minutes {'ahead of' if ahead > 0 else 'behind'}"
         yield CollectNote(
-            place, f"its clock is {told} this machine's: so are the times in its logs; it needs NTP or chrony"
+            place, f"its clock is {told} this machine's, and so are the times in its logs; it needs NTP or chrony"
         )
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=SmallHeader) as archive:
@@ -305,9 +305,9 @@ def unpack(
                 if done is not None:
                     yield done
                 if done.cut if isinstance(done, Copied) else done and folder.meter.is_spent:
-                    break  # no room is left, or nothing more comes: the rest is not waited for
+                    break  # out of space, or nothing more comes: do not wait for the rest
     except tarfile.ReadError as error:
-        if "empty file" not in str(error):  # it found nothing: its exit code says why, or there is nothing
+        if "empty file" not in str(error):  # the script found nothing, or its exit code says why
             yield CollectNote(place, clean(f"stopped sending: {error}"))
     except _BROKEN as error:
         yield CollectNote(place, clean(f"stopped sending: {error}"))
@@ -324,8 +324,8 @@ def _keep(
 
 
 def skip_greeting(stream: BinaryIO) -> float:
-    """Up to where the script began to answer. By how many seconds the clock there is ahead of this one; 0 where that is not more
-    than a busy machine may take to answer.
+    """Reads up to where the script begins to answer. Returns by how many seconds the clock there is ahead of ours; 0 if that
+    is within what a busy machine may take to answer.
     """
     left = _MAX_GREETING
     while left > 0 and (line := stream.readline(left)):
@@ -348,7 +348,7 @@ def _plain_files(archive: tarfile.TarFile, odd: _Odd) -> Iterator[tuple[tarfile.
 
 
 def _receive_log(
-    target: Target, argv: tuple[str, ...], place: str, folder: EvidenceFolder
+    target: RemoteMachine, argv: tuple[str, ...], place: str, folder: EvidenceFolder
 ) -> list[Copied | CollectNote]:
     with running(argv, b"", folder.meter.seconds_left) as tool:
         done = None
@@ -368,7 +368,7 @@ _URL_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
 def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
-    """All evidence below the address. Raises UsageError where fsspec or its driver is not installed."""
+    """All evidence below the address. Raises UsageError if fsspec or its driver is not installed."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - for such places alone  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ModuleNotFoundError as error:
@@ -378,7 +378,7 @@ def copy_url(place: str, folder: EvidenceFolder) -> list[Copied | CollectNote]:
         found: dict[str, dict[str, Any]] = system.find(root, detail=True)
     except ImportError as error:
         raise UsageError(f"{place}: {error}") from error
-    except Exception as error:  # noqa: BLE001 - every driver has exceptions of its own, and the other places go on
+    except Exception as error:  # noqa: BLE001 - every driver has its own exceptions, and the other places go on
         return [CollectNote(shown(place), f"cannot be listed ({tell_driver_error(error)})")]
     if not found:
         return [CollectNote(place, "nothing there")]

@@ -25,7 +25,7 @@ _RANK_IN_FILE = re.compile(r"\d{1,7}(?:\.\w{1,10})?\Z")
 
 
 def usual_paths(ranks: Iterable[LiveRank], environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Files and folders that are there."""
+    """Files and folders that exist."""
     found: list[str] = []
     for prefix in _prefixes(environ):
         found += dumps_of(prefix)
@@ -38,7 +38,7 @@ def usual_paths(ranks: Iterable[LiveRank], environ: Mapping[str, str] = os.envir
 
 
 def dumps_of(prefix: str) -> list[str]:
-    """What ranks have written under this prefix: the rank is appended."""
+    """The dumps that ranks wrote with this prefix, to which the rank is appended."""
     folder, start = os.path.split(prefix)
     try:
         with os.scandir(folder or ".") as entries:
@@ -105,7 +105,7 @@ def copy_local(paths: Sequence[str], place: str, host: str, folder: EvidenceFold
 
 
 def has_grown(copied: Copied) -> bool:
-    """Whether a file of this machine is no longer what was copied."""
+    """Whether a file of this machine has changed since it was copied."""
     try:
         now = os.stat(copied.origin)  # noqa: PTH116 - of every file again
     except OSError:
@@ -124,7 +124,7 @@ def _copy(path: str, place: str, host: str, folder: EvidenceFolder) -> Copied | 
 
 
 def _skip_to_end(stream: BinaryIO, size: int, room: int) -> str | None:
-    """Keeps the end of a log that does not fit: it is worth more than the beginning. Returns what is missing."""
+    """Skips the beginning of a log that does not fit: the end is worth more. Returns what is missing."""
     if size <= max(room, MAX_BYTES):
         return None
     stream.seek(size - room)
@@ -140,7 +140,7 @@ def _size(path: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Dumps that logs name. A log may hold anything: a path from it is followed only if the file is a dump.
+# Dumps that logs name. A log may contain anything: a path from it is followed only if the file is a dump.
 
 _WRITTEN = re.compile(rb"(?:Flight Recorder|NCCLPG) debug info to (/[^\s\0]{1,1000})")
 _VARIABLE = re.compile(rb"TORCH_(?:FR_DUMP|NCCL_DEBUG_INFO)_TEMP_FILE(?:=|: ?)(/[^\s\0,;\"']{1,1000})")
@@ -151,7 +151,7 @@ _AT_MOST = 10_000
 
 
 def find_named(logs: Iterable[Path]) -> list[str]:
-    """Files that are dumps by their content."""
+    """Only files whose content is a dump."""
     named = {path for log in logs for path in _named_in(log)}
     beside = {found for prefix in {_RANK.sub("", path) for path in named} for found in dumps_of(prefix)}
     return sorted(path for path in list(beside | named)[:_AT_MOST] if _is_dump(path))
@@ -190,7 +190,7 @@ _TOOLS = (
 def copy_kernel_log(
     place: str, host: str, folder: EvidenceFolder, since: datetime | None = None
 ) -> Copied | CollectNote:
-    """`since`: only what came later; all since the machine was started, if None."""
+    """`since`: only later messages; None: all since boot."""
     why: list[str] = []
     later = [f"--since={since:%Y-%m-%d %H:%M:%S}"] if since else []
     for argv in _TOOLS:

@@ -23,7 +23,7 @@ _SLURM_ITSELF = ("SLURM_CONF", "SLURM_CLUSTERS")
 class CallFailed:
     why: str
     said: tuple[str, ...] = ()
-    """The last lines that the tool printed about it."""
+    """The last lines of the tool's stderr."""
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ def running(argv: Sequence[str], question: bytes, limit_s: float) -> Generator[R
 
 
 def _environ() -> dict[str, str]:
-    """Without the variables of a job that this may run in: they are options of every srun below it, and put labels into what
-    it sends or make it wait for processors.
+    """Without the variables of a Slurm job that this may run in: srun takes them as options, and would label its output or
+    wait for processors.
     """
     kept = (name for name in os.environ if name in _SLURM_ITSELF or not name.startswith(("SLURM_", "SRUN_")))
     return {name: os.environ[name] for name in kept}
 
 
 def answer_of(argv: Sequence[str], limit_s: float) -> str | CallFailed:
-    """All it prints."""
+    """All its standard output."""
     with running(argv, b"", limit_s) as tool:
         answer = tool.answer.read(MAX_ANSWER) if tool.failed is None else b""
     return tool.failed or answer.decode("utf-8", "replace")
@@ -106,7 +106,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _complaint(said: IO[bytes]) -> tuple[str, ...]:
-    """Its end: greetings and warnings come first, the reason last."""
+    """The end of stderr: greetings and warnings come first, the reason last."""
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - _MAX_COMPLAINT))
     lines = (clean(line) for line in said.read(_MAX_COMPLAINT).decode("utf-8", "replace").splitlines())

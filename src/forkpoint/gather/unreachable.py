@@ -1,7 +1,7 @@
-"""Why a machine cannot be asked: what ssh, srun and squeue print, in plain words and with the next step.
+"""Why a machine cannot be reached: translates the errors of ssh, srun and squeue into a reason and the next step.
 
-Their own words follow in brackets. They may hold what a server sent before anyone trusted it, so no part of them becomes a
-command that people are told to run.
+Their own output follows in brackets. It may contain what an untrusted server sent, so no part of it becomes a command that
+people are told to run.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from forkpoint.gather.tools import CallFailed
 @dataclass(frozen=True, slots=True)
 class _Reason:
     signs: tuple[str, ...]
-    """One of them is in what the tool printed."""
+    """The tool printed one of these."""
     text: str
 
 
@@ -22,8 +22,8 @@ _AGAIN = "its evidence stays on its disk: ask again once it is back"
 _SSH = (
     _Reason(
         ("REMOTE HOST IDENTIFICATION HAS CHANGED",),
-        "its ssh host key is not the one that is known here: {host} was installed anew, or another machine answers under its"
-        " name. Ask who runs it; then `ssh {host}` says how to forget the old key",
+        "its ssh host key has changed: {host} was reinstalled, or another machine answers under its"
+        " name. Ask its administrator; then `ssh {host}` shows how to remove the old key",
     ),
     _Reason(
         ("Host key verification failed",),
@@ -36,7 +36,7 @@ _SSH = (
     ),
     _Reason(
         ("Could not resolve hostname", "Name or service not known"),
-        "nobody here knows a machine of this name: give the name with which `ssh {host}` works",
+        "this host name cannot be resolved: give a name with which `ssh {host}` works",
     ),
     _Reason(
         ("Connection refused",),
@@ -44,11 +44,11 @@ _SSH = (
     ),
     _Reason(
         ("timed out", "No route to host", "Network is unreachable", "Host is down"),
-        "{host} does not answer: it is down, frozen or cut off; " + _AGAIN,
+        "{host} does not answer: it is down, frozen or disconnected; " + _AGAIN,
     ),
     _Reason(
         ("Connection closed", "Connection reset", "kex_exchange_identification", "Broken pipe"),
-        "{host} broke the connection off: its ssh server is overloaded or was ended; ask again",
+        "{host} closed the connection: its ssh server is overloaded or was stopped; ask again",
     ),
 )
 
@@ -59,7 +59,7 @@ _SLURM = (
     ),
     _Reason(
         ("Invalid job id", "Job has expired"),
-        "Slurm does not know this job, or no longer: name the folder that it wrote to, or " + BY_SSH,
+        "Slurm does not know this job (any more): name the folder that it wrote to, or " + BY_SSH,
     ),
     _Reason(
         ("already completing or completed", "Unable to confirm allocation"),
@@ -67,7 +67,7 @@ _SLURM = (
     ),
     _Reason(
         ("Access/permission denied", "Invalid user id"),
-        "the job belongs to somebody else: ask as its user or as root",
+        "the job belongs to another user: ask as that user or as root",
     ),
     _Reason(
         ("munge", "authentication", "Invalid job credential"),
@@ -76,7 +76,7 @@ _SLURM = (
     ),
     _Reason(
         ("Zero Bytes were transmitted",),
-        "slurmd on {host} closed the connection without an answer: mostly it does not accept the credentials. Does munged run"
+        "slurmd on {host} closed the connection without an answer: usually it does not accept the credentials. Does munged run"
         " there, and does its clock differ by less than five minutes? Its log says which (`scontrol show config`: SlurmdLogFile)",
     ),
     _Reason(
@@ -87,7 +87,7 @@ _SLURM = (
             "Unable to contact",
             "not responding",
         ),
-        "Slurm cannot reach {host}: it is down, frozen or cut off (`scontrol show node {host}`); " + _AGAIN,
+        "Slurm cannot reach {host}: it is down, frozen or disconnected (`scontrol show node {host}`); " + _AGAIN,
     ),
     _Reason(
         ("not in this job's allocation", "Requested node configuration is not available", "node list"),
@@ -101,8 +101,8 @@ _BY_SLURM_ITSELF = ("srun: ", "squeue: ", "scontrol: ", "slurm_")
 
 
 def tell_failure(host: str, failed: CallFailed, longer: str) -> str:
-    """The reason and the next step; where the words are unknown, those of the tool alone. `longer`: the option that gives
-    machines more time.
+    """The reason and the next step; if the error is unknown, only the tool's own output. `longer`: the option that allows
+    more time.
     """
     tool, reasons = failed.why.partition(":")[0], _BY_TOOL.get(failed.why.partition(":")[0], ())
     if reasons and "cannot be run" in failed.why:
@@ -115,7 +115,7 @@ def tell_failure(host: str, failed: CallFailed, longer: str) -> str:
 
 
 def _own_words(tool: str, failed: CallFailed) -> list[str]:
-    """Without what the script on the other machine printed, which both pass on with its exit code."""
+    """Without the output of the script on the other machine, which both tools pass on with its exit code."""
     if tool == "ssh":
         return list(failed.said) if _BY_SSH_ITSELF in failed.why else []
     return [line for line in failed.said if line.startswith(_BY_SLURM_ITSELF)]

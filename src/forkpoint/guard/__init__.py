@@ -1,13 +1,13 @@
 """In the training process: says within seconds that ranks no longer agree, long before the watchdog's timeout.
 
-    FORKPOINT=1 torchrun train.py            # no change of code
+    FORKPOINT=1 torchrun train.py            # no code changes
 
     import forkpoint.guard
     forkpoint.guard.start()                  # the same, from code
 
-It reads torch's own recorder in a thread of its own and compares with the other ranks over a store connection of its
-own. On a reason to look closer it asks all ranks for their dumps and stacks and runs `forkpoint diagnose` on them, in
-another process. It never touches the job's communicators, and whatever fails in it, training goes on.
+A thread reads torch's own recorder and compares it with the other ranks over a separate store connection. If there is a
+reason to look closer, it asks all ranks for their dumps and stacks and has them diagnosed in another process. It never
+touches the job's communicators, and whatever fails in it, training goes on.
 """
 
 from contextlib import AbstractContextManager

@@ -2,8 +2,8 @@
 
 A whole dump takes the engine's reader 6 us per entry and a few MB; inside a training process both are too much, and
 nearly all of it was seen at the last look. So only the newest entries are read, from the end backwards. If the bytes look
-different from what is expected, nothing is read (`complete` is False): the guard then knows less, and says so. A wrong
-reading could only make it look closer, with the engine's reader.
+different from what is expected, nothing is read (`complete` is False): the guard then knows less, and says so. Reading
+them wrongly could only make it look closer, with the engine's reader.
 
 Of each group the last calls are sent one by one, and older ones as sums over blocks of BLOCK sequence numbers. A seq, or a
 block, that two ranks both send must be equal.
@@ -25,11 +25,6 @@ from forkpoint.traces.pickles import INTEGER, REFERENCE, Machine, reference
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a rank called since the last look, from the recorder's own bytes.
-#
-# A whole dump takes the engine's reader 6 us per entry and a few MB; inside a training process both are too much, and
-# nearly all of it was seen at the last look. So only the newest entries are read, from the end backwards. Bytes come
-# from this process's own recorder. If they have an unexpected form, nothing is read (`complete` is False): the guard
-# then knows less, and says so. A wrong reading could only make it look closer, with the engine's reader.
 
 _STRING: Final = re.compile(rb"X(.)(.)\x00\x00", re.DOTALL)
 _KEPT: Final = 4096
@@ -45,7 +40,7 @@ class RecentCall:
     record_id: int
     pg_id: int
     group: str
-    """The group's name, as all its ranks know it."""
+    """The group's name, the same on all its ranks."""
     seq: int
     token: int
     """What members must agree on (model/tokens.py)."""
@@ -215,8 +210,8 @@ def _number(raw: bytes) -> int:
 
 
 def _strings(data: bytes) -> tuple[list[str], list[int]]:
-    """Texts by their number in the memo, and where each begins: the recorder writes each text once, and numbers nothing else
-    before the end.
+    """The pickle's strings by memo index, and where each begins: the recorder writes each string once, and memoizes nothing
+    else before the end.
     """
     strings: list[str] = []
     begins: list[int] = []
@@ -239,15 +234,12 @@ def _long(data: bytes, at: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What one rank called, small enough to send at every look: block signatures over absolute seq, as the engine's.
-#
-# Of each group the last calls are told one by one, and older ones as sums over blocks of BLOCK sequence numbers. Ranks
-# can be compared wherever they are: a seq, or a block, that two of them send must be equal.
+# What one rank called, small enough to send at every look: block signatures over absolute seqs, like the engine's.
 
 TAIL: Final = 64
-"""Calls told one by one: more than most jobs issue between two digests, in half a kilobyte."""
+"""Calls sent one by one: more than most jobs issue between two digests, in half a kilobyte."""
 BLOCKS: Final = 16
-"""Blocks told: what torch's ring buffer holds by default (2,000 calls)."""
+"""Blocks sent: what torch's ring buffer holds by default (2,000 calls)."""
 
 
 @dataclass(slots=True)
@@ -267,7 +259,7 @@ class Digest:
     def __init__(self) -> None:
         self.groups: dict[str, GroupDigest] = {}
         self.names: dict[int, str] = {}
-        """Group by pg_id, the number that the recorder's counters go by."""
+        """Group by pg_id, which is the key of the recorder's counters."""
         self.seen = -1
         """The newest record that was read."""
         self.missed = 0
@@ -280,14 +272,14 @@ class Digest:
                 group.open_from = None
         for call in recent.calls:
             if call.pg_id not in self.names:
-                self._meet(call.pg_id, call.group)
+                self._add_group(call.pg_id, call.group)
             group = self.groups.setdefault(call.group, GroupDigest())
             group.timeout_s = call.timeout_s
             _add(group, call.seq, call.token, whole=recent.complete)
         self.seen = max(self.seen, recent.newest)
 
-    def _meet(self, pg_id: int, name: str) -> None:
-        """A group that was taken down and made again starts anew: same name, same numbers, other calls."""
+    def _add_group(self, pg_id: int, name: str) -> None:
+        """A group that was destroyed and created again starts anew: same name and seqs, other calls."""
         for earlier in [known for known, group in self.names.items() if group == name]:
             del self.names[earlier]
             self.groups.pop(name, None)

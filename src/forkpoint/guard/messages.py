@@ -1,4 +1,4 @@
-"""What guards tell each other, and how it travels through the store: msgpack in, the expected type out, or nothing.
+"""The messages between guards, and how they go through the store: msgpack in, the expected type out, or nothing.
 
 Anyone who reaches the store can write there, so whatever is not exactly the expected type is dropped.
 """
@@ -15,9 +15,7 @@ from forkpoint.live.processes import read_host_id, read_state
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How guards' messages travel through the store: msgpack in, the expected type out, or nothing.
-#
-# Anyone who reaches the store can write there, so whatever is not exactly the expected type is dropped.
+# Encoding.
 
 T = TypeVar("T")
 
@@ -29,7 +27,7 @@ def encode(message: object) -> bytes:
 
 
 def decode(data: bytes | None, kind: type[T]) -> T | None:
-    """None: there is no message, or not of this type."""
+    """None: no message, or not of this type."""
     if data is None or len(data) > _MAX_BYTES:
         return None
     try:
@@ -39,13 +37,13 @@ def decode(data: bytes | None, kind: type[T]) -> T | None:
 
 
 def require(holds: bool, what: str) -> None:
-    """In the making of a message: one for which it does not hold is dropped when it is heard."""
+    """For `__post_init__`: a message that violates it is dropped when it is decoded."""
     if not holds:
         raise ValueError(what)
 
 
 def is_duration(seconds: float) -> bool:
-    """Not infinite, and not NaN, which no comparison with a threshold would ever be true for."""
+    """Not infinite, and not NaN, for which every comparison with a threshold is false."""
     return 0.0 <= seconds <= _LONGEST_S
 
 
@@ -53,38 +51,38 @@ _LONGEST_S: Final = 1e9
 
 
 def printable(text: str) -> str:
-    r"""Lone surrogates, as in names of files that are not UTF-8, cannot travel: `\udcff` is spelled out."""
+    r"""Lone surrogates, as in file names that are not UTF-8, cannot be encoded: they become `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What one rank tells the others at every look, and how it travels.
+# What one rank sends to the others at every look.
 
 
 class RankHealth(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
-    """Its program ended, or took its process groups down."""
+    """Its program ended, or destroyed its process groups."""
     RAISED = "raised"
     """Its program ends with an exception."""
     STOPPED = "stopped"
-    """Its process is there and does not run (SIGSTOP). Told by a rank of the same host."""
+    """Its process exists but does not run (SIGSTOP). Reported by a rank on the same host."""
     GONE = "gone"
-    """Its process is no longer there. Told by a rank of the same host."""
+    """Its process has ended. Reported by a rank on the same host."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupBeat:
-    """Of one group. Its key is its name and its members, for the same name may mean other members elsewhere."""
+    """One group's counters. Its key is name and members, since the same name may mean other members on other ranks."""
 
     size: int
     completed: int
     last_seq: int
-    """The newest call, recorded or counted: recorded ones are ahead while their rank is still inside the enqueue."""
+    """The newest call, recorded or counted: a call is recorded before it is counted as enqueued."""
     timeout_s: float
 
     def __post_init__(self) -> None:
-        require(is_duration(self.timeout_s), "no length of time")
+        require(is_duration(self.timeout_s), "not a duration")
 
     @property
     def waits_at(self) -> int | None:
@@ -94,7 +92,7 @@ class GroupBeat:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What a rank called lately. Most of what it has to tell, so it is told only when it was read anew."""
+    """What a rank called lately. The largest message, so it is sent only after the calls were read again."""
 
     rank: int
     reads: int
@@ -104,30 +102,30 @@ class Calls:
     blocks: dict[str, dict[int, int]]
     """By group: signature by number of the block."""
     steps: dict[int, dict[str, int]]
-    """How many calls each group had at the end of a step, for steps told with `guard.step`."""
+    """How many calls each group had at the end of a step, for steps marked with `guard.step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
     rank: int
     number: int
-    """One higher each time: a rank whose number stands still tells nothing."""
+    """One higher each time: a rank whose number does not change is silent."""
     state: RankHealth
     says: str
     """The exception it ends with."""
     still_s: float
     """How long nothing has moved here, by this rank's own clock."""
     calling: str
-    """The torch.distributed call its main thread stands in."""
+    """The torch.distributed call its main thread is in."""
     groups: dict[str, GroupBeat]
     reads: int
-    """Of the calls that go with it."""
+    """The `reads` of the calls that belong to it."""
     neighbour: int | None = None
-    """The next rank of the same host, whose process this one looks at."""
+    """The next rank on the same host, whose process this one checks."""
     neighbour_state: RankHealth = RankHealth.RUNNING
 
     def __post_init__(self) -> None:
-        require(is_duration(self.still_s), "no length of time")
+        require(is_duration(self.still_s), "not a duration")
 
     @property
     def is_waiting(self) -> bool:
@@ -137,7 +135,7 @@ class Beat:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a rank hands over when it is asked: its dump, its stacks, and what it knows of itself.
+# What a rank sends when it is asked: its dump, its stacks, its groups.
 
 _NAME: Final = re.compile(r"[0-9]{8}-[0-9]{6}")
 
@@ -147,10 +145,10 @@ class Ask:
     number: int = 0
     """One higher for each; 0 = nothing was asked yet."""
     ranks: tuple[int, ...] = ()
-    """Who is asked; nobody in particular means everybody."""
+    """Who is asked; empty: everybody."""
     keep: str = ""
-    """Leave the files in a folder of this name, a time, where this rank is set to write; "" = tell them through the store.
-    Only a name: whoever reaches the store must not choose where a rank writes."""
+    """Write the files to a folder of this name (a time) below the rank's own output folder; "" = send them through the
+    store. Only a name: whoever reaches the store must not choose where a rank writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class RankAnswer:
     groups: tuple[ProcessGroup, ...]
     stacks: str
     steps: dict[int, dict[str, int]]
-    """Of each group, by name: calls at the end of the last steps."""
+    """Step -> group name -> number of calls at its end."""
     dump: bytes = field(repr=False)
 
 
@@ -170,15 +168,15 @@ def decode_ask(data: bytes | None) -> Ask:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Is the next rank's process on this host still there? All that a guard can know about a rank that went silent.
+# Is the next rank's process on this host still running? That is all a guard can know about a silent rank.
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process, as its rank tells it once."""
+    """A process, published once by its rank."""
 
     host: str
-    """Of its host and pid namespace."""
+    """Identifies its host and pid namespace."""
     pid: int
     started: int
 

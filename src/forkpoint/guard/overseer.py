@@ -17,7 +17,7 @@ from typing import Final
 
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.meeting import Blind, Meeting
+from forkpoint.guard.guard_store import Blind, GuardStore
 from forkpoint.guard.messages import Ask, RankAnswer, RankHealth, decode, encode
 from forkpoint.guard.rank_side import leave_files
 from forkpoint.guard.settings import Mode, Settings
@@ -29,16 +29,16 @@ from forkpoint.model.world import KnownRank, name_ranks, render_ranks
 from forkpoint.sinks.notice import origin_of
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Rank 0's part: from a suspicion to a verdict, and from a verdict to an alarm, or to none.
+# From a suspicion to a verdict, and from a verdict to an alarm, or to none.
 
 _COLLECT_S: Final = 2.0
-"""Guards answer at their next look, half a second later. Who has not by then may hold the GIL: its silence is evidence."""
+"""Guards answer at their next look, within half a second. A rank that has not may hold the GIL: its silence is evidence."""
 _LIMIT_S: Final = 120.0
 _CONCLUDE_S: Final = 8.0
 _DIAGNOSE_S: Final = 5.0
-"""Of these at the end of a job: what a diagnosis takes on a busy host."""
+"""The part of `_CONCLUDE_S` that a diagnosis takes on a busy host."""
 
-# What time cannot undo may be said at once; everything else waits for the threshold.
+# What time cannot undo is reported at once; everything else waits for the threshold.
 _CERTAIN: Final = {
     SuspicionReason.MISMATCH: frozenset({"divergent-path", "metadata-mismatch", "order-inversion"}),
     SuspicionReason.STEP: frozenset({"divergent-path"}),
@@ -52,19 +52,19 @@ class Alarm:
     told: Diagnosed
     reason: SuspicionReason
     folder: str
-    """Where the evidence lies; "" = it was not kept."""
+    """The folder with the evidence; "" = it was not kept."""
     when: float
     """Seconds since 1970, by rank 0's clock."""
     ends_after_s: float = 0.0
-    """In mode `raise`: how long nothing must have moved before the training is ended. What time may undo waits for half of the
-    group's own timeout; the rest need not wait."""
+    """In mode `raise`: how long nothing must have moved before the training is ended. Half of the group's own timeout for
+    what may still resolve itself; 0 otherwise."""
 
 
 @dataclass(slots=True)
 class _Inquiry:
     suspicion: Suspicion
     number: int
-    """Of the ask that goes with it."""
+    """The number of its ask."""
     until: float
     folder: Path
     answers: dict[int, RankAnswer] = field(default_factory=dict[int, RankAnswer])
@@ -72,26 +72,26 @@ class _Inquiry:
 
 
 class Overseer:
-    def __init__(self, world_size: int, meeting: Meeting, settings: Settings) -> None:
+    def __init__(self, world_size: int, guard_store: GuardStore, settings: Settings) -> None:
         self._world_size = world_size
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._settings = settings
         self._asked = time.time_ns() // 1_000_000
-        """The number of the last ask. One that begins anew, after the store was lost, must not repeat what ranks have answered."""
+        """The number of the last ask. It starts from the clock: after the store was lost, numbers must not repeat."""
         self._inquiry: _Inquiry | None = None
         self._settled: set[tuple[object, ...]] = set()
         """Suspicions that were investigated, whether they led to an alarm or not."""
         self._told: set[tuple[object, ...]] = set()
 
     def attend(self, summary: Summary) -> Alarm | str | None:
-        """One look. A text says what could not be diagnosed, and why."""
+        """One look. A string says what could not be diagnosed, and why."""
         if self._inquiry is not None:
             return self._go_on(self._inquiry, summary)
-        if summary.still_s < QUIET_S:  # moved since: what was nothing may be something now
+        if summary.still_s < QUIET_S:  # the job moved: old suspicions may be raised again
             self._settled = {key for key in self._settled if key[1] is not None}
         suspicion = suspect(summary, self._world_size, self._settings.stall_s)
         if suspicion is not None and suspicion.conflict and suspicion.key in self._settled:
-            # What was looked into and led to nothing must not hide that nothing moves.
+            # A conflict that was investigated without an alarm must not hide a stall.
             suspicion = suspect(replace(summary, conflicts=()), self._world_size, self._settings.stall_s)
         if suspicion is not None and suspicion.key not in self._settled:
             self._inquiry = self._ask(suspicion)
@@ -100,11 +100,11 @@ class Overseer:
     def _ask(self, suspicion: Suspicion) -> _Inquiry:
         self._asked += 1
         asked = () if self._world_size <= FAN_IN else tuple(self._asked_ranks(suspicion))
-        self._meeting.tell("ask", encode(Ask(self._asked, asked)))
+        self._guard_store.publish("ask", encode(Ask(self._asked, asked)))
         return _Inquiry(suspicion, self._asked, time.monotonic() + _COLLECT_S, _scratch())
 
     def finish(self, gather: Callable[[], Summary]) -> Alarm | str | None:
-        """Rank 0 ends in order. Ranks that told different calls did so, whether the job ends or not."""
+        """Rank 0 ends normally. A conflict between calls is real whether the job ends or not, so it is still diagnosed."""
         until = time.monotonic() + _CONCLUDE_S
         while self._inquiry is not None and self._inquiry.suspicion.conflict and time.monotonic() < until:
             found = self.attend(gather())
@@ -114,7 +114,7 @@ class Overseer:
         return None
 
     def conclude(self, own: RankAnswer, gather: Callable[[], Summary]) -> Alarm | str | None:
-        """Rank 0 ends with an exception, mostly because of another rank: who was it? Bounded, for the process waits."""
+        """Rank 0 ends with an exception, usually because of another rank: find out which. Bounded: the process waits."""
         until = time.monotonic() + _CONCLUDE_S
         summary = gather()
         inquiry, failed = self._inquiry, None
@@ -162,14 +162,14 @@ class Overseer:
 
     def _collect(self, inquiry: _Inquiry) -> None:
         wanted = [rank for rank in self._asked_ranks(inquiry.suspicion) if rank not in inquiry.answers]
-        heard = self._meeting.hear([f"answer/{inquiry.number}/{rank}" for rank in wanted])
+        heard = self._guard_store.read([f"answer/{inquiry.number}/{rank}" for rank in wanted])
         for rank, data in zip(wanted, heard, strict=True):
             answer = decode(data, RankAnswer)
             if answer is not None and answer.rank == rank:
                 inquiry.answers[rank] = answer
 
     def _asked_ranks(self, suspicion: Suspicion) -> range | list[int]:
-        """All of a small job; of a large one those who differ, and enough others to tell who is odd."""
+        """All ranks of a small job; of a large one those that differ, and enough others to tell who is odd."""
         if self._world_size <= FAN_IN:
             return range(self._world_size)
         named = suspicion.conflict.ranks if suspicion.conflict else ()
@@ -181,7 +181,7 @@ class Overseer:
         return set(range(self._world_size)) - away if self._world_size <= FAN_IN else set()
 
     def _judge(self, inquiry: _Inquiry, summary: Summary) -> str | None:
-        # A rank that is gone will not come; with everybody there, only time tells.
+        # A rank that is gone will never come; if all are there, only time tells.
         late = summary.still_s >= stall_limit(self._settings.stall_s, summary.timeout_s)
         stalled = late or inquiry.suspicion.reason is SuspicionReason.DEPARTED
         moving = summary.still_s < QUIET_S
@@ -202,7 +202,7 @@ class Overseer:
         """One alarm per incident."""
         reason = inquiry.suspicion.reason
         certain = told.cause in _CERTAIN.get(reason, frozenset())
-        if reason is SuspicionReason.DEPARTED:  # of the others nothing is certain yet
+        if reason is SuspicionReason.DEPARTED:  # nothing is certain about the other ranks yet
             certain = certain and set(told.suspects) <= {o.rank for o in summary.odd}
         late = reason is SuspicionReason.STALL and told.cause != "healthy"
         key = (told.cause, told.suspects, told.group)
@@ -219,7 +219,7 @@ class Overseer:
         return alarm
 
     def _notify(self, alarm: Alarm) -> None:
-        """From a process of its own: this one may end because of the alarm, and must not wait for anybody."""
+        """From a separate process: this one may end because of the alarm, and must not wait for anybody."""
         notice = alarm.told.notice
         if notice is None:
             return
@@ -227,10 +227,10 @@ class Overseer:
         try:
             notify_alone(notice, NotifySettings(self._settings.notify))
         except OSError as error:
-            say(f"forkpoint guard: nobody could be told: no process could be started ({error.strerror})")
+            say(f"forkpoint guard: no service was notified: no process could be started ({error.strerror})")
 
     def _with_store(self, told: Diagnosed) -> Diagnosed:
-        """Kept only now: most of what is looked into is no incident."""
+        """Written only now: most suspicions turn out to be no incident."""
         if self._settings.store is None or told.incident is None:
             return told
         said = {"cause": told.cause, "action": told.action, "headline": told.headline}
@@ -241,7 +241,7 @@ class Overseer:
         return told
 
     def _keep(self, inquiry: _Inquiry, told: Diagnosed) -> str:
-        """Where the evidence is kept, in mode `dump`. Ranks of other hosts leave theirs in a folder of that name, too."""
+        """Copies the evidence, in mode `dump`, and returns the folder. Ranks on other hosts write theirs to that name, too."""
         if self._settings.mode is not Mode.DUMP:
             return ""
         name = time.strftime("%Y%m%d-%H%M%S")
@@ -252,7 +252,7 @@ class Overseer:
         except OSError as error:
             return f"not kept: {place} cannot be written ({error.strerror})"
         self._asked += 1
-        self._meeting.tell("ask", encode(Ask(self._asked, keep=name)))
+        self._guard_store.publish("ask", encode(Ask(self._asked, keep=name)))
         return str(place)
 
     def _close(self, inquiry: _Inquiry) -> None:
@@ -261,33 +261,33 @@ class Overseer:
             inquiry.diagnosis.end()
         shutil.rmtree(inquiry.folder, ignore_errors=True)
         with suppress(Blind):
-            self._meeting.forget([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
+            self._guard_store.delete([f"answer/{inquiry.number}/{rank}" for rank in inquiry.answers])
 
 
 def _as_stopped(told: Diagnosed, summary: Summary) -> Diagnosed:
-    """A process that is stopped is not lost: whoever stopped it can let it go on."""
+    """A stopped process is not lost: whoever stopped it can continue it."""
     stopped = {odd.rank for odd in summary.odd if odd.state is RankHealth.STOPPED}
     if told.cause != "rank-lost" or not told.suspects or not set(told.suspects) <= stopped:
         return told
     who = name_ranks(told.suspects)
     headline = f"The process of {who} is stopped, by a signal or a debugger, and the others wait for it."
-    summary_text = (
-        f"{headline} It is not lost: `kill -CONT PID` on its host, or the debugger's continue, lets it go on."
-    )
+    summary_text = f"{headline} It is not lost: `kill -CONT PID` on its host, or the debugger's continue, resumes it."
     changed = {"cause": "host-stall", "headline": headline, "summary": summary_text, "action": "investigate"}
     document = json.dumps(json.loads(told.document) | changed, indent=2)
     return _restated(told, document, **changed)
 
 
 def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnosed:
-    """Where the engine does not decide: its likeliest reading, and what the guards saw themselves."""
+    """If the engine does not decide: its likeliest hypothesis, and what the guards saw."""
     if told.cause != "inconclusive":
         return told
     places = ", ".join(f"{group.partition('#')[0]} call {seq}" if seq else group for group, seq in summary.waits[:3])
     seen = f"{summary.waiting} of {world_size} ranks wait at {places or 'a call'}, nothing moved for {summary.still_s:.0f} s"
     away = {odd.rank for odd in summary.odd} | set(summary.silent)
     seen += (
-        f"; {name_ranks(tuple(sorted(away)))} told nothing lately" if away else "; the others run and have not come yet"
+        f"; {name_ranks(tuple(sorted(away)))} sent nothing lately"
+        if away
+        else "; the others run and have not reached it yet"
     )
     readings = json.loads(told.document).get("hypotheses", ())
     guess = (
@@ -301,7 +301,7 @@ def _with_content(told: Diagnosed, summary: Summary, world_size: int) -> Diagnos
 
 
 def _restated(told: Diagnosed, document: str, **changed: str) -> Diagnosed:
-    """As the guards say it, who know more than the engine saw; in the notice for others, too."""
+    """Changes the verdict and its notice: the guards know more than the engine saw."""
     notice = told.notice
     if notice is not None:
         cause, headline = changed.get("cause", told.cause), changed.get("headline", told.headline)
@@ -311,19 +311,19 @@ def _restated(told: Diagnosed, document: str, **changed: str) -> Diagnosed:
 
 
 def _scratch() -> Path:
-    """In memory where there is such a place: a full disk must not keep the verdict from being found."""
+    """In memory if possible: a full disk must not prevent the verdict."""
     memory = Path("/dev/shm")  # noqa: S108 the folder below it is made for us alone
     return Path(tempfile.mkdtemp(prefix="forkpoint-", dir=memory if os.access(memory, os.W_OK) else None))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Answers -> a folder as a person would hand it over, with one file more: what the guards know of each rank.
+# Answers -> a folder as a person would collect it, plus `ranks.json`: what the guards know about each rank.
 
 
 def write_evidence(
     folder: Path, answers: Sequence[RankAnswer], summary: Summary, *, stalled: bool, moving: bool
 ) -> None:
-    """`moving`: the job goes on, so where its ranks stand at this moment says nothing and is left out."""
+    """`moving`: the job goes on, so its momentary stacks say nothing and are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for answer in answers:
         leave_files(answer, folder)
@@ -384,7 +384,7 @@ def say(text: str) -> None:
 
 
 def end_training(text: str) -> None:
-    """Raises in the main thread, and ends the process where that thread cannot be woken.
+    """Raises in the main thread, and ends the process if that thread cannot be woken.
 
     A thread that waits inside C++ raises only when it comes back: NCCL's groups are aborted for that. Gloo's calls cannot
     be, so the process ends instead, with the verdict on stderr; its peers' calls then fail, too.

@@ -1,4 +1,4 @@
-"""One rank's part: look at the recorder, tell the others, answer when asked."""
+"""One rank's part: look at the recorder, report to the others, answer when asked."""
 
 import math
 import os
@@ -26,14 +26,14 @@ from forkpoint.live.stall import Stillness
 from forkpoint.model.world import ProcessGroup
 
 _SHARE: Final = 0.005
-"""Of the time goes into reading calls, with the GIL held: 5 ms are read every second, 25 ms (a full ring buffer) every
-4 s."""
+"""Share of time spent reading calls, with the GIL held: if a read takes 5 ms, one per second; 25 ms (a full ring buffer),
+one every 4 s."""
 _EARLY_S: Final = 0.05
-"""Looks begin a little before or after the moment they are meant for."""
+"""Looks start a little before or after their scheduled time."""
 _QUIET_LOOKS: Final = 2
-"""Looks without news after which calls are read once more: now it matters in which one this rank stands."""
+"""After this many looks without movement calls are read once more: now it matters which call this rank is in."""
 _KEPT_STEPS: Final = 64
-"""Ranks tell at different moments, and must have steps in common."""
+"""Ranks report at different moments, and must have steps in common."""
 
 
 class RankSide:
@@ -46,7 +46,7 @@ class RankSide:
         self._counters = Stillness[dict[int, GroupCounters]]({}, time.monotonic())
         self._number = 0
         self.reads = 0
-        """How often calls were read, or a step ended: there is news to tell."""
+        """How often calls were read or a step ended: changes when there is something new to send."""
         self._quiet_looks = 0
         self._next_read = 0.0
         self._sizes: dict[str, int] = {}
@@ -54,7 +54,7 @@ class RankSide:
         self._steps: OrderedDict[int, dict[str, int]] = OrderedDict()
 
     def poll(self) -> float:
-        """Looks at the counters, and at the calls when that is due. For how long nothing has moved. Microseconds, mostly."""
+        """Reads the counters, and the calls when due. Returns for how long nothing has moved. Usually microseconds."""
         now = time.monotonic()
         still_s = self._counters.see(self._recorder.counters(), now)
         self._quiet_looks = self._quiet_looks + 1 if still_s else 0
@@ -63,7 +63,7 @@ class RankSide:
         return still_s
 
     def beat(self) -> Beat:
-        """What there is to tell now."""
+        """The message for the other ranks."""
         self._number += 1
         error = _last_error()
         return Beat(
@@ -120,7 +120,7 @@ class RankSide:
         while len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)
 
-    def last_words(self) -> Beat:
+    def last_beat(self) -> Beat:
         """How its program ends."""
         self.poll()
         last = self.beat()
@@ -138,8 +138,8 @@ class RankSide:
 
 
 def _until_common_moment(apart_s: float) -> float:
-    """Ranks of a job read at the same moments of the clock: what one loses then, the others would wait for anyway, whereas
-    reads one after the other would hold up the whole job once for every rank.
+    """All ranks read at the same wall-clock times, so that the job is delayed once. If they read one after the other, it
+    would be delayed once per rank.
     """
     period_s = 2.0 ** round(math.log2(max(apart_s, _EARLY_S)))
     return period_s - time.time() % period_s - _EARLY_S
@@ -154,13 +154,13 @@ def _last_error() -> str:
 
 
 def leave_files(answer: RankAnswer, folder: Path) -> None:
-    """As the engine, and torch's own tools, expect them."""
+    """Under the names that the engine and torch's own tools expect."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in (
         (f"trace_rank_{answer.rank}", answer.dump),
         (f"stacks_rank_{answer.rank}.txt", answer.stacks.encode()),
     ):
-        if not (folder / name).exists():  # rank 0 may have written it to the same disk, and all at one moment
+        if not (folder / name).exists():  # rank 0 may have written it to the same disk already
             partial = folder / f".{name}.{os.getpid()}"
             partial.write_bytes(data)
             partial.replace(folder / name)

@@ -1,5 +1,5 @@
-"""Torch's own recorder and this process's stacks, read from inside: counters at every look, calls when something moved, and
-everything on request.
+"""Torch's own recorder and this process's stacks, read from inside: counters at every look, calls when something moved,
+and everything on request.
 
 Nothing is wrapped, so calls that never pass through Python (DDP's reducer, FSDP, compiled graphs) are seen as well.
 """
@@ -24,21 +24,19 @@ from torch.distributed import distributed_c10d
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Torch's own recorder, read from inside: counters at every look, calls when something moved, all of it on request.
-#
-# Nothing is wrapped: what never passes through Python (DDP's reducer, FSDP, compiled graphs) is in it as well.
+# Torch's own recorder.
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """Of one group, in this process; -1 = none yet."""
+    """The counters of one group in this process; -1 = none yet."""
 
     enqueued: int
     completed: int
 
 
 class TorchRecorder:
-    """NCCL and the other libraries have a recorder each; a job with NCCL groups is told by NCCL's."""
+    """NCCL has its own recorder, the other libraries share one; a job with NCCL groups is read from NCCL's."""
 
     def __init__(self) -> None:
         module: Any = c10d
@@ -81,13 +79,12 @@ def find_groups() -> dict[ProcessGroup, dist.ProcessGroup]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Stacks from the recorder without loading torch's compiler.
 #
-# To name frames torch asks whether `torch._inductor` has compiled code, and that question imports it: 1.7 s of CPU and
-# 80 MB in every rank at the worst moment. Where it is not loaded, no code of it can be on a stack, and the question
-# may be answered with no.
+# To name frames torch asks whether `torch._inductor` has compiled code, and that imports it: 1.7 s of CPU and 80 MB in
+# every rank at the worst moment. If it is not loaded, none of its code can be on a stack, so the answer is no.
 
 
 class _NotLoaded(ModuleType):
-    """Has nothing for the thread that dumps. Any other thread that comes by gets the real module, as always."""
+    """Looks empty to the thread that dumps. Any other thread gets the real module."""
 
     def __init__(self, asker: int) -> None:
         super().__init__("torch._inductor")
@@ -109,19 +106,18 @@ def without_inductor() -> Generator[None]:
     try:
         yield
     finally:
-        if names.get("_inductor") is placed:  # not where it was imported meanwhile
+        if names.get("_inductor") is placed:  # unless it was imported meanwhile
             del names["_inductor"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Memory that a dump took, given back to the host.
+# Gives the memory that a dump took back to the system.
 #
-# Torch builds a dump of small pieces, 5 kB per recorded call, and frees them at once; glibc keeps the pages of a
-# thread that is not the main one, 11 MB with a ring buffer of 2,000. A guard that reads every few seconds need not
-# hold them.
+# Torch builds a dump from small pieces, 5 kB per recorded call, and frees them at once; glibc keeps those pages for any
+# thread but the main one, 11 MB with a ring buffer of 2,000. A guard that reads every few seconds need not hold them.
 
 _TRIM: Final[Any] = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""None where the C library is not glibc."""
+"""None if the C library is not glibc."""
 
 
 def give_back() -> None:
@@ -131,7 +127,7 @@ def give_back() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where every thread of this process stands now, as `py-spy dump` prints it: the engine reads that.
+# The stacks of all threads of this process, in the format of `py-spy dump`, which the engine reads.
 
 _DEPTH: Final = 100
 
@@ -151,9 +147,9 @@ def dump_stacks(own_thread: int) -> str:
 
 
 def communication_call() -> str:
-    """The torch.distributed function in which the main thread stands; "" where it stands elsewhere.
+    """The torch.distributed function that the main thread is in; "" if it is elsewhere.
 
-    Gloo's send and recv are in no recorder: only the stack tells that a rank waits in one.
+    No recorder has gloo's send and recv: only the stack shows that a rank waits in one.
     """
     main = threading.main_thread().ident
     frame = sys._current_frames().get(main) if main else None  # noqa: SLF001 documented for debuggers

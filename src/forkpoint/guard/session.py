@@ -17,7 +17,7 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from forkpoint.guard.meeting import Blind, Meeting, meet
+from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
 from forkpoint.guard.messages import Ask, Beat, Identity, RankHealth, decode, decode_ask, encode, own_identity
 from forkpoint.guard.overseer import Alarm, Overseer, end_training, render, say
 from forkpoint.guard.rank_side import RankSide, leave_files
@@ -27,20 +27,20 @@ from forkpoint.guard.summary import QUIET_S, Leader, Summary
 from forkpoint.live.rank_socket import AnswerThread
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The guard of one process group, from its start to its end: what the guard's thread does at every look.
+# The guard of one process group: what its thread does at every look.
 
 _AGAIN_S: Final = 10.0
 """Between attempts to reach a store that did not answer."""
 _MOVING_S: Final = 1.5
-"""Between two exchanges while this rank moves on and has nothing new to tell; one that stands still tells it at every
-look, and who gathers what others tell listens at every look."""
+"""Between two exchanges while this rank moves and has nothing new to send. A rank that stands still sends at every look, and
+a leader reads at every look."""
 _ALONE_S: Final = 20.0
 """Without a store and without movement: long enough for a store to come back, and short of any group's timeout."""
 _PATIENCE_S: Final = 30.0
 """For rank 0's guard to serve the store: a rank may start its training that much later."""
 
 _HOW_TO_KEEP: Final = (
-    "forkpoint guard: nothing of this is kept. While it hangs: forkpoint attach --keep DIR. From the next run on: "
+    "forkpoint guard: no evidence was kept. While it hangs: forkpoint attach --keep DIR. From the next run on: "
     "FORKPOINT=dump writes dumps, stacks and the verdict to FORKPOINT_DIR (docs/guard.md)"
 )
 
@@ -53,9 +53,9 @@ class Session:
         self.every_s = settings.interval_s(self.world_size)
         self.side = RankSide(self.rank, self.world_size)
         self.blind = "not connected yet"
-        """Why nothing can be heard of the others; "" = it can."""
+        """Why the other ranks cannot be read; "" = they can."""
         self.alarms: list[Alarm] = []
-        self._meeting: Meeting | None = None
+        self._guard_store: GuardStore | None = None
         self._leader: Leader | None = None
         self._overseer: Overseer | None = None
         self._next_try = 0.0
@@ -74,100 +74,102 @@ class Session:
         """When the store stopped answering."""
 
     def look(self) -> None:
-        """Never raises for what others do or fail to do."""
+        """Never raises because of what others do or fail to do."""
         still_s = self.side.poll()
         moves = still_s < self.every_s
         now = time.monotonic()
         if self._lost_at is not None and min(still_s, now - self._lost_at) >= _ALONE_S and self.side.beat().is_waiting:
-            self._leave_alone("the guards' store is gone, and this rank waits in a call that is not done")
+            self._write_own_evidence("the guards' store is gone, and this rank waits in a call that is not done")
         may_wait = moves and self.side.reads == self._told_reads and not (self._leader and self._leader.levels)
-        if now < (self._next_try if self._meeting is None else self._exchanged + _MOVING_S * may_wait):
+        if now < (self._next_try if self._guard_store is None else self._exchanged + _MOVING_S * may_wait):
             return
         self._exchanged = now
         try:
-            self._exchange(self._meeting or self._connect(), self.side.beat())
+            self._exchange(self._guard_store or self._connect(), self.side.beat())
         except Blind as error:
             self._go_blind(str(error))
 
     def end(self) -> None:
-        """Tells the others that this rank leaves in order, or with which exception."""
-        words = self.side.last_words()
+        """Tells the others that this rank ends normally, or with which exception."""
+        words = self.side.last_beat()
         heard = False
         try:
             with suppress(Blind):
-                if self._meeting is not None:
-                    self._say_last_words(self._meeting, words)
+                if self._guard_store is not None:
+                    self._send_last_beat(self._guard_store, words)
                     heard = True
             if not heard and words.state is RankHealth.RAISED:
-                self._leave_alone("this rank ends with an exception, and the guards' store is gone")
+                self._write_own_evidence("this rank ends with an exception, and the guards' store is gone")
         finally:
             if self._overseer is not None:
                 self._overseer.end()
 
-    def _say_last_words(self, meeting: Meeting, words: Beat) -> None:
+    def _send_last_beat(self, guard_store: GuardStore, words: Beat) -> None:
         if words.state is RankHealth.RAISED and self._settings.mode is not Mode.OBSERVE:
-            # Where gloo aborts, all ranks end at once: what each held is gone with it unless it is written now.
-            self._leave_alone("this rank ends with an exception")
-        self._tell(meeting, self._with_neighbour(meeting, words))
-        meeting.hear([f"beat/{self.rank}"])  # until it has arrived: a store takes words without an answer
+            # Where gloo aborts, all ranks end at once: their evidence is lost unless it is written now.
+            self._write_own_evidence("this rank ends with an exception")
+        self._tell(guard_store, self._with_neighbour(guard_store, words))
+        guard_store.read([f"beat/{self.rank}"])  # wait until it has arrived: the store does not acknowledge `set`
         if self._overseer is None or self._leader is None or self.alarms:
             return
         if words.state is RankHealth.RAISED:
-            self._give(self._overseer.conclude(self.side.answer(), self._leader.gather), meeting)
+            self._report(self._overseer.conclude(self.side.answer(), self._leader.gather), guard_store)
         else:
-            self._give(self._overseer.finish(self._leader.gather), meeting)
+            self._report(self._overseer.finish(self._leader.gather), guard_store)
 
-    def _connect(self) -> Meeting:
+    def _connect(self) -> GuardStore:
         patience_s = _PATIENCE_S if self._lost_at is None else self.every_s
-        meeting = meet(self.rank, self._number, time.monotonic() + patience_s, again=self._lost_at is not None)
-        meeting.tell(f"who/{self.rank}", encode(self._own))
-        self._meeting = meeting
+        guard_store = connect_guards(
+            self.rank, self._number, time.monotonic() + patience_s, again=self._lost_at is not None
+        )
+        guard_store.publish(f"who/{self.rank}", encode(self._own))
+        self._guard_store = guard_store
         self._told_reads = -1
-        self._leader = Leader(self.rank, self.world_size, meeting, self.every_s)
-        self._overseer = Overseer(self.world_size, meeting, self._settings) if self.rank == 0 else None
+        self._leader = Leader(self.rank, self.world_size, guard_store, self.every_s)
+        self._overseer = Overseer(self.world_size, guard_store, self._settings) if self.rank == 0 else None
         if self.blind != "not connected yet":
-            say(f"forkpoint guard: rank {self.rank} sees the others again")
+            say(f"forkpoint guard: rank {self.rank} can reach the others again")
         self.blind = ""
         self._lost_at = None
-        return meeting
+        return guard_store
 
     def _go_blind(self, why: str) -> None:
-        if self._meeting is not None and self._lost_at is None:
+        if self._guard_store is not None and self._lost_at is None:
             self._lost_at = time.monotonic()
-        self._meeting = None
+        self._guard_store = None
         self._next_try = time.monotonic() + _AGAIN_S
         if self.blind != why:
             say(f"forkpoint guard: rank {self.rank} is blind: {why}; training goes on unwatched")
         self.blind = why
 
-    def _exchange(self, meeting: Meeting, beat: Beat) -> None:
-        self._tell(meeting, self._with_neighbour(meeting, beat))
-        ask, verdict = meeting.hear(["ask", "verdict"])
+    def _exchange(self, guard_store: GuardStore, beat: Beat) -> None:
+        self._tell(guard_store, self._with_neighbour(guard_store, beat))
+        ask, verdict = guard_store.read(["ask", "verdict"])
         wanted = decode_ask(ask)
         if wanted.number != self._answered:  # not only a higher one: a forged number would silence this rank
             self._answered = wanted.number
             if not wanted.ranks or self.rank in wanted.ranks:
-                self._answer(meeting, wanted)
+                self._answer(guard_store, wanted)
         if self._leader is not None and self._leader.levels:
             summary = self._leader.gather()
             if self._overseer is not None:
                 self._say_stopped(summary)
-                self._give(self._overseer.attend(summary), meeting)
-                self._end_if_still(summary, meeting)
+                self._report(self._overseer.attend(summary), guard_store)
+                self._end_if_still(summary, guard_store)
         if verdict and self._settings.mode is Mode.RAISE and not self._ended:
             self._ended = True
             end_training(verdict.decode("utf-8", "replace"))
 
-    def _tell(self, meeting: Meeting, beat: Beat) -> None:
+    def _tell(self, guard_store: GuardStore, beat: Beat) -> None:
         if beat.reads != self._told_reads:
             self._told_reads = beat.reads
-            meeting.tell(f"calls/{self.rank}", encode(self.side.calls()))
-        meeting.tell(f"beat/{self.rank}", encode(beat))
+            guard_store.publish(f"calls/{self.rank}", encode(self.side.calls()))
+        guard_store.publish(f"beat/{self.rank}", encode(beat))
 
-    def _answer(self, meeting: Meeting, ask: Ask) -> None:
+    def _answer(self, guard_store: GuardStore, ask: Ask) -> None:
         answer = self.side.answer()
         if not ask.keep:
-            meeting.tell(f"answer/{ask.number}/{self.rank}", encode(answer))
+            guard_store.publish(f"answer/{ask.number}/{self.rank}", encode(answer))
             return
         folder = Path(self._settings.folder) / ask.keep
         try:
@@ -175,18 +177,18 @@ class Session:
         except OSError as error:
             say(f"forkpoint guard: rank {self.rank} cannot write to {folder} ({error.strerror})")
 
-    def _with_neighbour(self, meeting: Meeting, beat: Beat) -> Beat:
-        """Of the next rank, where it is on the same host."""
+    def _with_neighbour(self, guard_store: GuardStore, beat: Beat) -> Beat:
+        """Adds the state of the next rank's process if it is on the same host."""
         neighbour = (self.rank + 1) % self.world_size
         if self._neighbour is None:
-            (told,) = meeting.hear([f"who/{neighbour}"])
+            (told,) = guard_store.read([f"who/{neighbour}"])
             self._neighbour = decode(told, Identity)
         known = self._neighbour
         if known is None or not known.host or known.host != self._own.host:
             return beat
         return replace(beat, neighbour=neighbour, neighbour_state=known.look_at())
 
-    def _give(self, alarm: Alarm | str | None, meeting: Meeting) -> None:
+    def _report(self, alarm: Alarm | str | None, guard_store: GuardStore) -> None:
         if isinstance(alarm, str):
             say(f"forkpoint guard: {alarm}")
         elif alarm is not None:
@@ -198,10 +200,10 @@ class Session:
             if alarm.ends_after_s:
                 self._pending = alarm
             else:
-                meeting.tell("verdict", text.encode("utf-8", "backslashreplace"))
+                guard_store.publish("verdict", text.encode("utf-8", "backslashreplace"))
 
-    def _end_if_still(self, summary: Summary, meeting: Meeting) -> None:
-        """What may pass by itself ends the training only after the group's own share of time, and not if anything moved."""
+    def _end_if_still(self, summary: Summary, guard_store: GuardStore) -> None:
+        """An alarm that may resolve itself ends the training only after `ends_after_s`, and not if anything moved."""
         alarm = self._pending
         if alarm is None:
             return
@@ -210,10 +212,10 @@ class Session:
             say("forkpoint guard: the job moves again; it is not ended")
         elif summary.still_s >= alarm.ends_after_s:
             self._pending = None
-            meeting.tell("verdict", render(alarm).encode("utf-8", "backslashreplace"))
+            guard_store.publish("verdict", render(alarm).encode("utf-8", "backslashreplace"))
 
     def _say_stopped(self, summary: Summary) -> None:
-        """Once for each time: it may well be meant."""
+        """Once per stop: it may be intended."""
         stopped = {odd.rank for odd in summary.odd if odd.state is RankHealth.STOPPED}
         for rank in sorted(stopped - self._said_stopped):
             say(
@@ -221,8 +223,8 @@ class Session:
             )
         self._said_stopped = stopped
 
-    def _leave_alone(self, why: str) -> None:
-        """Writes what this rank holds to a folder of its own host: nobody else can be told."""
+    def _write_own_evidence(self, why: str) -> None:
+        """Writes this rank's evidence to a folder on its own host: the other ranks cannot be reached."""
         if self._left_files:
             return
         self._left_files = True
@@ -232,20 +234,20 @@ class Session:
             say(f"forkpoint guard: rank {self.rank} cannot write to {self._folder} ({error.strerror})")
         else:
             say(
-                f"forkpoint guard: {why}; what rank {self.rank} held is in {self._folder}: forkpoint diagnose {self._folder}"
+                f"forkpoint guard: {why}; the evidence of rank {self.rank} is in {self._folder}: forkpoint diagnose {self._folder}"
             )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The guard's thread: waits for a process group, watches it, and never gets in the way of the training.
+# The guard's thread: waits for a process group, watches it, and never disturbs the training.
 
 _LEAVE_S: Final = 12.0
-"""At exit the thread gets so long at most. Last words take milliseconds, or 3 s where the store is gone; on rank 0, where
-it ends with an exception, the verdict takes a few seconds."""
+"""How long the thread gets at exit. Its last message takes milliseconds, or 3 s if the store is gone; if rank 0 ends with
+an exception, the verdict takes a few seconds."""
 
 
 _sessions = count(1)
-"""Of this process, whoever started them: no guard may hear what an earlier one was told."""
+"""Numbers all sessions of this process: no guard may read messages meant for an earlier one."""
 
 
 class GuardThread:
@@ -253,7 +255,7 @@ class GuardThread:
         self.settings = settings
         self.session: Session | None = None
         self.died = ""
-        """Why the thread ended before its time."""
+        """Why the thread ended early."""
         self._stop = threading.Event()
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, daemon=True, name="forkpoint-guard")
@@ -263,7 +265,7 @@ class GuardThread:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Before the interpreter goes: a thread inside the store's C++ at that moment would bring the process down."""
+        """Before the interpreter exits: a thread inside the store's C++ code at that moment would crash the process."""
         self._stop.set()
         if os.getpid() == self._pid and self._thread.is_alive():
             self._thread.join(_LEAVE_S)
@@ -278,7 +280,7 @@ class GuardThread:
             say(f"forkpoint guard: stopped by its own error ({self.died}, {where.name}); training goes on unwatched")
 
     def _watch_group(self) -> None:
-        """One process group, from when it is there until it is not."""
+        """Watches one process group from its creation to its end."""
         while not is_running():
             if self._stop.wait(self.settings.every_s):
                 return
@@ -290,7 +292,7 @@ class GuardThread:
         while not self._stop.is_set() and distributed_c10d.group.WORLD is group:
             if session.world_size > 1:
                 session.look()
-            # At the same moments of the clock on all ranks: together they hold up a step once, not each in its turn.
+            # At the same wall-clock times on all ranks: so they delay a step once, not once per rank.
             self._stop.wait(session.every_s - time.time() % session.every_s)
         if answers is not None:
             answers.close()
@@ -299,7 +301,7 @@ class GuardThread:
 
 
 def _answer_others(session: Session) -> AnswerThread | None:
-    """For `forkpoint attach`, which asks while a job hangs. None where the system gives no socket: training goes on."""
+    """For `forkpoint attach`, which asks while a job hangs. None if no socket can be opened: training goes on."""
     try:
         return AnswerThread(lambda: encode(session.side.answer()))
     except OSError as error:
@@ -328,9 +330,9 @@ def stop() -> None:
 
 
 def step(number: int) -> None:
-    """At the end of training step `number`, on every rank: how many calls each group has had by then is compared.
+    """Call it on every rank at the end of training step `number`: the guard compares how many calls each group has had.
 
-    This finds a call that was skipped among equal ones, which no recorder can show before the job ends.
+    This finds a skipped call among identical ones, which no recorder can show before the job ends.
     """
     thread = running_thread()
     if thread is not None and thread.session is not None:
@@ -342,16 +344,16 @@ def running_thread() -> GuardThread | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the guard of this process can see, for those who ask from inside.
+# What the guard of this process can see, for the training program.
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     running: bool
     blind: str
-    """Why it cannot hear the other ranks; "" = it can."""
+    """Why it cannot reach the other ranks; "" = it can."""
     alarms: tuple[Alarm, ...]
-    """Rank 0 alone has them."""
+    """Only on rank 0."""
 
 
 def status() -> Status:

@@ -1,4 +1,4 @@
-"""What the guard is told to do: by the environment (no change of code) or by `guard.start(...)`."""
+"""The guard's settings, from the environment (no code changes) or from `guard.start(...)`."""
 
 import os
 import sys
@@ -12,13 +12,12 @@ from forkpoint.live.notifying import split_sinks
 SWITCH: Final = "FORKPOINT"
 _OFF: Final = ("", "0", "off")
 _RANKS_PER_S: Final = 10_000
-"""Looks per second that one store is asked to serve, with six requests each: a fraction of a core. Larger jobs look less
-often."""
+"""Looks per second that one store serves, with six requests each: a fraction of a core. Larger jobs look less often."""
 
 
 class Mode(StrEnum):
     OBSERVE = "observe"
-    """Say what is wrong, on rank 0's stderr. The job is left alone."""
+    """Print what is wrong to rank 0's stderr. The job is left alone."""
     RAISE = "raise"
     """Also end the job with the verdict, long before the watchdog would."""
     DUMP = "dump"
@@ -29,18 +28,18 @@ class Mode(StrEnum):
 class Settings:
     mode: Mode = Mode.OBSERVE
     every_s: float = 0.5
-    """Between two looks at the recorder's counters: a look costs microseconds, and a mismatch is to be told in 5 s."""
+    """Between two looks at the recorder's counters: a look costs microseconds, and a mismatch must be reported within 5 s."""
     stall_s: float | None = None
     """How long nothing may move before a late rank is reported. None: half of the waiting group's own timeout, so that
     a person, or `raise`, has the other half."""
     folder: str = "forkpoint-guard"
     """Where `dump` writes."""
     source: str | None = None
-    """The program's folder, for sites and fixes in the verdict. Without it sites are the lines of stacks."""
+    """The program's folder, for sites and fixes in the verdict. Without it sites come from stacks."""
     store: str | None = None
     """Where incidents are kept: a SQLite file or postgresql://... A child process writes."""
     notify: tuple[str, ...] = ()
-    """Services that are told of an alarm, from a process of its own (docs/sinks.md)."""
+    """Services that are notified of an alarm, from a separate process (docs/sinks.md)."""
 
     def interval_s(self, world_size: int) -> float:
         """Between two looks in a job of this size."""

@@ -1,7 +1,7 @@
 """Beats of many ranks -> one summary, in a tree -> is there a reason to look closer?
 
 The lowest rank of every FAN_IN leads them; of the leaders, the lowest of every FAN_IN leads those; rank 0 leads all. Each
-leader reads at most FAN_IN keys, whatever the size of the job, and a summary stays small. Groups whose members all lie in
+leader reads at most FAN_IN keys, whatever the size of the job, and a summary stays small. Groups whose members are all in
 one branch and agree are not passed on.
 """
 
@@ -11,20 +11,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from forkpoint.guard.meeting import Meeting
+from forkpoint.guard.guard_store import GuardStore
 from forkpoint.guard.messages import Beat, Calls, RankHealth, decode, encode, is_duration, require
 from forkpoint.live.stall import Stillness, has_stalled, stall_limit
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Many ranks' beats as one value, small whatever their number: what a leader of a branch tells the leader above it.
-#
-# Beats of 64 ranks become a summary; summaries of 64 branches become a summary. Groups whose members all lie in one
-# branch and agree end there.
+# Many ranks' beats as one value of bounded size: what the leader of a branch sends to the leader above it.
 
 FAN_IN: Final = 64
 """Ranks, or branches, that one leader reads: 4,096 ranks are two levels, 262,144 three."""
 _KEPT: Final = 32
-"""Ranks named in a summary, at most: enough to act on, and bounded when a whole node goes."""
+"""Ranks named in a summary, at most: enough to act on, and bounded when a whole node fails."""
 _KEPT_SEQS: Final = 64
 _WORDS: Final = (RankHealth.GONE, RankHealth.STOPPED, RankHealth.FINISHED, RankHealth.RAISED)
 
@@ -65,7 +62,7 @@ class Summary:
     """Since anything moved on any of them."""
     waiting: int
     timeout_s: float
-    """The shortest timeout of a group in which somebody waits; 0 where none is known."""
+    """The shortest timeout of a group in which a rank waits; 0 if unknown."""
     waits: tuple[tuple[str, int], ...]
     """Where ranks wait: group and seq."""
     odd: tuple[OddRank, ...]
@@ -81,7 +78,7 @@ class Summary:
 
 
 def summarise(beats: Sequence[Beat], calls: Sequence[Calls], silent: Iterable[int]) -> Summary:
-    """`silent`: ranks whose beats stand still. What they told last counts, unless a neighbour saw their process end."""
+    """`silent`: ranks whose beats no longer change. Their last beat counts, but not as running or waiting."""
     quiet = tuple(silent)
     whole = merge([_of(beat, is_silent=beat.rank in quiet) for beat in beats], quiet)
     conflicts: list[Conflict] = []
@@ -103,7 +100,7 @@ def _steps_of(key: str, calls: Calls) -> dict[int, int]:
 
 
 def _compare(told: list[tuple[int, dict[int, int]]], of: tuple[str, str], conflicts: list[Conflict]) -> TokensSeen:
-    """The union of what ranks told. Nearly always one tells what another told before, and that is seen at once."""
+    """The union of what ranks sent. Most send what another sent before, which is checked first because it is fast."""
     known: dict[int, int] = {}
     first: dict[int, int] = {}
     for rank, tokens in told:
@@ -144,7 +141,7 @@ def merge(parts: Sequence[Summary], silent: tuple[int, ...] = ()) -> Summary:
             groups[key] = _join(groups[key], told, key, conflicts) if key in groups else told
         for key, told in part.steps.items():
             steps[key] = _join_told(steps.get(key, {}), told, ("step", key), conflicts)
-    # What a rank says of itself counts more than what its neighbour sees of its process.
+    # What a rank reports about itself counts more than what its neighbour sees of its process.
     odd = {o.rank: o for o in sorted((o for part in parts for o in part.odd), key=lambda o: _WORDS.index(o.state))}
     timeouts = [part.timeout_s for part in parts if part.timeout_s]
     return Summary(
@@ -175,7 +172,7 @@ def _join(one: GroupSummary, other: GroupSummary, key: str, conflicts: list[Conf
 
 
 def _join_told(one: TokensSeen, other: TokensSeen, of: tuple[str, str], conflicts: list[Conflict]) -> TokensSeen:
-    """The union; where both tell of one place and differ, that is a conflict. Of many the first is what matters."""
+    """The union; where both have a place and differ there, that is a conflict. Only the first one matters."""
     apart = [at for at in one.keys() & other.keys() if one[at][0] != other[at][0]]
     if apart:
         at = min(apart)
@@ -185,20 +182,17 @@ def _join_told(one: TokensSeen, other: TokensSeen, of: tuple[str, str], conflict
 
 
 def without_closed_groups(summary: Summary) -> Summary:
-    """What the leader above must still compare: groups with members elsewhere."""
+    """Keeps only what the leader above must still compare: groups with members elsewhere."""
     return replace(summary, groups={key: g for key, g in summary.groups.items() if g.seen < g.size})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Beats of many ranks -> one summary, in a tree: each leader reads at most FAN_IN keys, whatever the size of the job.
-#
-# Level 0 are the ranks. The lowest rank of every FAN_IN leads them; of the leaders, the lowest of every FAN_IN leads
-# those; rank 0 leads all. In a job of up to FAN_IN ranks rank 0 alone reads.
+# The tree of leaders. In a job of up to FAN_IN ranks rank 0 alone reads.
 
 SILENT_S: Final = 5.0
 """A guard reports every second or two; a starved one (its rank holds the GIL, the host swaps) may miss a few."""
 _MISSED: Final = 10
-"""In jobs of thousands of ranks guards look less often: so many looks one may miss before it is called silent."""
+"""In jobs of thousands of ranks guards look less often: a rank may miss this many looks before it counts as silent."""
 
 
 def levels_led(rank: int, world_size: int) -> int:
@@ -211,40 +205,42 @@ def levels_led(rank: int, world_size: int) -> int:
 
 
 class Leader:
-    def __init__(self, rank: int, world_size: int, meeting: Meeting, every_s: float) -> None:
+    def __init__(self, rank: int, world_size: int, guard_store: GuardStore, every_s: float) -> None:
         self._silent_s = max(SILENT_S, _MISSED * every_s)
         self.levels = levels_led(rank, world_size)
         self._rank = rank
         self._world_size = world_size
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._heard: dict[int, Stillness[int]] = {}
         self._calls: dict[int, Calls] = {}
-        """What each rank told last of its calls."""
+        """The last calls that each rank sent."""
 
     def gather(self) -> Summary:
-        """Of all ranks below this one. Tells it to the leader above, except where there is none."""
+        """The summary of all ranks below this one, which is also sent to the leader above, if there is one."""
         members = range(self._rank, min(self._rank + FAN_IN, self._world_size))
-        told = [decode(data, Beat) for data in self._meeting.hear([f"beat/{rank}" for rank in members])]
-        # Whoever reaches the store may write there: a rank speaks for itself alone.
+        told = [decode(data, Beat) for data in self._guard_store.read([f"beat/{rank}" for rank in members])]
+        # Anyone who reaches the store can write there: a beat counts only under its own rank's key.
         heard = [beat for rank, beat in zip(members, told, strict=True) if beat is not None and beat.rank == rank]
         self._hear_calls(heard)
         summary = summarise(heard, list(self._calls.values()), [b.rank for b in heard if self._is_silent(b)])
         span = FAN_IN
         for level in range(1, self.levels):
-            self._meeting.tell(f"summary/{level}/{self._rank}", encode(without_closed_groups(summary)))
+            self._guard_store.publish(f"summary/{level}/{self._rank}", encode(without_closed_groups(summary)))
             leaders = range(self._rank, min(self._rank + span * FAN_IN, self._world_size), span)
-            data = self._meeting.hear([f"summary/{level}/{rank}" for rank in leaders])
+            data = self._guard_store.read([f"summary/{level}/{rank}" for rank in leaders])
             parts = [decode(part, Summary) for part in data]
             summary = merge([part for part in parts if part is not None])
             span *= FAN_IN
         if self._rank:
-            self._meeting.tell(f"summary/{self.levels}/{self._rank}", encode(without_closed_groups(summary)))
+            self._guard_store.publish(f"summary/{self.levels}/{self._rank}", encode(without_closed_groups(summary)))
         return summary
 
     def _hear_calls(self, heard: list[Beat]) -> None:
-        """Only what is new is read again."""
+        """Reads only what has changed."""
         new = [b.rank for b in heard if b.rank not in self._calls or self._calls[b.rank].reads != b.reads]
-        for rank, data in zip(new, self._meeting.hear([f"calls/{rank}" for rank in new]) if new else (), strict=True):
+        for rank, data in zip(
+            new, self._guard_store.read([f"calls/{rank}" for rank in new]) if new else (), strict=True
+        ):
             calls = decode(data, Calls)
             if calls is not None and calls.rank == rank:
                 self._calls[rank] = calls
@@ -260,10 +256,10 @@ class Leader:
 # be slow, uneven, checkpointing or evaluating.
 
 QUIET_S: Final = 1.0
-"""After this long without movement nobody runs: a rank that does would have been seen at two looks."""
+"""After this long without movement no rank is making progress: two looks would have seen it."""
 
 _STRENGTH: Final = ("seq", "block", "step")
-"""What says most exactly where ranks parted comes first."""
+"""The most exact first."""
 
 
 class SuspicionReason(StrEnum):
@@ -274,9 +270,9 @@ class SuspicionReason(StrEnum):
     DEPARTED = "departed"
     """Others wait, and a rank ended, failed or does not run."""
     CYCLE = "cycle"
-    """Everybody waits, and not at one place."""
+    """All ranks wait, but not at the same place."""
     STALL = "stall"
-    """Somebody waits, and nothing has moved for longer than the threshold."""
+    """A rank waits, and nothing has moved for longer than the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +299,7 @@ def suspect(summary: Summary, world_size: int, stall_s: float | None) -> Suspici
         return None
     if any(odd.state is not RankHealth.STOPPED for odd in summary.odd):
         return Suspicion(SuspicionReason.DEPARTED, still_s=summary.still_s)
-    # A process that is stopped, by a signal or a debugger, goes on when it is let go: only time tells.
+    # A process that is stopped by a signal or a debugger may be resumed: only time tells.
     if not summary.odd and summary.waiting == world_size and len(summary.waits) > 1:
         return Suspicion(SuspicionReason.CYCLE, still_s=summary.still_s)
     if has_stalled(summary.still_s, stall_limit(stall_s, summary.timeout_s), waiting=bool(summary.waiting)):

@@ -3,9 +3,9 @@
     with forkpoint.guard.vote():
         train()
 
-It finds what no recorder shows (a root, a split) at the call itself, and costs a round through the store per collective:
-milliseconds, like TORCH_DISTRIBUTED_DEBUG=DETAIL, but outside the job's communicators. Sees what the thread that opened
-it runs, DDP's reducer and FSDP included.
+It finds what no recorder shows (a root, a split) at the call itself, and costs a round trip to the store per collective:
+milliseconds, like TORCH_DISTRIBUTED_DEBUG=DETAIL, but outside the job's communicators. It sees what
+the thread that opened it runs, including DDP's reducer and FSDP.
 """
 
 import time
@@ -18,38 +18,38 @@ import torch
 import torch.distributed as dist
 
 from forkpoint.consensus.refuse import EachCollective
-from forkpoint.guard.meeting import Blind, Meeting, meet
+from forkpoint.guard.guard_store import Blind, GuardStore, connect_guards
 from forkpoint.model.op import SIZES_FREE
 from forkpoint.model.world import name_ranks
 
 _EVERY_S: Final = 0.002
 _PARTING_S: Final = 5.0
 _UNSAID: Final = frozenset({"timeout", "async_op", "asyncOp", "process_group", "group_name"})
-"""Arguments that may differ, or carry no information."""
+"""Arguments that may differ, or say nothing."""
 _OWN_SIZES: Final = SIZES_FREE | {"alltoall", "alltoall_base"}
 
 
 class RanksDiffer(RuntimeError):
-    """Raised before the call on every rank that came to vote; its text says who wanted what."""
+    """Raised before the call on every rank that voted; its text says who wanted what."""
 
 
 @contextmanager
 def vote(timeout_s: float = 60.0) -> Generator[None]:
-    """`timeout_s`: for the other members to come to the same call. Debugging runs are slow; hangs are longer."""
+    """`timeout_s`: for the other members to reach the same call. Debugging runs are slow; hangs are longer."""
     rank = dist.get_rank()
-    with _Vote(rank, meet(rank, _SESSION, time.monotonic() + timeout_s), timeout_s):
+    with _Vote(rank, connect_guards(rank, _SESSION, time.monotonic() + timeout_s), timeout_s):
         yield
 
 
 _SESSION: Final = -1
-"""Kept apart from what the guard's thread tells."""
+"""Keeps votes apart from the messages of the guard's thread."""
 
 
 class _Vote(EachCollective):
-    def __init__(self, rank: int, meeting: Meeting, timeout_s: float) -> None:
+    def __init__(self, rank: int, guard_store: GuardStore, timeout_s: float) -> None:
         super().__init__()
         self._rank = rank
-        self._meeting = meeting
+        self._guard_store = guard_store
         self._timeout_s = timeout_s
         self._votes: Counter[str] = Counter()
 
@@ -60,19 +60,19 @@ class _Vote(EachCollective):
         members = dist.get_process_group_ranks(group)
         self._votes[group.group_name] += 1
         place = f"vote/{group.group_name}/{self._votes[group.group_name]}"
-        self._meeting.tell(f"{place}/{self._rank}", wanted.encode())
+        self._guard_store.publish(f"{place}/{self._rank}", wanted.encode())
         said = self._wait(place, members, self._timeout_s)
         if len(set(said.values())) > 1 or len(said) < len(members):
-            # Who serves the store may end its process now: first all others must have seen what it was told.
+            # The rank that serves the store may end now: first all others must have read the votes.
             with suppress(Blind):
-                self._meeting.tell(f"{place}/seen/{self._rank}", b"")
+                self._guard_store.publish(f"{place}/seen/{self._rank}", b"")
                 self._wait(f"{place}/seen", list(said), _PARTING_S)
             raise RanksDiffer(_tell(said, members, self._timeout_s))
 
     def _wait(self, place: str, members: Sequence[int], timeout_s: float) -> dict[int, str]:
         until = time.monotonic() + timeout_s
         while True:
-            heard = self._meeting.hear([f"{place}/{rank}" for rank in members])
+            heard = self._guard_store.read([f"{place}/{rank}" for rank in members])
             said = {
                 rank: data.decode("utf-8", "replace")
                 for rank, data in zip(members, heard, strict=True)

@@ -1,10 +1,10 @@
 """Decides which incidents have the same fork: the same cause, functions of user code on both sides, op and kind of group.
 
-Names of functions alone: lines shift with every commit, files move, and the directory is each user's own. Numbers of
-groups and ranks say nothing either, so a group is known by what it is for. Where no side shows user code there is no
-fingerprint, for the rest would make one incident of many. Where all functions are called as everywhere (`main`), the file's
-name, the library function that is called, and the job's name are added. Two bugs in one function, at the same op and in the
-same kind of group, have the same fingerprint: reports say `same fork`, never `same bug`.
+Only function names count: lines shift with every commit, files move, and directories differ by user. Numbers of groups and
+ranks say nothing either, so a group is identified by its role. If neither side shows user code, there is no fingerprint:
+the rest would merge unrelated incidents. If all functions have common names (`main`), the file name, the library function
+that is called, and the job's name are added. Two bugs in one function, at the same op and in the same kind of group, have
+the same fingerprint: reports say `same fork`, never `same bug`.
 """
 
 import json
@@ -21,9 +21,9 @@ from forkpoint.model.verdict import Verdict
 from forkpoint.model.world import ProcessGroup
 
 _MAX_FRAMES = 5
-"""Innermost. Further out, programs differ by how they are started."""
+"""Innermost. Outer frames depend on how a program is started."""
 _VERSION = 1
-"""Part of the hash: a later rule must not make matches with fingerprints of an earlier one."""
+"""Part of the hash: fingerprints of different versions of this rule must not match."""
 
 _MODULE = "<module>"
 _EVERYWHERE = frozenset({_MODULE, "main", "_main", "run", "train", "worker", "launch"})
@@ -74,13 +74,13 @@ def find_fingerprint(verdict: Verdict, capture: Capture, job: str | None = None)
     if not left and not stayed:
         return None
     if all(name in _EVERYWHERE for name in (*left, *stayed)):
-        left, stayed = (_told_apart(stack, job) for stack in sides)
+        left, stayed = (_with_context(stack, job) for stack in sides)
     role = find_role(fork.group, verdict.coverage.ranks, fork.channel) if fork else "unknown"
     return Fingerprint(verdict.cause, _op(fork, suspects), role, left, stayed)
 
 
 def _op(fork: Divergence | None, suspects: frozenset[int]) -> str:
-    """That in which the others wait; the suspects' own where nobody else has one."""
+    """The op in which the others wait; the suspects' own if nobody else has one."""
     cohorts = (
         sorted(fork.cohorts, key=lambda c: (not suspects.isdisjoint(c.ranks), -len(c.ranks), c.ranks)) if fork else []
     )
@@ -88,8 +88,8 @@ def _op(fork: Divergence | None, suspects: frozenset[int]) -> str:
 
 
 def _stack_of(fork: Divergence | None, capture: Capture, ranks: frozenset[int]) -> Stack:
-    """What the recorder kept of the call at the fork; else a stack taken while it hung; else a traceback in a log. Of ranks
-    that did not come to the fork the recorder knows only where they were before.
+    """The recorded stack of the call at the fork; else a stack taken while it hung; else a traceback in a log. For ranks that
+    did not reach the fork the recorder only has an earlier call, which comes last.
     """
     cohorts = sorted(fork.cohorts if fork else (), key=lambda c: (-len(c.ranks), c.ranks))
     of_ranks = [c for c in cohorts if c.stack and not ranks.isdisjoint(c.ranks)]
@@ -101,13 +101,13 @@ def _stack_of(fork: Divergence | None, capture: Capture, ranks: frozenset[int]) 
 
 
 def _functions(stack: Stack) -> tuple[str, ...]:
-    """A function that calls itself counts once: how deep it was differs from run to run. So does how a file is started."""
+    """Recursive calls count once: their depth differs from run to run. `<module>` counts only if there is nothing else."""
     names = [bare_name(frame) for frame in _python(stack)]
     once = [name for at, name in enumerate(names) if at == 0 or names[at - 1] != name]
     return tuple([name for name in once if name != _MODULE][:_MAX_FRAMES] or once)
 
 
-def _told_apart(stack: Stack, job: str | None) -> tuple[str, ...]:
+def _with_context(stack: Stack, job: str | None) -> tuple[str, ...]:
     frames = _python(stack)
     if not frames:
         return ()
@@ -123,11 +123,11 @@ def _python(stack: Stack) -> list[Frame]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a group is for: by its description, else by its shape.
+# The role of a group: from its description, else from its shape.
 
 
 def find_role(group: ProcessGroup, world: int, channel: tuple[int, int] | None = None) -> str:
-    told = _told_role(group.desc)
+    told = _role_in(group.desc)
     if told:
         return told
     if len(group.ranks) == world or group.name == "0":
@@ -138,8 +138,8 @@ def find_role(group: ProcessGroup, world: int, channel: tuple[int, int] | None =
     return "neighbours" if steps == {1} else "strided" if len(steps) == 1 else "subgroup"
 
 
-def _told_role(desc: str) -> str | None:
-    """`mesh_dp`, `tp_1`, `DATA_PARALLEL_GROUP`; a description of the user's own stands for itself, without its numbers."""
+def _role_in(desc: str) -> str | None:
+    """`mesh_dp`, `tp_1`, `DATA_PARALLEL_GROUP`; any other description is used as it is, without its numbers."""
     words = [word for word in _WORDS.findall(desc.lower()) if word not in ("mesh", "group", "pg", "parallel")]
     if words in ([], ["undefined"]):
         return None

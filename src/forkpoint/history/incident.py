@@ -1,6 +1,6 @@
-"""What is kept of an incident: the verdict without the text of evidence, who and where, and what it cost.
+"""What is stored of an incident: the verdict without quotes from evidence, who and where, and what it cost.
 
-Secrets are masked as `bundle` does it. Hosts stay: which node it was is what the store is asked.
+Secrets are masked as in `bundle`. Host names stay: the store must answer which node it was.
 """
 
 import json
@@ -22,7 +22,7 @@ from forkpoint.report.masked_json import mask_document
 from forkpoint.source.forge import commit_of
 
 _MAX_ASKED: Final = 64
-"""Ranks whose dump is asked when the fork was: one is enough, and there may be 100,000."""
+"""Ranks whose dumps are searched for the time of the fork: one is enough, and there may be 100,000."""
 _TEXTS: Final = frozenset({"says", "patch", "why", "condition"})
 """Fields that quote logs or source."""
 _HOUR_S: Final = 3600.0
@@ -30,13 +30,13 @@ _HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the evidence does not tell of the job."""
+    """What the evidence does not say about the job."""
 
     job: str | None = None
     user: str | None = None
     commit: str | None = None
     run: str | None = None
-    """Its attempts share it: the scheduler's number, or the name of `forkpoint run`."""
+    """Shared by its attempts: the scheduler's job id, or the name of `forkpoint run`."""
     attempt: int = 0
 
 
@@ -47,15 +47,15 @@ class HostPart:
     host: str
     is_suspect: bool
     gpus: tuple[int, ...] = ()
-    """Of suspects."""
+    """The suspects' GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptIncident:
     id: str
-    """From the content: who writes it again doubles nothing."""
+    """Derived from the content: writing an incident twice stores it once."""
     at: int
-    """Seconds since 1970: the last dated moment, else when it was kept."""
+    """Seconds since 1970: the last dated moment, else when it was stored."""
     cause: str
     action: str
     symptom: str | None
@@ -68,16 +68,16 @@ class KeptIncident:
     world: int
     suspects: tuple[int, ...]
     gpu_hours: float | None
-    """World x time from the fork to the last dated moment."""
+    """World size x time from the fork to the last dated moment."""
     hosts: tuple[HostPart, ...]
     ranks_placed: int
-    """Ranks of which host and GPU are known."""
+    """Ranks whose host is known."""
     document: str = field(repr=False)
     """The verdict, schema forkpoint.verdict/1."""
 
     @property
     def concerns_hardware(self) -> bool:
-        """Code alone does not explain it, so that it says something of the nodes."""
+        """Code alone does not explain it, so it counts for the odds of nodes."""
         return self.action not in (Action.FIX_CODE, Action.NONE)
 
 
@@ -89,7 +89,9 @@ def describe_incident(
     *,
     with_evidence: bool = False,
 ) -> KeptIncident | None:
-    """None: nothing is wrong. `nodes`: hosts of ranks by other knowledge than logs. `with_evidence`: texts of logs and patches, too."""
+    """None: nothing is wrong. `nodes`: hosts of ranks known from elsewhere than logs. `with_evidence`: also quotes of logs
+    and patches.
+    """
     if verdict.cause is Cause.HEALTHY:
         return None
     hosts, placed = _hosts(verdict, capture, nodes or {})
@@ -121,7 +123,7 @@ def describe_incident(
 
 
 def _stored(text: str) -> str:
-    """As a database takes it: without NULs and lone surrogates, which names in evidence may have."""
+    """Without NULs and lone surrogates, which names in evidence may have and databases refuse."""
     return escape(mask_secrets(text))
 
 
@@ -130,7 +132,7 @@ def _stored_if_any(text: str | None) -> str | None:
 
 
 def job_of(environ: Mapping[str, str], source: str, run: str | None = None, attempt: int = 0) -> JobFacts:
-    """What environment variables and the repository in `source` tell about the job."""
+    """What environment variables and the repository in `source` say about the job."""
     return JobFacts(
         job=environ.get("FORKPOINT_JOB") or environ.get("SLURM_JOB_NAME") or None,
         user=environ.get("SLURM_JOB_USER") or environ.get("USER") or None,
@@ -153,7 +155,7 @@ def _seconds(moment: Moment) -> int:
 
 
 def _gpu_hours(verdict: Verdict) -> float | None:
-    """None where the fork, or anything after it, is not dated."""
+    """None if the fork, or anything after it, has no time."""
     dated = _dated(verdict)
     forked = [_seconds(m) for m in dated if m.source is Source.RECORDER and m.kind == "issued"]
     ended = [_seconds(m) for m in dated if m.kind not in ("issued", "last issued", "completed")]
@@ -163,14 +165,14 @@ def _gpu_hours(verdict: Verdict) -> float | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Identity: the same incident, diagnosed again, has the same.
+# Identity: the same incident has the same one when it is diagnosed again.
 
 
 def _identity(verdict: Verdict, capture: Capture, job: JobFacts) -> str:
     fork = verdict.divergence
     slot = [fork.group.desc, list(fork.group.ranks[:2]), len(fork.group.ranks), fork.seq, fork.channel] if fork else []
     issued = _issued_ns(fork, capture) if fork else None
-    if issued is not None:  # no two jobs issue their call in the same nanosecond
+    if issued is not None:  # no two jobs issue this call in the same nanosecond
         told: list[object] = [verdict.coverage.ranks, slot, issued]
     else:
         dated = min((moment.utc or "" for moment in _dated(verdict)), default="")
@@ -208,7 +210,7 @@ def _issued_ns(fork: Divergence, capture: Capture) -> int | None:
 
 
 def _hosts(verdict: Verdict, capture: Capture, nodes: Mapping[int, str]) -> tuple[tuple[HostPart, ...], int]:
-    """Every host that is known to have taken part, and how many ranks were placed. A rank at two places counts as unknown."""
+    """Every host known to have taken part, and how many ranks have a known host. A rank with two hosts counts as unknown."""
     told: dict[int, set[str]] = {}
     for rank, host in _told_hosts(capture):
         told.setdefault(rank, set()).add(host)
@@ -249,5 +251,5 @@ def _bare(value: Json) -> Json:
 
 
 def _left_out(value: Json) -> Json:
-    """As the schema allows it: a text becomes empty, and what may be missing is."""
+    """As the schema allows it: a string becomes empty; null stays."""
     return "" if isinstance(value, str) else value

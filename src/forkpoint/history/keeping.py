@@ -1,7 +1,7 @@
-"""The door for whoever has a verdict: keep it, and say whether it was seen before. A store that fails costs a warning.
+"""Entry point for callers with a verdict: store it, and say whether it was seen before. A failing store costs a warning.
 
-`python -m forkpoint.history.keeping` does it for a process that must not load a database's client, as the guard inside a
-training process (`keep_incident` in `live/diagnosing.py`): a `KeepTask` as JSON on standard input.
+`python -m forkpoint.history.keeping` does it for processes that must not load a database client, such as the guard inside
+a training process (`keep_incident` in `live/diagnosing.py`): a `KeepTask` as JSON on standard input.
 """
 
 import json
@@ -17,7 +17,7 @@ _MISSING = "pip install 'forkpoint[history]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeepResult:
     seen: tuple[str, ...] = ()
     """Lines about earlier incidents at the same fork."""
     problem: str | None = None
@@ -30,16 +30,16 @@ class KeepTask:
     incident: KeptIncident
 
 
-def keep(place: str, incident: KeptIncident, *, write: bool = True) -> Kept:
-    """Never raises: the verdict is printed whatever becomes of the store. `write`: False only looks."""
+def keep(place: str, incident: KeptIncident, *, write: bool = True) -> KeepResult:
+    """Never raises: the verdict is printed whatever happens to the store. `write`: False only looks up."""
     try:
         return _keep(place, incident, write=write)
     except StoreError as error:
-        lost = "the verdict stands, and is not kept" if write else "whether it was seen before is not known"
-        return Kept(problem=f"{error} ({lost})")
+        lost = "the verdict is not stored" if write else "whether it was seen before is unknown"
+        return KeepResult(problem=f"{error} ({lost})")
 
 
-def _keep(place: str, incident: KeptIncident, *, write: bool) -> Kept:
+def _keep(place: str, incident: KeptIncident, *, write: bool) -> KeepResult:
     try:
         from forkpoint.history.queries import count_seen, seen_before  # noqa: PLC0415 - an extra, and 0.3 s to import
         from forkpoint.history.seen import describe_seen  # noqa: PLC0415 - as above
@@ -51,9 +51,11 @@ def _keep(place: str, incident: KeptIncident, *, write: bool) -> Kept:
         if write:
             store.write(incident)
         if incident.fingerprint is None:
-            return Kept()
+            return KeepResult()
         earlier = seen_before(store, incident.fingerprint, incident.id)
-        return Kept(describe_seen(earlier, count_seen(store, incident.fingerprint, incident.id) if earlier else 0))
+        return KeepResult(
+            describe_seen(earlier, count_seen(store, incident.fingerprint, incident.id) if earlier else 0)
+        )
     finally:
         store.close()
 

@@ -1,9 +1,9 @@
 """Hosts that are suspects more often than chance explains, across different jobs and forks.
 
-Only incidents that code alone does not explain count, and attempts of one job at one fork count once. If no host were worse
-than another, each that took part would be the suspect equally often: the sum of these chances is what to expect. The odds are
-the binomial tail with that mean, which is never smaller than the true one (Hoeffding 1956). So many hosts are looked at that
-some are bad by luck: `by_luck` says how many hosts would look so if all were alike. A host is never left out by itself.
+Only incidents that code alone does not explain count, and attempts of one job at one fork count once. If no host were
+worse than another, each that took part would be the suspect equally often; the sum of these chances is the expected count.
+The odds are the binomial tail with that mean, which is never smaller than the true one (Hoeffding 1956). Among many hosts
+some look bad by luck: `by_luck` says how many would if all were alike. No host is excluded automatically.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Final
 
 _NOTABLE: Final = 0.01
 _NEGLIGIBLE: Final = 1e-12
-"""Of the sum so far: terms only get smaller."""
+"""Relative to the sum so far: terms only get smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class GpuSuspected:
 
 @dataclass(frozen=True, slots=True)
 class HostExposure:
-    """What a store knows of a host."""
+    """What a store knows about a host."""
 
     host: str
     took_part: int
-    """Different events that say something of nodes, with this host in them."""
+    """Different hardware-related events in which this host took part."""
     suspected: int
     expected: float
     """How often it would be the suspect if all hosts were alike."""
     gpu_expected: float
-    """The same of one of its GPUs."""
+    """The same for one of its GPUs."""
     gpus: tuple[GpuSuspected, ...] = ()
 
 
@@ -43,9 +43,9 @@ class Odds:
     suspected: int
     expected: float
     odds: float
-    """Of so many or more by chance."""
+    """The probability of this many or more by chance."""
     by_luck: float
-    """How many of all that were looked at would be as bad by chance."""
+    """How many of all hosts (or GPUs) would look this bad by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,16 @@ class NodeOdds:
     took_part: int
     odds: Odds
     gpu: GpuOdds | None
-    """Its most striking GPU, where evidence names GPUs."""
+    """Its most suspicious GPU, if evidence names GPUs."""
 
     @property
     def is_notable(self) -> bool:
-        """Chance alone would hardly make one host like this among all."""
+        """Chance alone would hardly produce one such host among all."""
         return self.best.suspected > 1 and self.best.by_luck < _NOTABLE
 
     @property
     def best(self) -> Odds:
-        """Of the host or of its GPU: the more striking."""
+        """The odds of the host or of its GPU, whichever is less likely by chance."""
         return self.gpu.odds if self.gpu and self.gpu.odds.by_luck < self.odds.by_luck else self.odds
 
     @property
@@ -78,7 +78,7 @@ class NodeOdds:
 
 
 def weigh(exposures: Sequence[HostExposure]) -> tuple[NodeOdds, ...]:
-    """The most striking first; hosts that were never suspected are left out."""
+    """The least likely by chance first; hosts that were never suspected are left out."""
     per_host = 1 + max((gpu.gpu for one in exposures for gpu in one.gpus), default=0)
     weighed = [_weigh_host(one, len(exposures), per_host) for one in exposures if one.suspected]
     return tuple(sorted(weighed, key=lambda node: (node.best.by_luck, -node.best.suspected, node.host)))
@@ -98,7 +98,7 @@ def _odds(suspected: int, took_part: int, expected: float, looked_at: int) -> Od
 
 
 def binomial_tail(least: int, trials: int, chance: float) -> float:
-    """Of `least` or more successes."""
+    """The probability of `least` or more successes."""
     if least <= 0 or chance >= 1:
         return 1.0
     if chance <= 0 or least > trials:
@@ -123,14 +123,14 @@ def binomial_tail(least: int, trials: int, chance: float) -> float:
 def say_odds(odds: float) -> str:
     """`1 in 52,000`."""
     if odds >= 0.5:
-        return "as chance has it"
+        return "as expected by chance"
     return f"1 in {1 / odds:,.0f}" if odds > 1e-12 else "less than 1 in 10^12"
 
 
 def to_confirm(node: NodeOdds) -> tuple[str, ...]:
-    """What would tell a bad node from an unlucky one. Nothing of it is done here."""
+    """What would distinguish a bad node from an unlucky one. It is printed, not run."""
     device = f"CUDA_VISIBLE_DEVICES={node.gpu.gpu} " if node.gpu and node.best is node.gpu.odds else ""
     return (
         f"on {node.host}: {device}forkpoint doctor   # GPUs, links, kernel log and clocks",
-        "the same job once without it: an incident that comes back elsewhere is not this node's",
+        "the same job once without it: an incident that recurs elsewhere is not this node's fault",
     )

@@ -1,7 +1,7 @@
 """A store as one self-contained page: incidents over time by cause, forks, nodes, hours lost, the newest incidents.
 
-As the page of a verdict: it opens from disk, asks for nothing, and a policy lets nothing act but its own script. All that comes
-from the store is ASCII inside JSON.
+Like the page of a verdict, it opens from disk, loads nothing, and its policy allows only its own script. Everything from
+the store is ASCII inside JSON.
 """
 
 import json
@@ -21,7 +21,7 @@ from forkpoint.history.queries import (
     Filters,
     ListedIncident,
     RecurringFork,
-    Totals,
+    StoreTotals,
     bars,
     host_exposures,
     list_incidents,
@@ -43,12 +43,12 @@ class Overview:
     at: int
     """When it was read, in seconds since 1970."""
     store: str
-    totals: Totals
+    totals: StoreTotals
     bars: tuple[Bar, ...]
     bar_s: int
     forks: tuple[RecurringFork, ...]
     nodes: tuple[NodeOdds, ...]
-    """Computed from the whole store even where the page is filtered: the odds of a node depend on every incident."""
+    """Computed from the whole store even if the page is filtered: the odds of a node depend on every incident."""
     incidents: tuple[ListedIncident, ...]
 
 
@@ -67,7 +67,7 @@ def read_overview(store: Store, filters: Filters = EVERYTHING) -> Overview:
 
 
 def render_page(overview: Overview, live: Live | None = None) -> str:
-    """`live`: for a page that is served, which then loads itself again when there is news."""
+    """`live`: for a served page, which reloads when the store changes."""
     front = _front()
     parts = {
         "CSP": write_policy(front["css"], front["js"], live=live is not None),
@@ -76,7 +76,7 @@ def render_page(overview: Overview, live: Live | None = None) -> str:
         "DATA": _data(overview),
         "LIVE": write_live(live) if live else "",
     }
-    # In one pass: a mark inside what is put in stays text.
+    # In one pass: a mark inside inserted data stays text.
     return _MARK.sub(lambda mark: parts[mark[1]], front["html"])
 
 
@@ -87,7 +87,7 @@ def _front() -> dict[str, str]:
 
 
 def _data(overview: Overview) -> str:
-    """Strings as they are shown: the script puts them in as text, and nothing else."""
+    """Strings as they are shown: the script inserts them as text only."""
     told: dict[str, Any] = {
         **msgspec.to_builtins(overview),
         "bars": [[bar.start, bar.cause, bar.job, bar.count, round(bar.gpu_hours, 2)] for bar in overview.bars],

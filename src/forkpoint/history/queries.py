@@ -1,4 +1,4 @@
-"""What a store is asked. Everything here reads."""
+"""Queries on a store. Everything here only reads."""
 
 import json
 from collections import Counter, defaultdict
@@ -87,13 +87,13 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class StoreTotals:
     count: int
     first: int | None
     last: int | None
     gpu_hours: float | None
     undated: int
-    """Incidents of which the cost is not known."""
+    """Incidents whose cost is unknown."""
 
 
 _LISTED: Final = tuple(INCIDENTS.c)
@@ -117,7 +117,7 @@ def seen_before(store: Store, fingerprint: str, but: str, limit: int = 3) -> lis
 
 
 def count_seen(store: Store, fingerprint: str, but: str) -> int:
-    """The whole fork from its index, less this one: to ask each row for its id would read them all."""
+    """Counts the fork by its index and subtracts this incident: comparing each row's id would read them all."""
     fork = select(func.count()).select_from(INCIDENTS).where(INCIDENTS.c.fingerprint == fingerprint)
     with store.reading() as connection:
         own = connection.execute(fork.where(INCIDENTS.c.id == but)).scalar_one()
@@ -125,7 +125,7 @@ def count_seen(store: Store, fingerprint: str, but: str) -> int:
 
 
 def find_incident(store: Store, prefix: str) -> ListedIncident:
-    """By its id, or the beginning of it. Raises UsageError."""
+    """By its id, or a prefix of it. Raises UsageError."""
     if len(prefix) < _MIN_PREFIX or not prefix.isalnum():
         raise UsageError(
             f"{prefix}: give an id, or at least its first {_MIN_PREFIX} characters (see forkpoint history)"
@@ -134,7 +134,9 @@ def find_incident(store: Store, prefix: str) -> ListedIncident:
     with store.reading() as connection:
         found = [_listed(row) for row in connection.execute(wanted)]
     if len(found) != 1:
-        raise UsageError(f"{prefix}: {'several incidents begin so' if found else 'no such incident'} in {store.name}")
+        raise UsageError(
+            f"{prefix}: {'several incidents have this prefix' if found else 'no such incident'} in {store.name}"
+        )
     return found[0]
 
 
@@ -150,7 +152,7 @@ def suspect_places(store: Store, incident: str) -> list[SuspectPlace]:
 
 
 def count_attempts(store: Store, run: str) -> int:
-    """Of one run that came to an incident."""
+    """Attempts of one run that ended in an incident."""
     with store.reading() as connection:
         wanted = select(func.count(func.distinct(INCIDENTS.c.attempt))).where(INCIDENTS.c.run == run)
         return connection.execute(wanted).scalar_one()
@@ -186,15 +188,15 @@ def top_forks(store: Store, filters: Filters = EVERYTHING, limit: int = 20) -> l
         ]
 
 
-def totals(store: Store, filters: Filters = EVERYTHING) -> Totals:
+def totals(store: Store, filters: Filters = EVERYTHING) -> StoreTotals:
     at, hours = INCIDENTS.c.at, INCIDENTS.c.gpu_hours
     wanted = select(func.count(), func.min(at), func.max(at), func.sum(hours), func.count() - func.count(hours))
     with store.reading() as connection:
-        return Totals(*connection.execute(_filtered(wanted, filters)).one())
+        return StoreTotals(*connection.execute(_filtered(wanted, filters)).one())
 
 
 def stamp(store: Store) -> str:
-    """Changes whenever an incident comes, goes or is resolved."""
+    """Changes whenever an incident is added, deleted or resolved."""
     at, resolved = func.max(INCIDENTS.c.at), INCIDENTS.c.resolved_at
     wanted = select(func.count(), func.coalesce(at, 0), func.count(resolved), func.coalesce(func.max(resolved), 0))
     with store.reading() as connection:
@@ -202,7 +204,7 @@ def stamp(store: Store) -> str:
 
 
 def bars(store: Store, filters: Filters = EVERYTHING) -> tuple[list[Bar], int]:
-    """The chart of at most 60 periods of whole days, and the length of a period in seconds. Rare jobs are counted together."""
+    """The chart, at most 60 periods of whole days, and the length of a period in seconds. Rare jobs are grouped."""
     whole = totals(store, filters)
     days = ((whole.last or 0) - (whole.first or 0)) // _DAY_S + 1
     width = -(-days // _MAX_BARS) * _DAY_S
@@ -222,7 +224,7 @@ def bars(store: Store, filters: Filters = EVERYTHING) -> tuple[list[Bar], int]:
 
 
 def host_exposures(store: Store) -> list[HostExposure]:
-    """Of every host that took part in an incident that says something of nodes."""
+    """Every host that took part in a hardware-related incident."""
     per_event = (
         select(
             HOSTS.c.host,

@@ -1,4 +1,4 @@
-"""Earlier incidents at the same fork, in words: when, at which commit, and how it was resolved."""
+"""Earlier incidents at the same fork, as text: when, at which commit, and how they were resolved."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ _ID = 8
 
 
 def describe_seen(earlier: Sequence[ListedIncident], count: int) -> tuple[str, ...]:
-    """A line for all of them, and one for each. Nothing in them acts on a terminal."""
+    """One line for all of them, and one for each. Escaped for a terminal."""
     if not earlier:
         return ()
     times = "once" if count == 1 else f"{count} times"

@@ -1,8 +1,8 @@
 """A store of incidents: a SQLite file, or a PostgreSQL database by URL.
 
-Many write at once, and any of them may be killed: each incident is one transaction, and its id comes from its content. SQLite
-is used with a write-ahead log, so that readers wait for nobody, and writers take the lock when they begin, so that two of
-them wait for each other instead of failing.
+Many processes write at once, and any may be killed: each incident is one transaction, and its id comes from its content.
+SQLite uses a write-ahead log, so that readers never wait, and writers take the lock when they begin, so that two writers
+wait for each other instead of failing.
 """
 
 import json
@@ -33,7 +33,7 @@ _WORDS: Final = 300
 
 
 class Store:
-    """Raises StoreError, in one line, whatever fails."""
+    """Raises StoreError, with a one-line message, whatever fails."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
@@ -61,11 +61,11 @@ class Store:
     def _in_one_line(self) -> Generator[None]:
         try:
             yield
-        except (SQLAlchemyError, UnicodeError) as error:  # the latter for what no text may hold
+        except (SQLAlchemyError, UnicodeError) as error:  # UnicodeError: text that cannot be encoded
             raise StoreError(f"the store {self.name} cannot be used: {_why(error)}") from error
 
     def write(self, incident: KeptIncident) -> None:
-        """Once, however often it is called. How it was resolved stays."""
+        """Writing again updates the incident, but not its resolution."""
         row, hosts = _row(incident), _host_rows(incident)
         kept = {"id": incident.id, "document": incident.document}
         with self.writing() as connection:
@@ -99,7 +99,7 @@ class Store:
                 connection.execute(delete(table).where(table.c.id == incident))
 
     def prune(self, before: int) -> int:
-        """How many incidents older than this are gone."""
+        """Deletes older incidents and returns how many."""
         old = select(INCIDENTS.c.id).where(INCIDENTS.c.at < before)
         with self.writing() as connection:
             for table in (HOSTS, VERDICTS):
@@ -161,7 +161,7 @@ def event_of(incident: KeptIncident) -> int:
 
 
 def open_store(place: str, *, create: bool = True, migrations: tuple[Migration, ...] = MIGRATIONS) -> Store:
-    """`place`: a file, or a URL. Raises StoreError; also where the store is of a later forkpoint than this."""
+    """`place`: a file, or a URL. Raises StoreError, also if a newer forkpoint wrote the store."""
     url = parse_place(place)
     if url.get_backend_name() == "sqlite":
         _prepare_file(Path(url.database or ""), create=create)
@@ -179,7 +179,7 @@ def _bring_up_to_date(store: Store, migrations: tuple[Migration, ...]) -> None:
     with store.reading() as connection:
         version = version_of(connection)
     if version > known:
-        told = f"the store {store.name} is of version {version}, and this forkpoint knows {known}"
+        told = f"the store {store.name} has version {version}, and this forkpoint knows {known}"
         raise StoreError(f"{told}: install a newer forkpoint")
     if version < known:
         with store.writing() as connection:
@@ -198,18 +198,18 @@ def parse_place(place: str) -> URL:
         return url.set(drivername=_DRIVER)
     if url.drivername == "sqlite" and url.database:
         return url
-    raise StoreError(f"a store is a file, sqlite:///FILE or postgresql://...; {url.drivername} is not known")
+    raise StoreError(f"a store is a file, sqlite:///FILE or postgresql://...; {url.drivername} is not supported")
 
 
 def _prepare_file(file: Path, *, create: bool) -> None:
     if not create and not file.exists():
         raise StoreError(
-            f"there is no store {file}; diagnose, run, watch, guard and attach make one with --store {file}"
+            f"there is no store {file}; diagnose, run, watch, guard and attach create one with --store {file}"
         )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the store {file} cannot be made: {error.strerror}") from error
+        raise StoreError(f"the store {file} cannot be created: {error.strerror}") from error
     if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
         raise StoreError(f"the store {file} cannot be used: it is {'a folder' if file.is_dir() else 'not writable'}")
 
@@ -229,21 +229,21 @@ def _engine(url: URL) -> Engine:
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
-    connection.isolation_level = None  # BEGIN is ours to say, see below
-    # A process that is killed loses nothing with NORMAL; a machine that loses power may lose its last seconds.
+    connection.isolation_level = None  # we send BEGIN ourselves, see below
+    # With NORMAL a killed process loses nothing; a machine that loses power may lose its last seconds.
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A writer that first reads and then asks for the lock fails at once where another wrote meanwhile, however long it would
-    wait.
+    """Writers take the lock at once: one that reads first and then asks for the lock fails immediately if another wrote
+    meanwhile, whatever its timeout.
     """
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _why(error: SQLAlchemyError | UnicodeError) -> str:
-    """The database's own words, on one line: SQLAlchemy adds statements and links."""
+    """The database's own message, on one line, without the statements and links that SQLAlchemy adds."""
     told = getattr(error, "orig", None) or error
     return " ".join(str(told).split())[:_WORDS]

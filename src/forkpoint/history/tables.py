@@ -1,7 +1,7 @@
-"""The tables of a store, and how an older store becomes one of today.
+"""The tables of a store, and how an older store is migrated.
 
-A migration is added at the end of `MIGRATIONS` and never changed once released: it is what stores of that version have gone
-through. `TABLES` is what the last one leads to.
+A migration is added at the end of `MIGRATIONS` and never changed once released: existing stores have already run it.
+`TABLES` is the result of the last one.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ INCIDENTS: Final = Table(
     Column("resolved_note", Text),
     Column("resolved_commit", Text),
 )
-"""Small rows: lists and sums read many of them."""
+"""Small rows, since lists and sums read many of them."""
 
 VERDICTS: Final = Table(
     "verdicts", TABLES, Column("id", Text, primary_key=True), Column("document", Text, nullable=False)
@@ -69,8 +69,9 @@ HOSTS: Final = Table(
     Column("chance", Float),
     Column("gpu_chance", Float),
 )
-"""Hosts that took part. `event` stands for job and fork: attempts of one job count once. `chance`: that this host is the
-suspect if any could be as well; none where the incident says nothing of nodes. `gpu_chance`: the same of one GPU."""
+"""Hosts that took part. `event` identifies job and fork: attempts of one job count once. `chance`: the probability that
+this host is a suspect if all were equally likely; null unless the incident is hardware-related. `gpu_chance`: the same for
+one GPU."""
 
 INDEXES: Final = (
     Index("incidents_by_time", INCIDENTS.c.at),
@@ -105,7 +106,7 @@ def _create(connection: Connection) -> None:
 
 Migration = Callable[[Connection], None]
 MIGRATIONS: Final[tuple[Migration, ...]] = (_create,)
-"""The n-th leads to version n."""
+"""The n-th migrates to version n."""
 
 _MIGRATING: Final = 0x666F726B  # "fork": no other program's advisory lock
 
@@ -118,7 +119,7 @@ def version_of(connection: Connection) -> int:
 
 
 def migrate(connection: Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
-    """Inside a transaction that writes: of several who open an old store, one does the work and the others find it done."""
+    """Inside a write transaction: of several processes that open an old store, one migrates it and the others find it done."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATING})
     version = version_of(connection)

@@ -1,1 +1,1 @@
-"""Small real jobs, broken on purpose: each run ends in a capture like a person's, with the truth beside it."""
+"""Small real jobs, broken on purpose: each run leaves a capture as a person would collect it, with the truth beside it."""

@@ -1,4 +1,4 @@
-"""A fault: a patch on a healthy job, what is done to it from outside, and the truth about both; and its folder on disk."""
+"""A fault: a patch on a healthy job, signals sent from outside, and the truth about both; and its folder on disk."""
 
 import json
 import tomllib
@@ -24,7 +24,7 @@ class HealthyJob:
     title: str
     layout: str
     world: int
-    """Ranks, where nothing else is asked for."""
+    """Default number of ranks."""
 
     @property
     def text(self) -> str:
@@ -42,22 +42,22 @@ JOBS = (DDP, FSDP, MESH, PIPELINE, MOE, LOOP)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the lab breaks, and how: a patch on a healthy job, what is done to it from outside, and the truth about both.
+# A fault.
 
 __all__ = ["HANGS", "Backend", "Edit", "Fault", "Signal", "Truth"]
 
 HANGS = (Symptom.WATCHDOG_TIMEOUT, Symptom.ERROR, Symptom.SILENT_HANG)
-"""What a hang may show, by backend and by who gives up first."""
+"""The symptoms a hang may have, depending on the backend and on who gives up first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One place of the patch. `find` occurs in the job exactly once."""
+    """One replacement of the patch. `find` occurs in the job exactly once."""
 
     find: str
     replace: str
     guilty: bool = True
-    """Whether a person who is shown this place has found the mistake. False: an import, or data that leads to it."""
+    """Whether this place is the mistake. False: an import, or data that triggers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Truth:
     symptom: tuple[Symptom, ...]
     cause: tuple[Cause, ...]
     suspects: tuple[tuple[int, ...], ...]
-    """An empty answer means that naming nobody is right."""
+    """An empty tuple means that naming nobody is right."""
     action: tuple[Action, ...]
     story: str
 
@@ -84,10 +84,10 @@ class Fault:
     """Ranks that are never started."""
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     ends: bool = False
-    """The job runs to its end, so every rank is asked for its dump there."""
+    """The job runs to its end, so every rank writes its dump there."""
     backends: tuple[Backend, ...] = ("gloo", "nccl")
     truth_on: Mapping[Backend, Truth] = field(default_factory=lambda: MappingProxyType({}))
-    """Where one backend behaves otherwise, or leaves other evidence."""
+    """For backends that behave differently or leave other evidence."""
 
     def truth_for(self, backend: Backend) -> Truth:
         return self.truth_on.get(backend, self.truth)
@@ -101,7 +101,7 @@ class Fault:
 class Patched:
     text: str
     guilty: tuple[tuple[int, int], ...]
-    """First and last line of each place that is the mistake."""
+    """First and last line of each place where the mistake is."""
 
 
 def patch(fault: Fault) -> Patched:
@@ -183,7 +183,7 @@ def read_case(folder: Path) -> CaseFolder:
         )
     except (OSError, KeyError, ValueError) as error:
         raise UnreadableInput(
-            f"{folder}: no case of the lab: {error}; `forkpoint lab run --out` writes them"
+            f"{folder}: not a case of the lab: {error}; `forkpoint lab run --out` writes them"
         ) from error
 
 
@@ -195,5 +195,5 @@ def _toml(value: object) -> str:
 def _torch_version() -> str:
     try:
         return f"torch {version('torch')}"
-    except PackageNotFoundError:  # a torch that was built in place
+    except PackageNotFoundError:  # a torch built from source
         return "torch"

@@ -1,8 +1,8 @@
-"""Runs the ranks of one job until all evidence is there: dumps, logs and stacks of each, and no process left.
+"""Runs the ranks of one job until all evidence exists: dumps, logs and stacks of each. No process is left.
 
-Each rank is one process that runs `train.py`, in a session of its own. NCCL ranks share one GPU: `NCCL_HOSTID` gives
-every rank a host of its own, so NCCL accepts the same device twice and uses loopback sockets. Needs nothing but Python:
-cases are recorded where only a checkout and torch are.
+Each rank is one process that runs `train.py`, in its own session. NCCL ranks share one GPU: `NCCL_HOSTID` makes every
+rank claim its own host, so NCCL accepts the same device twice and uses loopback sockets. Needs only the standard library:
+cases are recorded on machines that have only a checkout and torch.
 
 """
 
@@ -26,7 +26,7 @@ from typing import Literal
 from forkpoint.errors import UsageError
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How one job is run. Needs only Python: cases are recorded where there is only a checkout and torch.
+# How one job is run.
 
 Backend = Literal["gloo", "nccl"]
 
@@ -38,7 +38,7 @@ class Signal:
     rank: int
     signal: Signals
     when: str
-    """As soon as the rank's log holds this."""
+    """Sent as soon as the rank's log contains this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class JobPlan:
     timing: bool = False
     buffer: int = 2000
     stacks_at: float | None = None
-    """For jobs that end before any dump could be seen."""
+    """Seconds after the start, for jobs that end before any dump appears."""
     self_dump: bool = False
     """The job writes its own trace and ends by itself."""
     dump_at_end: bool = False
@@ -78,10 +78,7 @@ def read_plan(case: Path) -> JobPlan:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Runs the ranks of one job until all evidence is there: dumps, logs and stacks of each, and no process left.
-#
-# Each rank is one process that runs `train.py`, in a session of its own. NCCL ranks share one GPU: `NCCL_HOSTID` gives
-# every rank a host of its own, so NCCL accepts the same device twice and uses loopback sockets.
+# Running it.
 
 DUMP_PREFIX = "nccl_trace_rank_"
 
@@ -100,13 +97,13 @@ class LabSettings:
     linger: float = 8
     """How long to wait for more once a rank has written a dump or ended."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of all ranks, besides the lab's own."""
+    """For all ranks, besides the lab's own variables."""
     dumps: bool = True
-    """False: nothing of the lab runs inside the ranks, so there are no stacks, and dumps only where NCCL writes them."""
+    """False: nothing of the lab runs inside the ranks, so there are no stacks, and only dumps that NCCL writes itself."""
     world: int | None = None
     """Another number of ranks than the job's own."""
     cancelled: threading.Event = field(default_factory=threading.Event)
-    """Set by another thread: ends the run as the limit does."""
+    """Set by another thread: ends the run like the time limit."""
 
 
 @dataclass
@@ -144,13 +141,13 @@ class JobEnded:
 
     seconds: float
     exits: Mapping[int, int]
-    """Rank -> exit code; negative is the signal. Ranks that still lived were killed (-9)."""
+    """Rank -> exit code, negative for a signal. Ranks that still ran were killed (-9)."""
     asked: bool
-    """No dump came by itself, so the recorder's pipes were used."""
+    """No rank wrote a dump by itself, so the recorder's pipes were used."""
 
 
 def run_ranks(plan: JobPlan, settings: LabSettings, capture: Path) -> JobEnded:
-    """What the ranks left goes to `capture`."""
+    """Copies what the ranks left to `capture`."""
     with _own_folder("job", plan.name) as job, _own_folder("trace", plan.name) as trace:
         run = RunningJob(plan, settings, job, trace)
         try:
@@ -166,7 +163,7 @@ def run_ranks(plan: JobPlan, settings: LabSettings, capture: Path) -> JobEnded:
 
 @contextmanager
 def _own_folder(kind: str, name: str) -> Generator[Path]:
-    """A name like /tmp/job/NAME, so that the evidence holds plain paths; with a number behind it while a run has it."""
+    """A path like `/tmp/job/NAME`, so that evidence has simple paths; a number is appended if another run uses it."""
     folder = _make_folder(Path(tempfile.gettempdir()) / kind, name)
     try:
         yield folder
@@ -232,7 +229,7 @@ def _common_env(run: RunningJob, port: int) -> dict[str, str]:
         "DUMP_DIR": str(trace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        # A rank that gloo aborts writes no dump: where it stood is then all that is known of it.
+        # A rank that gloo aborts writes no dump: its stack is then all that is known about it.
         "PYTHONFAULTHANDLER": "1",
         "OMP_NUM_THREADS": "1",
         "TORCH_CPP_LOG_LEVEL": "INFO",
@@ -279,7 +276,7 @@ def _free_port() -> int:
 
 
 def _advance(run: RunningJob) -> None:
-    """Do what is due: send signals, notice dumps, ask for them, take stacks."""
+    """Does what is due: sends signals, notices dumps, asks for them, takes stacks."""
     for signal_ in run.plan.signals:
         if signal_ not in run.sent:
             _send_when_due(run, signal_)
@@ -314,7 +311,7 @@ def _hangs(run: RunningJob) -> bool:
 
 
 def _was_only_slow(run: RunningJob) -> bool:
-    """The ranks took their marks back: what looked like a hang was an import or a busy machine."""
+    """The ranks removed their marks: what looked like a hang was an import or a busy machine."""
     marked = run.settings.backend == "gloo" and not _stacks_due(run) and run.age < _patience(run)
     return marked and not run.plan.dump_at_end and not any(run.trace.glob(".*.quiet"))
 
@@ -326,7 +323,7 @@ def _forget_stacks(run: RunningJob) -> None:
 
 
 def _patience(run: RunningJob) -> float:
-    """After so long stacks are taken, hang or not. A job that is to end gets all the time there is."""
+    """After this long stacks are taken, hang or not. A job that should end gets all the time there is."""
     if run.plan.dump_at_end:
         return run.settings.limit - 5
     return 2.2 * run.settings.pg_timeout + (run.joined or 0) + 4
@@ -337,12 +334,12 @@ def _stacks_due(run: RunningJob) -> bool:
 
 
 def _ask_for_dumps(run: RunningJob) -> None:
-    """Write to the recorder's pipes: the only way to a dump when no watchdog fires."""
+    """Writes to the recorder's pipes: the only way to get a dump if no watchdog fires."""
     run.asked = True
     for pipe in run.trace.glob(".pipe_*"):
         try:
             fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # its rank does not listen any more
+        except OSError:  # its rank no longer listens
             continue
         os.write(fd, b"1\n")
         os.close(fd)
@@ -361,7 +358,7 @@ def _is_finished(run: RunningJob) -> bool:
     """All ranks have ended, the limit is reached, or no more evidence will come."""
     if not run.alive() or run.age > run.settings.limit or run.settings.cancelled.is_set():
         return True
-    # The others notice an ended rank at once or run into their timeout.
+    # The others notice at once that a rank ended, or run into their timeout.
     if run.first_end is not None and run.age > run.first_end + run.settings.pg_timeout + run.settings.linger:
         return True
     if run.stacks_taken is None or run.first_dump is None:
@@ -379,7 +376,7 @@ def _patience_after_dump(run: RunningJob) -> float:
 
 
 def _stop(run: RunningJob) -> dict[int, int]:
-    """End every rank and what it started (each is the leader of its own process group)."""
+    """Kills every rank and its children (each rank leads its own process group)."""
     for process in run.processes.values():
         os.killpg(process.pid, signal.SIGKILL)
     return {rank: process.wait() for rank, process in run.processes.items()}

@@ -1,4 +1,4 @@
-"""Records one fault from start to end, scores verdicts against the truth, and prints the lab's tables and JSON (schema forkpoint.lab/1)."""
+"""Records one fault, scores verdicts against the truth, and prints the lab's tables and JSON (schema forkpoint.lab/1)."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ class TorchHere:
 
 
 def find_torch(python: str = sys.executable) -> TorchHere:
-    """Raises UsageError where there is none."""
+    """Raises UsageError if there is none."""
     asked = subprocess.run(  # noqa: S603 - our own Python on our own text
         [python, "-c", _ASK], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
     )
@@ -53,7 +53,7 @@ def find_torch(python: str = sys.executable) -> TorchHere:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One fault from start to end: patch the job, run it, keep what a person would have, with the truth beside it.
+# One fault from start to end: patch the job, run it, keep what a person would collect, with the truth beside it.
 
 __all__ = ["LabSettings", "RecordedFault", "record"]
 
@@ -65,7 +65,7 @@ class RecordedFault:
     """capture/, source/ and case.toml."""
     seconds: float
     exits: Mapping[int, int]
-    """Rank -> exit code; negative is the signal. Ranks that still lived were killed (-9)."""
+    """Rank -> exit code, negative for a signal. Ranks that still ran were killed (-9)."""
 
     @property
     def capture(self) -> Path:
@@ -84,7 +84,7 @@ class RecordedFault:
 
 
 def record(fault: Fault, settings: LabSettings) -> RecordedFault:
-    """Into settings.out/NAME. No process is left, however it ends."""
+    """Records into settings.out/NAME. No process is left, however it ends."""
     folder = settings.out.absolute() / fault.name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "source").mkdir(parents=True)
@@ -114,14 +114,14 @@ RIGHT_ENOUGH = 0.9
 
 class Mark(StrEnum):
     RIGHT = "right"
-    """The cause and the suspects are answers that the truth allows."""
+    """Cause and suspects are among the answers of the truth."""
     UNNAMED = "unnamed"
-    """The cause is right, but not all ranks that could be named are."""
+    """The cause is right, but not all ranks that could be named are named."""
     INCONCLUSIVE = "inconclusive"
-    """It says that it does not know, although it could be known."""
+    """The verdict does not decide, although the evidence allows it."""
     WRONG = "wrong"
     ACCUSED = "accused"
-    """A rank is named that no answer of the truth names. The worst there is, whatever the cause."""
+    """A rank is named that no answer of the truth names. The worst mark, whatever the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Score:
 
     @property
     def is_good(self) -> bool:
-        """Nobody innocent accused, and nearly all right."""
+        """No innocent rank accused, and nearly all right."""
         counts = self.counts
         return not counts[Mark.ACCUSED] and counts[Mark.RIGHT] >= RIGHT_ENOUGH * len(self.cases)
 
@@ -173,8 +173,8 @@ LAB_SCHEMA = "forkpoint.lab/1"
 
 _WORDS = {
     Mark.RIGHT: "The verdict is right.",
-    Mark.UNNAMED: "The cause is right; not all ranks that could be named are.",
-    Mark.INCONCLUSIVE: "The verdict does not decide, although it could be known.",
+    Mark.UNNAMED: "The cause is right; not all ranks that could be named are named.",
+    Mark.INCONCLUSIVE: "The verdict does not decide, although the evidence allows it.",
     Mark.WRONG: "The verdict is wrong.",
     Mark.ACCUSED: "The verdict is wrong: it accuses an innocent rank.",
 }
@@ -268,7 +268,7 @@ def _confusion(score: Score) -> str:
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; the last one is not filled up."""
+    """Columns as wide as needed; the last one is not padded."""
     lines = [tuple(map(str, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -5,8 +5,8 @@
     GET  /healthz
 
 A cycle is announced as progressive when it begins and as terminal when it has failed; only then is it diagnosed. The
-answer is STOP where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7 (client
-in `shared_utils/health_check.py`, contract in `services/attrsvc/ATTRSVC_SPEC.md`).
+answer is STOP where `forkpoint run` would exit with 93, RESTART for 75 and 76. As in nvidia-resiliency-ext 0.7 (client in
+`shared_utils/health_check.py`, contract in `services/attrsvc/ATTRSVC_SPEC.md`).
 
 A client must know the token in the address, and only files below one folder are read for it.
 """
@@ -39,17 +39,7 @@ from forkpoint.live.diagnosing import (
 from forkpoint.live.serve.server import BoundSocket, quiet_config
 
 # ---------------------------------------------------------------------------------------------------------------------
-# An attribution service for NVIDIA's ft_launcher (`--ft-attribution-endpoint`), which asks it what to do with a cycle.
-#
-#     POST /logs  {"log_path": ..., "analysis_intent": "progressive" | "terminal", ...}
-#     GET  /logs?log_path=...&wait=false  ->  {"status": ..., "recommendation": {"action": "STOP" | "RESTART" | ...}, ...}
-#     GET  /healthz
-#
-# A cycle is announced as progressive when it begins and as terminal when it has failed; only then is it diagnosed. The
-# answer is STOP where `forkpoint run` would exit with 93, RESTART for 75 and 76. Read in nvidia-resiliency-ext 0.7
-# (client in `shared_utils/health_check.py`, contract in `services/attrsvc/ATTRSVC_SPEC.md`).
-#
-# A client must know the token in the address, and only files below one folder are read for it.
+# The requests.
 
 _INTENTS: Final = ("track_only", "progressive", "terminal")
 _RECOMMENDED: Final = {DO_NOT_RETRY: "STOP", RETRY: "RESTART", RETRY_ELSEWHERE: "RESTART"}
@@ -66,7 +56,7 @@ class Readable:
     root: Path
     """Logs below it, and nothing else."""
     dumps: Path | None = None
-    """Where ranks write their dumps. Those of the cycle at hand belong to it: torch overwrites older ones."""
+    """Where ranks write their dumps. Only those written since the cycle began are read."""
     source: tuple[str, ...] = ()
 
 
@@ -91,7 +81,7 @@ class _Service:
 
     async def post(self, request: Request) -> Response:
         if not self._is_known(request):
-            return _refuse(403, "FORBIDDEN", "the address that forkpoint attribution has printed holds a token")
+            return _refuse(403, "FORBIDDEN", "wrong token; use the address that forkpoint attribution has printed")
         body = await _json_body(request)
         intent = str(body.get("analysis_intent") or "track_only").strip().lower()
         path = self._path(body.get("log_path"))
@@ -100,7 +90,7 @@ class _Service:
         if intent not in _INTENTS:
             return _refuse(400, "INVALID_INTENT", f"analysis_intent is one of {', '.join(_INTENTS)}")
         if path not in self.cycles and len(self.cycles) >= _MAX_CYCLES:
-            return _refuse(503, "JOB_LIMIT_REACHED", f"{_MAX_CYCLES} cycles are known already; start the service anew")
+            return _refuse(503, "JOB_LIMIT_REACHED", f"{_MAX_CYCLES} cycles are known already; restart the service")
         cycle = self.cycles.setdefault(path, _Cycle(time.time()))
         if intent == "terminal" and cycle.work is None:
             cycle.work = asyncio.create_task(self._diagnose(path, cycle.announced))
@@ -108,7 +98,7 @@ class _Service:
 
     async def get(self, request: Request) -> Response:
         if not self._is_known(request):
-            return _refuse(403, "FORBIDDEN", "the address that forkpoint attribution has printed holds a token")
+            return _refuse(403, "FORBIDDEN", "wrong token; use the address that forkpoint attribution has printed")
         path = self._path(request.query_params.get("log_path"))
         if isinstance(path, Response):
             return path
@@ -130,7 +120,7 @@ class _Service:
         return compare_digest(request.path_params["token"].encode(), self.token.encode())
 
     def _path(self, given: object) -> str | Response:
-        """The real file, below the root; links do not lead out of it."""
+        """The real path, which must be below the root: links may not lead out of it."""
         if not isinstance(given, str) or not given.startswith("/") or "\0" in given:
             return _refuse(400, "INVALID_PATH", "log_path must be an absolute path")
         path = Path(os.path.realpath(given))
@@ -183,7 +173,7 @@ def _dumps_since(folder: Path | None, announced: float) -> list[str]:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    """Empty where it is not an object: the missing field is then reported."""
+    """Empty if it is not an object: the missing field is then reported."""
     size = request.headers.get("content-length", "")
     if not size.isdecimal() or int(size) > _MAX_BODY:
         return {}
@@ -199,12 +189,12 @@ def _refuse(status: int, code: str, message: str) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The attribution service from its socket to its end.
+# The server.
 
 _MAX_CONNECTIONS = 50
 
 
 def serve(bound: BoundSocket, readable: Readable) -> None:
-    """Until Ctrl-C or SIGTERM, which uvicorn raises again once all has ended."""
+    """Runs until Ctrl-C or SIGTERM, which uvicorn raises again after the shutdown."""
     config = quiet_config(make_app(readable, bound.token), _MAX_CONNECTIONS)
     uvicorn.Server(config).run(sockets=[bound.socket])

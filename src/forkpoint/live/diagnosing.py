@@ -1,6 +1,6 @@
 """A diagnosis in a child process: a `Task` as JSON on its standard input, a `Diagnosed` as JSON on its standard output.
 
-Everything that diagnoses beside its own work does it this way: the guard (a training process must not load the engine),
+Every tool that diagnoses besides its own work does it this way: the guard (a training process must not load the engine),
 `forkpoint run`, `forkpoint serve`, the attribution service and the controller. A child can be killed when it takes too
 long, and a crash in it harms nobody. This module does not import the engine; the child's program is `worker`.
 """
@@ -21,7 +21,7 @@ from forkpoint.sinks.notice import Notice, NoticeOrigin
 LIMIT_S: Final = 900.0
 """10,000 ranks with 2,000 calls each take about six minutes."""
 ANY_NODE: Final = "all-nodes"
-"""In place of a node's name, where ranks of several nodes write to one folder."""
+"""Replaces the node's name if ranks of several nodes write to one folder."""
 
 DO_NOT_RETRY: Final = 93
 """The exit code that NVIDIA's ft_launcher uses for it."""
@@ -50,9 +50,9 @@ class DecisionTask:
     """What a scheduler should do with the job."""
 
     attempt: str
-    """The folder that holds one folder per node."""
+    """The folder that contains one folder per node."""
     child_code: int
-    """The exit code of the job, which stands where the evidence does not decide."""
+    """The exit code of the job, used if the evidence does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StoreTask:
     run: str | None = None
     attempt: int = 0
     write: bool = True
-    """False: whoever asks decides later whether it is an incident (`keep_incident`)."""
+    """False: the caller decides later whether it is an incident (`keep_incident`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Task:
     decision: DecisionTask | None = None
     store: StoreTask | None = None
     origin: NoticeOrigin | None = None
-    """A notice for services (`notifying`) is wanted, too."""
+    """Also a notice for services (`notifying`)."""
     with_value: bool = False
     """Also the verdict as a value, for `read_verdict` in `worker`."""
 
@@ -112,7 +112,7 @@ class Diagnosed:
     sites: tuple[str, ...] = ()
     """The first few places in the source, `train.py:31 (why)`."""
     when: str | None = None
-    """The last moment that is dated in UTC."""
+    """The last event with a UTC time."""
     report: str = ""
     page: str = ""
     step: int | None = None
@@ -134,11 +134,11 @@ class NotDiagnosed:
 
 
 _keeping: Final[list[subprocess.Popen[bytes]]] = []
-"""Those that may still run: each is asked how it ended before the next begins."""
+"""Children that may still run; those that have ended are reaped when the next one starts."""
 
 
 def keep_incident(store: str, incident: dict[str, Any]) -> None:
-    """In a process of its own that outlives this one, which may end because of the incident. Raises OSError."""
+    """Writes it from a process that outlives this one, which may end because of the incident. Raises OSError."""
     with memory_file() as given:
         given.write(json.dumps({"store": store, "incident": incident}).encode())
         given.seek(0)
@@ -157,7 +157,7 @@ def child_environ() -> dict[str, str]:
 
 
 class Diagnosis:
-    """Starts at once; poll `result`, and call `end` in any case. Raises OSError where no process can be started."""
+    """Starts at once; poll `result`, and always call `end`. Raises OSError if no process can be started."""
 
     def __init__(self, task: Task, limit_s: float = LIMIT_S, *, own_session: bool = False) -> None:
         """`own_session`: Ctrl-C in the terminal does not reach the child."""
@@ -170,7 +170,7 @@ class Diagnosis:
                 given.write(json.dumps(msgspec.to_builtins(task)).encode())
                 given.seek(0)
                 self._child = subprocess.Popen(  # noqa: S603 - our own interpreter
-                    # -P: no module is imported from the current folder, which may hold the evidence.
+                    # -P: no module is imported from the current folder, which may contain evidence.
                     [sys.executable, "-P", "-m", "forkpoint.live.worker", str(os.getpid())],
                     stdin=given,
                     stdout=self._out,
@@ -205,7 +205,7 @@ class Diagnosis:
         except (ValueError, TypeError):  # a msgspec.ValidationError is a ValueError
             self._err.seek(0)
             last = self._err.read().decode(errors="replace").strip().rpartition("\n")[2]
-            return NotDiagnosed(f"the diagnosis broke off ({last or f'exit code {code}'})")
+            return NotDiagnosed(f"the diagnosis failed ({last or f'exit code {code}'})")
 
     def _close(self) -> None:
         self._out.close()

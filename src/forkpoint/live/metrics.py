@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, few series and none per rank: `watch` serves them, `run` writes a textfile. Needs the extra `watch`."""
+"""Metrics for Prometheus, none of them per rank: `watch` serves them, `run` writes a textfile. Needs the extra `watch`."""
 
 from collections.abc import Sequence
 
@@ -9,29 +9,31 @@ from forkpoint.live.diagnosing import Decision
 from forkpoint.live.run.attempt import Attempt
 from forkpoint.live.watch.rule import Sight, WatchState
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a Prometheus server scrapes: few series, none per rank. Needs the extra `watch`.
-
 LOOPBACK = "127.0.0.1"
 
 
 class WatchMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._state = Gauge("forkpoint_watch_state", "1 for the state of the job", ["state"], registry=self.registry)
+        self._state = Gauge(
+            "forkpoint_watch_state", "1 for the current state of the job", ["state"], registry=self.registry
+        )
         self._expected = Gauge("forkpoint_ranks_expected", "Ranks of the job, 0 if not known", registry=self.registry)
         self._answering = Gauge("forkpoint_ranks_answering", "Ranks read in the last look", registry=self.registry)
         self._still = Gauge(
             "forkpoint_seconds_since_progress",
-            "For how long no rank that can be read has moved",
+            "For how long no readable rank has moved",
             registry=self.registry,
         )
         self._alarms = Counter("forkpoint_alarms", "Incidents found", ["cause"], registry=self.registry)
         self._errors = Counter(
-            "forkpoint_source_errors", "Notes of what a source could not get", ["source"], registry=self.registry
+            "forkpoint_source_errors",
+            "Notes about evidence that a source could not get",
+            ["source"],
+            registry=self.registry,
         )
         self._last_look = Gauge(
-            "forkpoint_watch_last_look_timestamp_seconds", "When it was last looked", registry=self.registry
+            "forkpoint_watch_last_look_timestamp_seconds", "When watch last looked", registry=self.registry
         )
 
     def update(self, sight: Sight) -> None:
@@ -48,7 +50,7 @@ class WatchMetrics:
 
 
 def serve_metrics(metrics: WatchMetrics, port: int, address: str = LOOPBACK) -> int:
-    """The port it listens at (0: any that is free), from a thread that ends with the process. Raises UsageError."""
+    """Serves from a daemon thread and returns its port. `port` 0: any free one. Raises UsageError."""
     try:
         server, _ = start_http_server(port, addr=address, registry=metrics.registry)
     except OSError as error:
@@ -57,8 +59,7 @@ def serve_metrics(metrics: WatchMetrics, port: int, address: str = LOOPBACK) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Outcome of a run -> a file for node_exporter's textfile collector: few series, none per rank. Needs the extra
-# `watch`.
+# Outcome of a run -> a file for node_exporter's textfile collector.
 
 
 def render_metrics(attempts: Sequence[Attempt], decision: Decision) -> str:
@@ -67,13 +68,13 @@ def render_metrics(attempts: Sequence[Attempt], decision: Decision) -> str:
     def gauge(name: str, says: str) -> Gauge:
         return Gauge(f"forkpoint_run_{name}", says, registry=registry)
 
-    gauge("exit_code", "What forkpoint run ended with: 93, 75, 76 or the command's own").set(decision.code)
+    gauge("exit_code", "Exit code of forkpoint run: 93, 75, 76 or the command's own").set(decision.code)
     gauge("attempts", "Attempts of the last run").set(len(attempts))
-    gauge("seconds", "How long they took").set(sum(attempt.ended.seconds for attempt in attempts))
-    gauge("ended_timestamp_seconds", "When it ended").set_to_current_time()
+    gauge("seconds", "How long all attempts took").set(sum(attempt.ended.seconds for attempt in attempts))
+    gauge("ended_timestamp_seconds", "When the run ended").set_to_current_time()
     found = attempts[-1].found
     if found is not None:
         gauge("suspects", "Ranks that the verdict of the last attempt names").set(len(found.suspects))
-        verdict = Gauge("forkpoint_run_verdict", "How sure it is", ["cause", "action"], registry=registry)
+        verdict = Gauge("forkpoint_run_verdict", "Confidence of the verdict", ["cause", "action"], registry=registry)
         verdict.labels(found.cause, found.action).set(found.confidence)
     return generate_latest(registry).decode()

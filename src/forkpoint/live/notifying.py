@@ -1,4 +1,4 @@
-"""Sends a notice from a process of its own (`sinks/worker.py`), which is ended when its time is over.
+"""Sends a notice from a separate process (`sinks/worker.py`), which is killed when its time is up.
 
 The guard uses it inside a training process, so this file imports neither the engine nor a client of any service.
 """
@@ -14,12 +14,12 @@ import msgspec
 
 from forkpoint.live.diagnosing import child_environ, memory_file
 from forkpoint.sinks.notice import Notice
-from forkpoint.sinks.sink import Outcome
+from forkpoint.sinks.sink import SinkOutcome
 
 LIMIT_S: Final = 30.0
 """For all services together, with all retries."""
 _START_S: Final = 5.0
-"""For the process to begin and end."""
+"""For the process to start and exit."""
 _POLL_S: Final = 0.02
 _COMMAND: Final = (sys.executable, "-P", "-m", "forkpoint.sinks.worker")
 
@@ -32,10 +32,10 @@ class NotifySettings:
 
 
 class Sending:
-    """Begins at once and blocks nobody: poll `outcomes`, or `wait`. Call `end` in any case."""
+    """Starts at once and does not block: poll `outcomes`, or `wait`. Always call `end`."""
 
     def __init__(self, notice: Notice, settings: NotifySettings) -> None:
-        """Raises OSError where no process can be started."""
+        """Raises OSError if no process can be started."""
         self._settings = settings
         self._until = time.monotonic() + settings.limit_s + _START_S
         self._out = memory_file()
@@ -45,7 +45,7 @@ class Sending:
             self._out.close()
             raise
 
-    def outcomes(self) -> tuple[Outcome, ...] | None:
+    def outcomes(self) -> tuple[SinkOutcome, ...] | None:
         """One for each service. None: not done yet."""
         if self._child.poll() is not None:
             return self._read()
@@ -55,7 +55,7 @@ class Sending:
         self._child.wait()
         return self._of_all(f"not done after {self._settings.limit_s:g} s, given up")
 
-    def wait(self) -> tuple[Outcome, ...]:
+    def wait(self) -> tuple[SinkOutcome, ...]:
         while (found := self.outcomes()) is None:
             time.sleep(_POLL_S)
         return found
@@ -65,24 +65,24 @@ class Sending:
         self._child.wait()
         self._out.close()
 
-    def _read(self) -> tuple[Outcome, ...]:
+    def _read(self) -> tuple[SinkOutcome, ...]:
         self._out.seek(0)
         try:
-            return msgspec.convert(json.load(self._out), tuple[Outcome, ...])
+            return msgspec.convert(json.load(self._out), tuple[SinkOutcome, ...])
         except ValueError:  # a msgspec.ValidationError is one
-            return self._of_all(f"the sending process broke off (exit code {self._child.returncode})")
+            return self._of_all(f"the sending process failed (exit code {self._child.returncode})")
 
-    def _of_all(self, why: str) -> tuple[Outcome, ...]:
-        return tuple(Outcome(sink, why) for sink in self._settings.sinks)
+    def _of_all(self, why: str) -> tuple[SinkOutcome, ...]:
+        return tuple(SinkOutcome(sink, why) for sink in self._settings.sinks)
 
 
 def notify_alone(notice: Notice, settings: NotifySettings) -> None:
-    """In a process that outlives this one, which may end because of the incident. Raises OSError."""
+    """Sends from a process that outlives this one, which may end because of the incident. Raises OSError."""
     _left[:] = [*(child for child in _left if child.poll() is None), _start(_task(notice, settings, tells=True))]
 
 
 _left: Final[list[subprocess.Popen[bytes]]] = []
-"""Those that may still run: each is asked how it ended before the next begins."""
+"""Children that may still run; those that have ended are reaped when the next one starts."""
 
 
 def _task(notice: Notice, settings: NotifySettings, *, tells: bool = False) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _task(notice: Notice, settings: NotifySettings, *, tells: bool = False) -> d
 
 
 def _start(task: dict[str, Any], stdout: Any = subprocess.DEVNULL, stderr: Any = None) -> "subprocess.Popen[bytes]":
-    """In a session of its own: Ctrl-C in a terminal is for the command, which ends it."""
+    """In its own session: Ctrl-C in a terminal goes to the command, which then ends this child."""
     with memory_file() as given:
         given.write(json.dumps(task).encode())
         given.seek(0)

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc shows them. Nothing is sent to them; a process that is gone is None."""
+"""Processes of this machine, read from /proc. They get no signals; a process that is gone gives None."""
 
 import os
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class ProcessState:
     """`R` running, `S` and `D` waiting, `T` and `t` stopped, `Z` and `X` dead."""
     parent: int
     started: int
-    """In ticks since boot. A pid is used again; a pid with its start is not."""
+    """In ticks since boot. Pids are reused; a pid with its start time is unique."""
 
     @property
     def is_dead(self) -> bool:
@@ -38,7 +38,7 @@ def read_state(pid: int) -> ProcessState | None:
         text = Path(f"{PROC}/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold any character, brackets too
+    fields = text.rpartition(")")[2].split()  # the process name before it may contain any character, even brackets
     return ProcessState(fields[0], int(fields[1]), int(fields[19]))
 
 
@@ -54,7 +54,7 @@ def started_at(pid: int) -> float | None:
 
 
 def read_environ(pid: int, proc: str = PROC) -> dict[str, str] | None:
-    """None for a process of another user, too. Raises nothing."""
+    """None also for a process of another user."""
     try:
         with Path(f"{proc}/{pid}/environ").open("rb") as stream:
             raw = stream.read(_MAX_ENVIRONMENT)

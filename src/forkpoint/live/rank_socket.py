@@ -1,8 +1,9 @@
-"""How somebody on the same machine asks the guard of one rank: a socket that is named after the process.
+"""The socket on which the guard of one rank answers questions from the same machine (`forkpoint attach`).
 
-The name is in Linux's abstract namespace: no file stays behind, and only processes of the same network namespace reach
-it. Containers may share that and still number their processes by themselves, so the name says which numbers are meant. The kernel says who asks; only the rank's own user and root are answered. One connection is one answer: all that the
-rank holds, as its guard would hand it to the others.
+Its name is in Linux's abstract namespace: no file stays behind, and only processes in the same network namespace can
+reach it. Containers may share that namespace and still have their own pids, so the name contains the pid namespace. The
+kernel identifies the client; only the rank's own user and root are answered. Each connection gets one answer: everything the
+guard would hand to the other ranks.
 """
 
 import os
@@ -22,12 +23,12 @@ from forkpoint.model.world import ProcessGroup
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _ANSWERS_S: Final = 5.0
-"""For whoever asks to take the answer."""
+"""For the client to read the answer."""
 
 
 def socket_name(process: str, own_pid: int) -> str:
-    """`process`: its folder below /proc; `own_pid`: as the process itself knows it. Raises OSError where it is gone or somebody
-    else's.
+    """`process`: its folder below /proc; `own_pid`: its pid in its own pid namespace. Raises OSError if the process is gone
+    or belongs to another user.
     """
     numbers = Path(process, "ns", "pid").readlink()
     return f"\0forkpoint-guard-{numbers}-{own_pid}"
@@ -40,10 +41,10 @@ def may_ask(connection: socket.socket) -> bool:
 
 
 class AnswerThread:
-    """Waits for questions, and costs nothing until one comes."""
+    """Blocks in `accept`, so it costs nothing until somebody asks."""
 
     def __init__(self, answer: Callable[[], bytes]) -> None:
-        """Raises OSError where no socket can be had."""
+        """Raises OSError if the socket cannot be opened."""
         self._answer = answer
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -74,12 +75,12 @@ class AnswerThread:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The other side: whoever asks. It does not know the guard, which imports torch.
+# The client side. It does not import the guard, which imports torch.
 
 
 @dataclass(frozen=True, slots=True)
 class GuardAnswer:
-    """Of what the guard sends, all that evidence is made of."""
+    """The part of the guard's answer that becomes evidence."""
 
     rank: int
     groups: tuple[ProcessGroup, ...]
@@ -88,7 +89,7 @@ class GuardAnswer:
 
 
 def read_answer(data: bytes) -> GuardAnswer | None:
-    """None: not an answer of a guard."""
+    """None: not a guard's answer."""
     try:
         return msgspec.msgpack.decode(data, type=GuardAnswer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError):

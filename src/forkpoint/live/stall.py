@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def stall_limit(chosen_s: float | None, timeout_s: float = 0.0) -> float:
-    """`timeout_s`: of the operation that waits; 0 where it is not known."""
+    """`timeout_s`: of the operation that waits; 0 if unknown."""
     return chosen_s or timeout_s / 2 or DEFAULT_STALL_S
 
 

@@ -1,7 +1,7 @@
 """The child process of `diagnosing`: reads a `Task`, runs the engine, decides what a scheduler should do.
 
 Doubt never stops a job: a retry that was not needed costs minutes and is bounded, but a job that was wrongly stopped waits
-for a person. So exit code 93 needs a likely verdict, 76 a known node, and everything else is left to whoever runs the job.
+for a person. So exit code 93 needs a likely verdict, 76 a known node, and everything else is left to the user's own policy.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Nobody reads the answer of a worker whose parent was killed, and nobody would end it."""
+    """Exits when the parent is gone: nobody would read the answer, and nobody would end this process."""
     while os.getppid() == parent:
         time.sleep(_LOOKS_S)
     os._exit(1)
@@ -107,7 +107,7 @@ def work(task: Task) -> Diagnosed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Memory:
-    """What a store says, and what is still to be kept."""
+    """What the store knows, and the incident if it was not written yet."""
 
     seen: tuple[str, ...] = ()
     problem: str | None = None
@@ -115,7 +115,7 @@ class _Memory:
 
 
 def _remember(verdict: Verdict, capture: Capture, task: Task, store: StoreTask) -> _Memory:
-    """The environment is that of the job."""
+    """`os.environ` is that of the job."""
     from forkpoint.history.incident import describe_incident, job_of  # noqa: PLC0415 - most tasks have no store
     from forkpoint.history.keeping import keep  # noqa: PLC0415 - as above
 
@@ -129,7 +129,7 @@ def _remember(verdict: Verdict, capture: Capture, task: Task, store: StoreTask) 
 
 
 def _notice(verdict: Verdict, capture: Capture, origin: NoticeOrigin, seen: Sequence[str]) -> Notice:
-    from forkpoint.sinks.describe import describe_notice  # noqa: PLC0415 - most tasks tell nobody
+    from forkpoint.sinks.describe import describe_notice  # noqa: PLC0415 - most tasks notify no service
 
     return describe_notice(verdict, capture, origin, seen)
 
@@ -169,12 +169,12 @@ def _value(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_verdict(value: Mapping[str, Any]) -> Verdict:
-    """For whoever goes on judging, as the controller does."""
+    """For callers that judge further, as the controller does."""
     return Verdict(**{name: msgspec.convert(value[name], kind) for name, kind in _value_types().items()})
 
 
 def _value_types() -> dict[str, Any]:
-    """All fields but the picture, which only a page needs, and lines of the source, which stay where they were read."""
+    """All fields but the picture, which only a page needs, and source lines, which stay in the worker."""
     return {field.name: field.type for field in dataclasses.fields(Verdict) if field.name not in ("picture", "quotes")}
 
 
@@ -186,33 +186,33 @@ def _decide(verdict: Verdict, capture: Capture, wanted: DecisionTask) -> Decisio
 
 
 def decide(verdict: Verdict, child_code: int, nodes: Mapping[int, str]) -> Decision:
-    """`nodes`: the node of each rank, where known. `child_code` stands where the evidence does not decide."""
+    """`nodes`: the node of each rank, where known. `child_code` is used where the evidence does not decide."""
     if verdict.cause in (Cause.INCONCLUSIVE, Cause.HEALTHY):
-        return Decision(child_code, f"the evidence does not decide ({verdict.cause}): your own policy holds")
+        return Decision(child_code, f"the evidence does not decide ({verdict.cause}): your own policy applies")
     if verdict.confidence < LIKELY:
-        return Decision(child_code, f"{verdict.cause} is not certain enough to act on: your own policy holds")
+        return Decision(child_code, f"{verdict.cause} is not certain enough to act on: your own policy applies")
     if verdict.action is Action.FIX_CODE:
         return Decision(DO_NOT_RETRY, f"{verdict.cause}: the same code would fail again")
     if verdict.action is Action.REPLACE_NODE:
         return _leave_out(verdict, nodes)
     if verdict.action in _MAY_PASS:
         return Decision(RETRY, f"{verdict.cause} ({verdict.action}): another attempt may pass")
-    return Decision(child_code, f"{verdict.cause} ({verdict.action}): a person has to look, your own policy holds")
+    return Decision(child_code, f"{verdict.cause} ({verdict.action}): a person has to look, your own policy applies")
 
 
 def _leave_out(verdict: Verdict, nodes: Mapping[int, str]) -> Decision:
-    """The nodes of all suspects must be known: with one of two left out, the next attempt would meet the other."""
+    """The nodes of all suspects must be known: with one of two excluded, the next attempt may get the other."""
     suspects = verdict.suspects
     if not suspects or any(rank not in nodes for rank in suspects):
-        return Decision(RETRY, f"{verdict.cause}: a node is at fault, but it is not known which: look before you retry")
+        return Decision(
+            RETRY, f"{verdict.cause}: a node is at fault, but it is not known which: check before you retry"
+        )
     named = tuple(sorted({nodes[rank] for rank in suspects}))
     return Decision(RETRY_ELSEWHERE, f"{verdict.cause}: {name_ranks(suspects)} ran on {', '.join(named)}", named)
 
 
 def find_nodes(capture: Capture, attempt: Path) -> dict[int, str]:
-    """The node of each rank: what NCCL's log says, else the node folder that holds its files. Contradictions count as
-    unknown.
-    """
+    """The node of each rank: what NCCL's log says, else the node folder with its files. Contradictions count as unknown."""
     by_folder: dict[int, set[str]] = {}
     for rank, file in _files(capture):
         node = _node_of(file, attempt)
@@ -243,7 +243,7 @@ def _node_of(file: str, attempt: Path) -> str | None:
 def find_last_step(logs: Iterable[str]) -> int | None:
     """The highest training step in the logs: `step 120`, `iter: 120/5000`, `global_step=120`.
 
-    Only compared with that of another attempt of the same job, to see which came further.
+    Only compared with another attempt of the same job, to see which got further.
     """
     return max((int(number) for log in logs for number in _STEP.findall(_tail(log))), default=None)
 

@@ -1,5 +1,6 @@
-"""One 64-bit number per tensor, equal where all bits are equal; on a CPU and on devices without Triton with torch's own operations."""
+"""One 64-bit checksum per tensor, equal if all bits are equal."""
 
+import ctypes
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A tensor as whole words of its bits, whatever it holds: bf16, fp8, bool and complex numbers alike.
+# A tensor's bits as 64-bit words, for any dtype: bf16, fp8, bool and complex numbers alike.
 
 
 def is_comparable(tensor: Tensor) -> bool:
@@ -18,13 +19,13 @@ def is_comparable(tensor: Tensor) -> bool:
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Its bits in the order of its elements. A copy only where memory has another order."""
+    """Its bytes in the order of its elements. Copies only if memory has another order."""
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return plain.reshape(-1).view(torch.uint8)
 
 
 def words_of(content: Tensor, word: torch.dtype) -> Tensor:
-    """Bytes as words, the last one filled with zeros. A copy only where size or place in memory do not fit."""
+    """Bytes as words, the last one padded with zeros. Copies only if size or alignment do not fit."""
     short = -content.numel() % word.itemsize
     if short:
         content = torch.cat([content, content.new_zeros(short)])
@@ -36,23 +37,22 @@ def words_of(content: Tensor, word: torch.dtype) -> Tensor:
 # ---------------------------------------------------------------------------------------------------------------------
 # Checksums with torch's own operations, for CPUs and for devices without Triton.
 #
-# A tensor's words are laid out in blocks of rows and columns, and every row and every column is summed: integers that
-# wrap, so the order does not matter, and the block is in the cache when it is read for the second time. Each sum is
-# then mixed with its place, and the mixed sums are added up.
+# A tensor's words are laid out in blocks of rows and columns, and every row and every column is summed. Integer sums
+# wrap, so the order does not matter, and the block is in the cache when it is read for the second time. Each sum is then
+# mixed with its position, and the mixed sums are added up.
 #
-# What differs in one or two words changes at least two sums for certain, wherever they are, and is then missed by
-# accident only, one in 2**64. So is everything else that does not leave all sums of rows and columns as they were: a
-# rectangle of changes that cancel out does, and rows are of an odd length so that nothing regular does. A plain sum
-# misses swapped elements, and multipliers alone miss swapped signs: the topmost bit of a product has no place left to
-# go.
+# A difference in one or two words always changes at least two sums, and is then missed with a chance of 2**-64. The same
+# holds for any other difference that changes some sum of a row or column. A rectangle of changes that cancel out changes
+# none; the odd row length prevents that for regular patterns. A plain sum would miss swapped elements, and multiplication
+# alone would miss swapped signs, since the topmost bit of a product cannot carry further.
 
 COLUMNS, ROWS = 1023, 65
-"""Odd, so that no power of two fits; 520 KiB together, which stays in a core's cache."""
+"""Odd, so that no power of two divides them; 520 KiB per block, which fits a core's cache."""
 _WIDTH = COLUMNS + ROWS
 _FEW_ROWS = 8
-"""Below this size sums save nothing: the words themselves are mixed."""
+"""Below this size sums save no work: the words themselves are mixed."""
 _PIECES = 32
-"""Mixed at once: enough to make calls worth while, and few enough for the cache."""
+"""Mixed at once: enough to amortise a call, and few enough for the cache."""
 _FACTORS = (0x1CE4E5B9BF58476D, 0x133111EB94D049BB)
 _STEP = 0x9E3779B97F4A7C15
 
@@ -68,7 +68,7 @@ def block_checksums(contents: list[Tensor]) -> Tensor:
 
 
 def _add(mixer: "_Mixer", owner: int, words: Tensor) -> None:
-    """In pieces that are numbered: blocks upwards, bare words downwards."""
+    """In numbered pieces: blocks count upwards, unsummed words downwards."""
     bare = words
     if words.numel() >= _FEW_ROWS * COLUMNS:
         rows = words.numel() // COLUMNS
@@ -83,7 +83,7 @@ def _add(mixer: "_Mixer", owner: int, words: Tensor) -> None:
 
 
 class _Mixer:
-    """Holds pieces until there are enough of them, then mixes every value with its place and adds up."""
+    """Collects pieces until there are enough, then mixes every value with its position and adds them up."""
 
     def __init__(self, device: torch.device, tensors: int, at_once: int) -> None:
         self.total = torch.zeros(tensors, dtype=torch.int64, device=device)
@@ -100,7 +100,7 @@ class _Mixer:
             place = self._take(owner, first, len(part))
             room = self._pieces[place : place + len(part)]
             parts = [part, room[:, :COLUMNS], room[:, COLUMNS:]]
-            # On a CPU as many at a time as there are threads to take them.
+            # On a CPU as many at a time as there are threads.
             cut = [one.unbind() if self._at_once == 1 else one.split(self._at_once) for one in parts]
             for block, by_column, by_row in zip(*cut, strict=True):
                 torch.sum(block, -2, out=by_column)
@@ -136,7 +136,7 @@ class _Mixer:
 
 
 def _mixed(values: Tensor) -> Tensor:
-    """In place: a change of any bit reaches about half of them. Only a value and its complement come out equal."""
+    """In place: changing any bit changes about half of them. Only a value and its complement give the same result."""
     shifted = torch.empty_like(values)
     for factor in _FACTORS:
         values ^= torch.bitwise_right_shift(values, 32, out=shifted)
@@ -146,18 +146,35 @@ def _mixed(values: Tensor) -> Tensor:
 
 
 def _signed(value: int) -> int:
-    """Modulo 2**64, as int64 has it."""
+    """Modulo 2**64, as int64."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One 64-bit number per tensor, equal where all bits are equal. Computed where the tensor is; read when it is needed.
+# Checksums on a CPU by xxHash (XXH3, 64 bits), which is faster than torch's sums.
+
+
+def xxh3_checksums(tensors: list[Tensor]) -> Tensor:
+    """One int64 per tensor, all on the CPU. Needs the extra `replicas`."""
+    import xxhash  # noqa: PLC0415 - an extra
+
+    numbers = [xxhash.xxh3_64_digest(_memory(content)) for content in map(bytes_of, tensors)]
+    return torch.frombuffer(bytearray(b"".join(numbers)), dtype=torch.int64)
+
+
+def _memory(content: Tensor) -> "ctypes.Array[ctypes.c_char]":
+    """The bytes in place, without a copy. Valid as long as `content`, which the caller holds."""
+    return (ctypes.c_char * content.numel()).from_address(content.data_ptr())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checksums of many tensors: computed on each tensor's device, read when needed.
 
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
     parts: tuple[tuple[tuple[int, ...], Tensor], ...]
-    """By device: the places of the tensors in the list, and their numbers."""
+    """By device: the indexes of its tensors in the list, and their checksums."""
 
     def read(self) -> list[int]:
         """In the order of the tensors. Waits for the device."""
@@ -182,7 +199,7 @@ def checksums(tensors: list[Tensor]) -> Checksums:
 
 
 def method(device: torch.device) -> str:
-    """How checksums are computed there. Ranks that do it differently cannot compare."""
+    """How checksums are computed on that device. Ranks with different methods cannot compare."""
     if device.type == "cuda" and _is_installed("triton"):
         return "lanes/1"
     return "xxh3/1" if device.type == "cpu" and _is_installed("xxhash") else "blocks/1"
@@ -195,8 +212,6 @@ def _on_one_device(tensors: list[Tensor]) -> Tensor:
 
         return triton_checksums(tensors)
     if how == "xxh3/1":
-        from forkpoint.replicas.xxh3_sums import xxh3_checksums  # noqa: PLC0415 - an extra
-
         return xxh3_checksums(tensors)
     return block_checksums([bytes_of(tensor) for tensor in tensors])
 

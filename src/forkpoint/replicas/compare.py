@@ -1,4 +1,4 @@
-"""One set of ranks compares what they all hold: a few numbers where all is well, and a classification where it is not."""
+"""One set of ranks compares what all of them have: a few numbers if all is equal, and a classification if not."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,7 +25,7 @@ _groups: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[Ranks, timedelta], dist
 
 
 class Exchange:
-    """Over gloo: the numbers are needed on the host, and a GPU that hangs must not hide what differs."""
+    """Over gloo: the numbers are needed on the host, and a hanging GPU must not hide a difference."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout = timedelta(seconds=timeout_s)
@@ -43,7 +43,7 @@ class Exchange:
         return gathered
 
     def gather_uneven(self, ranks: Ranks, numbers: Sequence[int]) -> list[list[int]]:
-        """Where members may have different numbers of them."""
+        """For members that may have different numbers of values."""
         counts = [count for (count,) in self.gather(ranks, [len(numbers)])]
         filled = [*numbers, *[0] * (max(counts) - len(numbers))]
         return [row[:count] for row, count in zip(self.gather(ranks, filled), counts, strict=True)]
@@ -70,7 +70,7 @@ class Exchange:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who is odd.
+# Which ranks are odd.
 
 
 def majority(values: Sequence[Hashable]) -> Hashable | None:
@@ -88,20 +88,20 @@ def odd_ranks(ranks: Sequence[int], values: Sequence[Hashable]) -> tuple[int, ..
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From what the members of a group told each other to mismatches: software first, then what hardware may have done.
+# From what the members of a group exchanged to mismatches: software causes first, then suspected hardware.
 #
-# Pure: every member has the same input and comes to the same result.
+# Pure functions: every member has the same input and gets the same result.
 
 _LOCAL = 4
-"""Fewer than one piece in this many differ: the difference is local."""
+"""If fewer than one piece in this many differs, the difference is local."""
 _MOST = 2
-"""More than one tensor in this many differ: the difference is everywhere."""
+"""If more than one tensor in this many differs, the difference is everywhere."""
 _FEW_TENSORS = 4
 """In a model with fewer tensors, 'most of them' means nothing."""
 
 
 _MAY_BE_MEANT = {
-    What.SCALAR: "a number given as equal is not: it was not reduced, or was worked out from unequal values",
+    What.SCALAR: "a number that was declared equal is not: it was not reduced, or was computed from unequal values",
     What.BUFFER: "buffers may differ by design; if this one may, name it in may_differ",
 }
 
@@ -118,7 +118,7 @@ class Heading:
     last_equal: int
     """Step of the last check without a mismatch; -1: none yet."""
     digest: int
-    """Of all checksums."""
+    """A digest of all checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Row:
     name: str
     now: tuple[int, ...]
     earlier: tuple[tuple[int | None, ...], ...]
-    """The same at the last check and a step ago, as far as each member remembers."""
+    """The same value at the last check and one step ago, as far as each member remembers."""
     pieces: tuple[tuple[int, ...], ...] = ()
     """Checksums of its pieces by member; empty if not requested."""
 
@@ -150,7 +150,7 @@ def headings_differ(ranks: Sequence[int], headings: Sequence[Heading]) -> Mismat
 def layouts_differ(
     ranks: Sequence[int], headings: Sequence[Heading], layouts: Sequence[tuple[int, ...]], own: Sequence[str]
 ) -> Mismatch:
-    """`layouts`: a number per tensor, in order. `own`: the same as text, of this rank."""
+    """`layouts`: a number per tensor, in order. `own`: this rank's layouts as text."""
     place = next(
         (i for i, entries in enumerate(zip(*layouts, strict=False)) if len(set(entries)) > 1), min(map(len, layouts))
     )
@@ -161,7 +161,7 @@ def layouts_differ(
 
 
 def classify(ranks: Sequence[int], rows: Sequence[Row], compared: int, last_equal: int) -> list[Mismatch]:
-    """Mismatches of values, counters being alike. `rows`: those that differ, of `compared`."""
+    """Mismatches of values, if counters are equal. `rows`: those that differ, of `compared`."""
     widespread = len(rows) >= _FEW_TENSORS and len(rows) * _MOST > compared
     return sorted(
         (_mismatch(ranks, row, rows, widespread=widespread, last_equal=last_equal) for row in rows),
@@ -194,7 +194,7 @@ def _judge(
 
 
 def _no_fault_of_one_device(ranks: Sequence[int], row: Row) -> str | None:
-    """Why it may be something else: a fault hits one rank and a few words. Another update changes all of a tensor."""
+    """Why it may not be a device: a hardware fault hits one rank and a few words; a different update changes a whole tensor."""
     if row.what in _MAY_BE_MEANT and not (row.what == What.BUFFER and _is_constant(row)):
         return _MAY_BE_MEANT[row.what]
     if len(ranks) > 2 and len(odd_ranks(ranks, row.now)) != 1:
@@ -209,7 +209,7 @@ def _no_fault_of_one_device(ranks: Sequence[int], row: Row) -> str | None:
 
 
 def _software(ranks: Sequence[int], row: Row, rows: Sequence[Row]) -> str | None:
-    """Why the ranks cannot have done the same."""
+    """Why the ranks cannot have executed the same."""
     if row.what == What.OPTIMIZER and row.name.endswith(".step"):
         return "the optimizer counts another number of updates: one was skipped or repeated"
     if (setting := _setting(rows)) is not None:
@@ -230,12 +230,12 @@ def _is_wide(row: Row) -> bool:
 
 
 def _differing(row: Row) -> int:
-    """Of its pieces."""
+    """How many of its pieces differ."""
     return sum(1 for piece in zip(*row.pieces, strict=True) if len(set(piece)) > 1)
 
 
 def _stale_ranks(ranks: Sequence[int], row: Row) -> tuple[int, ...]:
-    """The minority, if it still holds an earlier value that all had, while the others have moved on."""
+    """The minority, if it still has an earlier value that all had, while the others have moved on."""
     found: set[int] = set()
     for earlier in row.earlier:
         before = majority(earlier)
@@ -265,10 +265,10 @@ def _counted(what: What, why: str, ranks: Sequence[int], numbers: tuple[int, ...
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One set of ranks compares what they all hold: a few numbers where all is well, everything else only in trouble.
+# The comparison: a few numbers if all is equal, everything else only if not.
 
 _PIECES = 256
-"""Pieces of a differing tensor, to see how far the difference reaches."""
+"""Pieces of a differing tensor, to see how much of it differs."""
 _LOOKED_INTO = 16
 """At most this many tensors are compared by pieces; the others are judged as a whole."""
 _UNKNOWN = 0
@@ -278,19 +278,19 @@ Key = tuple[What, str, Ranks]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """How far this rank has come, and what it held before."""
+    """How far this rank has come, and its earlier values."""
 
     step: int
     updates: int
     last_equal: int | None
     earlier: tuple[Mapping[Key, int], ...]
-    """What it had at the last check, and a step ago."""
+    """At the last check, and one step ago."""
 
 
 def compare(
     exchange: Exchange, ranks: Ranks, items: Sequence[Item], numbers: Sequence[int], standing: ReplicaProgress
 ) -> list[Mismatch]:
-    """Empty: everything is equal on all of them. All members get the same answer."""
+    """Empty if everything is equal. All members get the same answer."""
     layout = [layout_number(item) for item in items]
     last_equal = -1 if standing.last_equal is None else standing.last_equal
     own = Heading(standing.step, standing.updates, digest(layout), len(items), last_equal, digest(numbers))

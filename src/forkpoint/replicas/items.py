@@ -1,4 +1,4 @@
-"""What is compared, and which ranks hold a copy of each tensor: from DDP's groups and from DTensor's placements."""
+"""What is compared, and which ranks have a copy of each tensor: from DDP's groups and DTensor's placements."""
 
 import hashlib
 import struct
@@ -20,7 +20,7 @@ from forkpoint.replicas.checksums import is_comparable, method
 from forkpoint.replicas.report import NotDerivable, What
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is compared, and who holds a copy of it.
+# What is compared, and which ranks have a copy of it.
 
 Ranks = tuple[int, ...]
 Scalar = float | int | bool | Tensor
@@ -32,9 +32,9 @@ class Item:
     what: What
     name: str
     tensor: Tensor
-    """Local: what this rank holds."""
+    """This rank's local tensor."""
     ranks: Ranks
-    """The ranks that hold the same tensor, this one included."""
+    """The ranks that have the same tensor, including this one."""
 
     @property
     def key(self) -> tuple[What, str, Ranks]:
@@ -51,7 +51,9 @@ class Item:
 
 
 def by_ranks(items: Iterable[Item]) -> dict[Ranks, list[Item]]:
-    """Sets of ranks, in the same order on every rank, so that members of several sets meet in that order. A set of one has no replica."""
+    """Items by set of ranks, in the same order on every rank, so that ranks of several sets do not deadlock. A set of one
+    has no replica.
+    """
     found: defaultdict[Ranks, list[Item]] = defaultdict(list)
     for item in items:
         if len(item.ranks) > 1:
@@ -72,7 +74,7 @@ def layout_number(item: Item) -> int:
 
 
 def digest(numbers: Iterable[int]) -> int:
-    """Of a list of 64-bit numbers, again a 64-bit number."""
+    """A 64-bit digest of a list of 64-bit numbers."""
     values = list(numbers)
     return _digest(struct.pack(f"<{len(values)}q", *values))
 
@@ -82,7 +84,7 @@ def _digest(data: bytes) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which ranks hold a copy of each tensor of a model: from DDP's groups and from DTensor's placements.
+# Which ranks have a copy of each tensor of a model.
 #
 # | the tensor is | its replicas are |
 # |---|---|
@@ -90,12 +92,12 @@ def _digest(data: bytes) -> int:
 # | a parameter or buffer below DistributedDataParallel | the members of that DDP's group |
 # | anything else | all ranks, or the group that was given |
 #
-# State of the optimizer belongs to its parameter. Parameters that are tied inside one module count once.
+# Optimizer state belongs to its parameter. Tied parameters count once.
 
 _WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module")
 """Parts of names that DDP, torch.compile and activation checkpointing add."""
 _SHARDED_OPTIMIZER = "ZeroRedundancyOptimizer"
-"""Each rank keeps another part of the state, so there is nothing to compare. By name: importing it takes seconds."""
+"""Each rank has a different part of the state, so there is nothing to compare. By name: importing it takes seconds."""
 _FLAT_SHARDS = "FullyShardedDataParallel"
 
 
@@ -116,7 +118,7 @@ def gradient_items(model: nn.Module, everybody: Ranks) -> Iterator[Item]:
 
 
 def optimizer_items(model: nn.Module, optimizers: Iterable[Optimizer], everybody: Ranks) -> Iterator[Item]:
-    """In the order of the parameters, whatever the order in which their state was made."""
+    """In the order of the parameters, whatever the order in which their state was created."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
         if _is_a(optimizer, _SHARDED_OPTIMIZER):
@@ -129,7 +131,7 @@ def optimizer_items(model: nn.Module, optimizers: Iterable[Optimizer], everybody
 
 
 def optimizer_settings(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
-    """What must be equal in the groups of parameters, as scalars."""
+    """Settings of parameter groups that must be equal, as scalars."""
     return {
         f"optimizer.{key}[{number}.{place}]": group[key]
         for number, optimizer in enumerate(optimizers)
@@ -144,7 +146,7 @@ def is_declared(name: str, patterns: Sequence[str]) -> bool:
 
 
 def clean(name: str) -> str:
-    """As the user wrote it, without what wrappers add in front."""
+    """The user's name, without the parts that wrappers add."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS) or name
 
 
@@ -160,7 +162,7 @@ def _state_items(owner: Item, state: dict[str, Any], model: nn.Module, everybody
 
 
 def _items(what: What, model: nn.Module, name: str, tensor: Tensor, everybody: Ranks) -> Iterator[Item]:
-    """One, or two where a DTensor is replicated over its mesh and over a DDP group around it."""
+    """One, or two if a DTensor is replicated over its mesh and over a DDP group around it."""
     data_parallel = _ddp_ranks(model, name)
     if isinstance(tensor, DTensor):
         mesh_ranks, local = _mesh_ranks(tensor), tensor.to_local()
@@ -197,7 +199,7 @@ def _ddp_ranks(model: nn.Module, name: str) -> Ranks | None:
 
 
 def _follows_its_own_batches(model: nn.Module, name: str) -> bool:
-    """Running statistics of batch and instance norms are each rank's own between two broadcasts."""
+    """Running statistics of batch and instance norms differ by rank between two broadcasts."""
     owner = name.rpartition(".")[0]
     return isinstance(model.get_submodule(owner), _NormBase)
 

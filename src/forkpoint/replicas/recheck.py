@@ -1,4 +1,4 @@
-"""The suspicious step again, twice on the suspect and twice on a peer: was it the device, the moment, or the data?"""
+"""Repeats a suspicious step, twice on the suspect and twice on a peer: was it the device, a glitch, or the data?"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from forkpoint.replicas.report import ReplicasError
 from forkpoint.replicas.watcher import TIMEOUT_S, Journal
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What makes a computation give the same bits twice, as this process has it set.
+# The settings of this process that make a computation repeatable.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,16 @@ def determinism(device: torch.device) -> Determinism:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A computation whose right result is known to the bit: whole numbers, small enough that no order of adding rounds.
+# A computation with an exactly known result: integers so small that no order of summation rounds.
 
 _SIZE = 512
 _LARGEST = 15
-"""512 * 15 * 15 is below 2**24: exact in float32 however it is added, and the factors are exact in bf16 and TF32."""
+"""512 * 15 * 15 is below 2**24: exact in float32 in any order, and the factors are exact in bf16 and TF32."""
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def golden_gemm(device: torch.device) -> list[Tensor]:
-    """What differs from the right product, in each dtype. All zeros on a device that works."""
+    """The difference from the exact product, in each dtype. All zeros on a working device."""
     left, right = (_whole_numbers(seed) for seed in (1, 2))
     exact = (left @ right).to(device)
     found: list[Tensor] = []
@@ -80,7 +80,7 @@ def golden_gemm(device: torch.device) -> list[Tensor]:
 
 
 def golden_sum(device: torch.device, group: dist.ProcessGroup) -> list[Tensor]:
-    """By how much an all-reduce of a known pattern misses its sum."""
+    """The difference between an all-reduce of a known pattern and its exact sum."""
     found: list[Tensor] = []
     for dtype in _DTYPES:
         pattern = (torch.arange(1 << 16, device=device) % 61).to(dtype)
@@ -91,7 +91,7 @@ def golden_sum(device: torch.device, group: dist.ProcessGroup) -> list[Tensor]:
 
 
 def _whole_numbers(seed: int) -> Tensor:
-    """On the host, as int64: the reference is not computed by what is tested."""
+    """On the host, as int64: the reference must not come from the device under test."""
     source = torch.Generator().manual_seed(seed)
     return torch.randint(-_LARGEST, _LARGEST + 1, (_SIZE, _SIZE), generator=source)
 
@@ -102,11 +102,11 @@ _SEED = 20_011
 
 class Result(StrEnum):
     TRANSIENT = "transient"
-    """The same run on the same device gave two results."""
+    """The same run on the same device gave two different results."""
     PERSISTENT = "persistent"
-    """The device repeats a result that the other does not have."""
+    """The device reproducibly gives a result that the other does not."""
     SAME_EVERYWHERE = "same-everywhere"
-    """Nothing deviates: the data or the optimisation, or a fault that did not come back."""
+    """Nothing deviates: it was the data or the optimisation, or a fault that did not recur."""
     CANNOT_SAY = "cannot-say"
 
 
@@ -114,25 +114,25 @@ class Result(StrEnum):
 class Recheck:
     result: Result
     rank: int | None
-    """The rank whose device is at fault, if it can be told."""
+    """The rank whose device is at fault, if known."""
     suspect: int
     peer: int
     why: str
     missing: tuple[str, ...]
-    """Settings for determinism that were missing. A computation with a known result needs none."""
+    """Determinism settings that were missing. A computation with a known result needs none."""
     determinism: Determinism
-    """Of this rank."""
+    """This rank's settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """By each rank, in this order."""
+    """What each rank sends, in this order."""
 
     failed: int
     first: int
     second: int
     wrong: int
-    """A known result was missed."""
+    """The result differs from the known one."""
     environment: int
 
 
@@ -190,13 +190,13 @@ def _golden(device: torch.device, ranks: tuple[int, int]) -> Callable[[], Outcom
 
 
 def _conclude(said: Mapping[int, _Said], missing: tuple[str, ...], *, golden: bool) -> tuple[Result, int | None, str]:
-    """From the suspect's word and the peer's, in this order."""
+    """From the suspect's results and the peer's, in this order."""
     suspect, _ = said
     one, two = said.values()
     if failed := [rank for rank, word in said.items() if word.failed]:
         return Result.CANNOT_SAY, None, f"the run failed on {name_ranks(failed)}"
     if one.environment != two.environment:
-        return Result.CANNOT_SAY, None, "the two ranks have other devices, settings, threads or versions of torch"
+        return Result.CANNOT_SAY, None, "the two ranks have different devices, settings, threads or versions of torch"
     if unsteady := [rank for rank, word in said.items() if word.first != word.second]:
         return _unsteady(unsteady, missing)
     if golden:
@@ -212,13 +212,13 @@ def _compared(suspect: int, missing: tuple[str, ...], *, differ: bool) -> tuple[
             "four runs on two devices gave the same bits: look at data and optimisation",
         )
     if missing:
-        return Result.CANNOT_SAY, None, f"results differ, and without {', '.join(missing)} they may"
-    return Result.PERSISTENT, suspect, "each rank repeats a result of its own, and this one was suspected before"
+        return Result.CANNOT_SAY, None, f"results differ, which is possible without {', '.join(missing)}"
+    return Result.PERSISTENT, suspect, "each rank repeats its own result, and this one was suspected before"
 
 
 def _unsteady(ranks: list[int], missing: tuple[str, ...]) -> tuple[Result, int | None, str]:
     if missing:
-        return Result.CANNOT_SAY, None, f"results do not repeat, and without {', '.join(missing)} they need not"
+        return Result.CANNOT_SAY, None, f"results do not repeat, which is possible without {', '.join(missing)}"
     if len(ranks) > 1:
         return Result.CANNOT_SAY, None, "no rank repeats its result: the run itself is not deterministic"
     return Result.TRANSIENT, ranks[0], f"rank {ranks[0]} gave two results for one run, the other rank did not"
@@ -229,10 +229,10 @@ def _known(wrong: list[int]) -> tuple[Result, int | None, str]:
         return (
             Result.SAME_EVERYWHERE,
             None,
-            "four runs on two devices gave the known result: the fault did not come back",
+            "four runs on two devices gave the known result: the fault did not recur",
         )
     if len(wrong) > 1:
-        return Result.CANNOT_SAY, None, "both ranks miss the known result: something that they share is wrong"
+        return Result.CANNOT_SAY, None, "both ranks miss the known result: something they share is wrong"
     return Result.PERSISTENT, wrong[0], f"rank {wrong[0]} misses a known result twice in the same way"
 
 

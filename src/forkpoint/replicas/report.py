@@ -1,4 +1,4 @@
-"""What a check found, as a value that is equal on all members of the group; and what can go wrong."""
+"""What a check found, as a value that is the same on all members of the group; and what can go wrong."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,12 +7,12 @@ from forkpoint.errors import ForkpointError
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a check found: a value, equal on all members of the group.
+# What a check found.
 
 
 class Kind(StrEnum):
     SOFTWARE = "software"
-    """Ranks did different things: another step, another set of tensors, a skipped update, a stale tensor."""
+    """Ranks did different things: a different step or set of tensors, a skipped update, a stale tensor."""
     SUSPECTED_HARDWARE = "suspected-hardware"
     """Ranks did the same, and a few words came out differently."""
     UNDECIDED = "undecided"
@@ -25,7 +25,7 @@ class What(StrEnum):
     OPTIMIZER = "optimizer"
     SCALAR = "scalar"
     TENSOR = "tensor"
-    """Given by name."""
+    """Given by name in `tensors=`."""
     STEP = "step"
     """The number of the step itself."""
     UPDATE = "update"
@@ -38,13 +38,13 @@ class What(StrEnum):
 class Mismatch:
     what: What
     tensor: str | None
-    """None: step, update and layout are no tensors."""
+    """None for step, update and layout."""
     ranks: tuple[int, ...]
-    """Of the group, global."""
+    """Global ranks of the group."""
     checksums: tuple[int, ...]
     """In the order of `ranks`; for a step or an update the number itself."""
     odd: tuple[int, ...]
-    """By majority of three or more; both of two; nobody where there is no majority."""
+    """By majority of three or more; both of two; empty without a majority."""
     kind: Kind
     why: str
 
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def kind(self) -> Kind | None:
-        """Of the first mismatch: software is looked for first. None: all is equal."""
+        """The kind of the first mismatch, software first. None: all is equal."""
         return self.mismatches[0].kind if self.mismatches else None
 
     @property
@@ -93,7 +93,7 @@ class Report:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can go wrong here. None of it ends a job by itself, unless asked to.
+# What can go wrong. None of it ends a job, unless the user asked for that.
 
 
 class ReplicasError(ForkpointError):
@@ -101,11 +101,11 @@ class ReplicasError(ForkpointError):
 
 
 class NotDerivable(ReplicasError):
-    """Which ranks hold the same tensors cannot be told from the model."""
+    """The model does not show which ranks have the same tensors."""
 
 
 class ReplicasDiffer(ReplicasError):
-    """Raised on every member of the group where `raise_on_mismatch` is set."""
+    """Raised on every member of the group if `raise_on_mismatch` is set."""
 
     def __init__(self, report: "Report") -> None:
         super().__init__(str(report))

@@ -1,12 +1,11 @@
 """Checksums in one Triton kernel, for any number of tensors, at the speed of memory.
 
-A program reads its chunk row by row. Each of its lanes has a state of 64 bits, into which the lane's word of every row
-goes: xor, rotate, multiply. The states are then mixed with their place and added up: integers, so the order in which
-programs finish does not matter. Mixing every word by itself would take more arithmetic than there is time for while the
-next is read: 2.6 times as long, measured on an H200.
-
-Every step is one to one, so a change of one word always changes the result; any other change is missed by accident only,
-about one in 2**64. Without the rotation, sign bits flipped in two rows of one lane would cancel out.
+A program reads its chunk row by row. Each lane has a 64-bit state that absorbs the lane's word of every row: xor, rotate,
+multiply. The states are then mixed with their position and added up; they are integers, so the order in which programs
+finish does not matter. Mixing every word separately would take more arithmetic than fits into the time of a read: 2.6 times
+as long, measured on an H200.
+Every step is one to one, so changing one word always changes the result; any other change is missed with a chance of about
+2**-64. Without the rotation, sign bits flipped in two rows of one lane would cancel out.
 """
 
 from typing import Any
@@ -31,7 +30,7 @@ _KEY, _TURN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 23, 0xBF58476D1CE4E5B9, 0x94D
 
 
 @triton.jit
-def _taken_in(state, word):  # noqa: ANN001, ANN202 - Triton reads annotations as its own
+def _absorb(state, word):  # noqa: ANN001, ANN202 - Triton reads annotations as its own
     state = state ^ word
     return ((state << 23) | (state >> 41)) * 0xBF58476D1CE4E5B9
 
@@ -49,11 +48,11 @@ def _add_chunk(table, totals, aligned: tl.constexpr, lanes: tl.constexpr, rows: 
     state = place * 0x9E3779B97F4A7C15
     if count == lanes * rows:  # the usual case; a loop of known length is prefetched
         for number in range(rows):
-            state = _taken_in(state, tl.load(words + number * lanes + lane))
+            state = _absorb(state, tl.load(words + number * lanes + lane))
     else:
         for begin in range(0, count, lanes):
             inside = begin + lane < count
-            state = tl.where(inside, _taken_in(state, tl.load(words + begin + lane, mask=inside, other=0)), state)
+            state = tl.where(inside, _absorb(state, tl.load(words + begin + lane, mask=inside, other=0)), state)
     state = (state ^ (state >> 31)) * 0x94D049BB133111EB
     state = state ^ (state >> 29)
     tl.atomic_add(totals + tl.load(row + 3), tl.sum(state.to(tl.int64), 0))
@@ -62,7 +61,7 @@ def _add_chunk(table, totals, aligned: tl.constexpr, lanes: tl.constexpr, rows: 
 def triton_checksums(tensors: list[Tensor]) -> Tensor:
     """One int64 per tensor, all on one GPU."""
     device = tensors[0].device
-    # A copy lives until the kernel is queued: its memory is given out again only behind it.
+    # Copies live until the kernel is queued; the allocator reuses their memory only after it.
     words = [one if _is_plain(one) else words_of(bytes_of(one), torch.int64) for one in tensors]
     places = tuple((one.data_ptr(), one.nbytes // _WORD) for one in words)
     totals = torch.zeros(len(words), dtype=torch.int64, device=device)
@@ -77,7 +76,7 @@ def triton_checksums(tensors: list[Tensor]) -> Tensor:
 
 def _is_plain(tensor: Tensor) -> bool:
     """Its memory can be read in place, in whole words. Making a view of each of a thousand tensors would take longer than
-    reading them.
+    reading the data.
     """
     fits = tensor.data_ptr() % _WORD == 0 and tensor.nbytes % _WORD == 0
     return fits and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
@@ -87,8 +86,8 @@ _last: tuple[tuple[tuple[int, int], ...], Tensor] | None = None
 
 
 def _chunks(places: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
-    """For each program: address, number of words, number of its chunk in the tensor, tensor. Kept from check to check:
-    parameters stay where they are, and to work it out takes longer than to read a gigabyte.
+    """For each program: address, number of words, number of its chunk in the tensor, tensor. Cached between checks:
+    parameters do not move, and computing it takes longer than reading a gigabyte.
     """
     global _last  # noqa: PLW0603 - a cache of one
     if _last is None or _last[0] != places or _last[1].device != device:
@@ -103,7 +102,7 @@ def _chunks(places: tuple[tuple[int, int], ...], device: torch.device) -> Tensor
 
 
 def plain_checksum(content: Tensor) -> int:
-    """What the kernel computes, in Python's numbers: slow, to compare with."""
+    """The same checksum in plain Python, as a slow reference for tests."""
     words = [word % 2**64 for word in words_of(content, torch.int64).tolist()]
     total = 0
     for chunk, begin in enumerate(range(0, len(words), _CHUNK)):

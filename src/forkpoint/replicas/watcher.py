@@ -32,7 +32,7 @@ from forkpoint.replicas.items import (
 from forkpoint.replicas.report import Compared, Mismatch, ReplicasDiffer, ReplicasError, Report, What
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A file of JSON lines per rank: what was compared, up to which step all was equal, and what was not.
+# The journal: what was compared, up to which step all was equal, and what was not.
 
 SCHEMA = "forkpoint.replicas/1"
 _FOLDER = "FORKPOINT_REPLICAS_DIR"
@@ -48,7 +48,7 @@ class Journal:
         self._rank = rank
         self._said: set[tuple[object, ...]] = set()
         self._equal_at: float | None = None
-        self._unsaid: Report | None = None
+        self._unwritten: Report | None = None
         self._since: int | None = None
 
     def start(self, world: int, device: str, every: int) -> None:
@@ -67,9 +67,9 @@ class Journal:
         self._since = None
 
     def flush(self) -> None:
-        """The last step at which all was equal, if it is not in the file yet."""
-        if self._unsaid is not None:
-            self._write_equal(self._unsaid)
+        """Writes the last step at which all was equal, if it is not in the file yet."""
+        if self._unwritten is not None:
+            self._write_equal(self._unwritten)
 
     def write(self, record: str, fields: Mapping[str, object]) -> None:
         heading = {"schema": SCHEMA, "record": record, "time": round(time.time(), 3), "rank": self._rank}
@@ -80,14 +80,14 @@ class Journal:
     def _tell_equal(self, report: Report) -> None:
         if self._since is None:
             self._since = report.step
-        self._unsaid = report
+        self._unwritten = report
         if self._equal_at is None or time.monotonic() - self._equal_at > _EQUAL_EVERY_S:
             self._write_equal(report)
 
     def _write_equal(self, report: Report) -> None:
         groups = [{"ranks": one.ranks, "tensors": one.tensors, "bytes": one.bytes} for one in report.compared]
         self.write("equal", {"step": report.step, "since": self._since, "groups": groups})
-        self._equal_at, self._unsaid = time.monotonic(), None
+        self._equal_at, self._unwritten = time.monotonic(), None
 
 
 def _mismatch(found: Mismatch, report: Report) -> dict[str, object]:
@@ -108,7 +108,7 @@ def _mismatch(found: Mismatch, report: Report) -> dict[str, object]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compares replicas while a job trains: every few steps, cheaply, silent while all is well.
+# Compares replicas every few steps while a job trains; cheap, and silent while all is equal.
 
 _SHOWN = 16
 """Mismatches of one check that are spelled out."""
@@ -122,11 +122,11 @@ class Subject:
     optimizers: tuple[Optimizer, ...]
     tensors: Mapping[str, Tensor]
     everybody: Ranks
-    """Ranks that hold scalars and tensors without a wrapper."""
+    """Ranks that share scalars and tensors without a wrapper."""
     may_differ: tuple[str, ...]
 
     def items(self) -> list[Item]:
-        """Looked up anew for every check: state of the optimizer is made late, and tensors are replaced."""
+        """Collected again for every check: optimizer state is created late, and tensors may be replaced."""
         named = [Item(What.TENSOR, name, _local(tensor), self.everybody) for name, tensor in self.tensors.items()]
         found = [item for item in named if is_comparable(item.tensor)]
         if self.model is not None:
@@ -172,9 +172,9 @@ class Watch:
             self._hooks.append(subject.optimizers[0].register_step_pre_hook(self._before_update))
 
     def step(self, scalars: Mapping[str, Scalar] | None = None, *, step: int | None = None) -> Report | None:
-        """Once per training step, after the optimizer's. Checks at the first step and then when it is due.
+        """Call it once per training step, after the optimizer's. Checks at the first step and then every `every` steps.
 
-        None: not due. `step`: the job's own number, where it does not count from 1 (after a restart from a checkpoint).
+        None: not due. `step`: the job's own number, if it does not count from 1 (after a restart from a checkpoint).
         """
         self._step = self._step + 1 if step is None else step
         if self._off:
@@ -187,7 +187,7 @@ class Watch:
         return self._check([*self._subject.items(), *scalar_items(given, self._subject.everybody)])
 
     def gradients(self) -> Report | None:
-        """Between the reduction of gradients and the optimizer's step. Checks when the step it belongs to is due."""
+        """Call it between the reduction of gradients and the optimizer's step. Checks if this step is due."""
         if self._off or not self._is_due(self._step + 1):
             return None
         found, compared = self._compare(self._subject.gradients(), self._step + 1)
@@ -225,7 +225,7 @@ class Watch:
             zip((item.key for item in items), checksums([item.tensor for item in items]).read(), strict=True)
         )
         standing = ReplicaProgress(step, self._updates, self._last_equal, self._earlier())
-        # First the ranks that count steps and updates together, whether they share tensors or not.
+        # First all ranks compare their counts of steps and updates, whether they share tensors or not.
         everybody = self._subject.everybody
         sets: dict[Ranks, list[Item]] = ({everybody: []} if len(everybody) > 1 else {}) | by_ranks(items)
         found: list[Mismatch] = []
@@ -239,7 +239,7 @@ class Watch:
         return found, [Compared(ranks, len(held), sum(item.bytes for item in held)) for ranks, held in sets.items()]
 
     def _remember(self) -> None:
-        """What this rank holds one step before a check: a rank that still holds it at the check was not updated."""
+        """Checksums one step before a check: a rank that still has them at the check was not updated."""
         items = self._subject.items()
         self._step_ago = [item.key for item in items], checksums([item.tensor for item in items])
 
@@ -265,7 +265,7 @@ class Watch:
         why = str(silence).split(". ")[0]
         self._journal.write("off", {"step": self._step, "why": why})
         warnings.warn(
-            f"forkpoint.replicas stops watching at step {self._step}: not all ranks came to the check ({why})",
+            f"forkpoint.replicas stops watching at step {self._step}: not all ranks reached the check ({why})",
             RuntimeWarning,
             stacklevel=5,
         )
@@ -285,9 +285,9 @@ def _local(tensor: Tensor) -> Tensor:
 # `watch` and `check`: what training code calls.
 
 EVERY = 100
-"""Steps. A check reads parameters and optimizer state twice, which AdamW alone reads and writes in every step."""
+"""Steps. A check reads parameters and optimizer state twice; AdamW reads and writes them in every step."""
 TIMEOUT_S = 300.0
-"""How long to wait for the others at a check. After that nothing is watched any more."""
+"""How long to wait for the others at a check. After that watching stops."""
 
 
 def watch(  # noqa: PLR0913 - each is a choice of its own, by name
@@ -303,9 +303,9 @@ def watch(  # noqa: PLR0913 - each is a choice of its own, by name
     folder: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Watch:
-    """Compare what must be equal, from now on. Every rank calls this, and then `step()` in every training step.
+    """Starts comparing what must be equal. Every rank calls this, and then `step()` in every training step.
 
-    `group` holds what no wrapper says anything about: given tensors, plain modules, scalars (None: all ranks).
+    `group`: the ranks that share what has no wrapper: given tensors, plain modules, scalars (None: all ranks).
     `may_differ`: names as patterns (`ema.*`). Call it after the model is wrapped.
     """
     optimizers = _listed(optimizer)
@@ -329,7 +329,7 @@ def check(  # noqa: PLR0913 - as above
     folder: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Report | None:
-    """Compare once, now. None: a job of one process, or some rank did not come."""
+    """Compares once, now. None: a job of one process, or some rank did not come."""
     once = watch(
         model,
         optimizer,

@@ -1,4 +1,4 @@
-"""Verdict -> `Notice`. Secrets are masked here, once for every service: what is sent leaves the machine."""
+"""Verdict -> `Notice`. Secrets are masked here, once for all services: what is sent leaves the machine."""
 
 import json
 import time
@@ -22,7 +22,7 @@ _MAX_READINGS = 3
 _MAX_NEXT = 1
 _MAX_RANGES = 8
 _TEXT = 600
-"""Characters of one line: services cut long messages, and not where we would."""
+"""Characters of one line: services truncate long messages, and not where we would."""
 
 
 def describe_notice(
@@ -33,7 +33,7 @@ def describe_notice(
     *,
     embed_source: bool = False,
 ) -> Notice:
-    """`embed_source`: lines of the source and patches in the report for tickets."""
+    """`embed_source`: the report for tickets contains source lines and patches."""
     decided = verdict.cause not in (Cause.INCONCLUSIVE, Cause.HEALTHY)
     suspects = verdict.suspects if decided else ()
     ranks = f"{name_ranks(suspects, _MAX_RANGES)} of {verdict.coverage.ranks}" if suspects else ""
@@ -47,36 +47,36 @@ def describe_notice(
         is_likely=decided and verdict.confidence >= LIKELY,
         suspects=suspects,
         ranks=ranks,
-        headline=_told(verdict.headline or verdict.summary or verdict.cause),
-        summary=_told(verdict.summary),
+        headline=_safe_text(verdict.headline or verdict.summary or verdict.cause),
+        summary=_safe_text(verdict.summary),
         at=max((m.utc for m in verdict.moments if m.utc), default=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())),
         fork=_fork(verdict, capture, origin.job),
         origin=origin,
         sites=tuple(map(_site, verdict.sites[:_MAX_SITES])),
-        fix=_told(verdict.fixes[0].title) if verdict.fixes else None,
+        fix=_safe_text(verdict.fixes[0].title) if verdict.fixes else None,
         readings=() if decided else tuple(map(_reading, verdict.hypotheses[:_MAX_READINGS])),
-        next=tuple(map(_told, verdict.next[:_MAX_NEXT])),
-        seen=tuple(map(_told, seen)),
+        next=tuple(map(_safe_text, verdict.next[:_MAX_NEXT])),
+        seen=tuple(map(_safe_text, seen)),
         document=ascii_json(mask_document(document), indent=2),
         markdown=mask_secrets(render_markdown(verdict, embed_source=embed_source) + render_seen(seen)),
     )
 
 
-def _told(text: str) -> str:
+def _safe_text(text: str) -> str:
     shown = escape(mask_secrets(text))
     return shown if len(shown) <= _TEXT else f"{shown[:_TEXT]} ..."
 
 
 def _site(site: Site) -> str:
-    return _told(f"{site.file}:{site.line}" + (f", {site.why}" if site.why else ""))
+    return _safe_text(f"{site.file}:{site.line}" + (f", {site.why}" if site.why else ""))
 
 
 def _reading(reading: Hypothesis) -> str:
-    return _told(f"{reading.likelihood}, {reading.cause}: {reading.says} Decides: {reading.decides}")
+    return _safe_text(f"{reading.likelihood}, {reading.cause}: {reading.says} Decides: {reading.decides}")
 
 
 def _fork(verdict: Verdict, capture: Capture | None, job: str | None) -> str:
-    """The fingerprint of the history. Without user code on any side: this incident alone, so that nothing is joined wrongly."""
+    """The fingerprint, as in the history. Without one, a key of this incident alone, so that nothing is merged wrongly."""
     found = find_fingerprint(verdict, capture, job) if capture is not None else None
     if found is not None:
         return found.key

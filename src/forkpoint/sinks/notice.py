@@ -1,6 +1,6 @@
-"""What is told to a service: a verdict in plain fields, small enough to cross a pipe, without anything that acts.
+"""What is sent to a service: a verdict in plain fields, small enough for a pipe, and passive data only.
 
-The guard makes and forwards one inside a training process, so this file imports nothing of the engine.
+The guard handles one inside a training process, so this file imports nothing of the engine.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _HEALTHY: Final = "healthy"
 
 @dataclass(frozen=True, slots=True)
 class NoticeOrigin:
-    """What the verdict does not know: who tells it, of which job."""
+    """What the verdict does not contain: who sends it, about which job."""
 
     told_by: str
     """`forkpoint run`."""
@@ -24,7 +24,7 @@ class NoticeOrigin:
 
 
 def origin_of(command: str, environ: Mapping[str, str], host: str, evidence: str | None = None) -> NoticeOrigin:
-    """Of a command that runs in the job's environment."""
+    """For a command that runs in the job's environment."""
     job = environ.get("FORKPOINT_JOB") or environ.get("SLURM_JOB_NAME") or None
     return NoticeOrigin(f"forkpoint {command}", host, job, evidence)
 
@@ -38,19 +38,19 @@ class Notice:
     """Sure enough to act on."""
     suspects: tuple[int, ...]
     ranks: str
-    """`rank 2 of 8`, or empty where no rank can be singled out."""
+    """`rank 2 of 8`, or empty if no rank can be singled out."""
     headline: str
     summary: str
     at: str
     """UTC, `2026-11-15T01:18:27Z`: the last dated moment, else now."""
     fork: str
-    """The same for incidents at the same fork: services join what has the same."""
+    """The same for incidents at the same fork, so that services can group them."""
     origin: NoticeOrigin
     sites: tuple[str, ...] = ()
     """`train.py:31 (why)`."""
     fix: str | None = None
     readings: tuple[str, ...] = ()
-    """Of a verdict that is not decided: each reading, and what would decide it."""
+    """For an undecided verdict: each hypothesis, and what would decide it."""
     next: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     """Lines about earlier incidents at the same fork."""
@@ -72,7 +72,7 @@ class Notice:
         return self.headline if self.is_decided else f"Not decided: {self.headline}"
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What every service tells below the title, as label and text. Texts quote input: each service makes them harmless."""
+        """What every service shows below the title, as label and text. Texts quote input: each service must escape them."""
         decided = (
             ("cause", f"{self.cause}, confidence {self.confidence:.2f}"),
             ("do", self.action),

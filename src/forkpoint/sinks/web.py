@@ -1,4 +1,4 @@
-"""One HTTP request to a service: proxies as the environment says, no redirect, and only the status and a few bytes believed."""
+"""One HTTP request to a service: uses proxies from the environment, follows no redirect, and reads only a bounded answer."""
 
 import json
 import ssl
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from forkpoint.sinks.sink import SinkRefused, SinkUnreachable
 
 _TRY_S: Final = 10.0
-"""For one answer, as long as the whole limit allows."""
+"""For one answer, unless less time is left."""
 _ANSWER: Final = 4 << 20
 _RETRIED: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
 _MAX_QUOTED: Final = 120
@@ -29,7 +29,7 @@ class HttpCall:
 
 
 def post_json(call: HttpCall, limit_s: float) -> object:
-    """What was answered, where that is JSON. Raises SinkRefused or SinkUnreachable."""
+    """The answer, if it is JSON. Raises SinkRefused or SinkUnreachable."""
     check_address(call.url)
     data = None if call.body is None else json.dumps(call.body).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "forkpoint"} | dict(call.headers)
@@ -49,7 +49,7 @@ def post_json(call: HttpCall, limit_s: float) -> object:
 
 
 def check_address(url: str) -> None:
-    """Raises SinkRefused, without the address, which is often a secret."""
+    """Raises SinkRefused without naming the address, which is often a secret."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -60,7 +60,7 @@ def check_address(url: str) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is sent holds secrets and the job's paths: it goes where it was addressed, or nowhere."""
+    """A request contains secrets and the job's paths: it goes to its address, or nowhere."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -75,14 +75,14 @@ def _opener() -> urllib.request.OpenerDirector:
 def _of_status(error: urllib.error.HTTPError) -> SinkRefused | SinkUnreachable:
     why = f"status {error.code}{_quoted(error)}"
     wait_s = _retry_after(error.headers.get("Retry-After"))
-    limited = error.code == HTTPStatus.FORBIDDEN and wait_s is not None  # GitHub's second limit
+    limited = error.code == HTTPStatus.FORBIDDEN and wait_s is not None  # GitHub's secondary rate limit
     if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code in _RETRIED or limited:
         return SinkUnreachable(why, wait_s)
     return SinkRefused(f"{why}, a redirect that is not followed" if 300 <= error.code < 400 else why)
 
 
 def _of_reason(reason: str | BaseException) -> SinkRefused | SinkUnreachable:
-    """A certificate does not become valid by asking again."""
+    """An invalid certificate is not retried."""
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SinkRefused(f"its certificate is not trusted ({reason.verify_message})")
     if isinstance(reason, ssl.SSLError):
@@ -91,12 +91,12 @@ def _of_reason(reason: str | BaseException) -> SinkRefused | SinkUnreachable:
 
 
 def _retry_after(told: str | None) -> float | None:
-    """Seconds. A date is as good as nothing said: clocks differ, and the pause doubles anyway."""
+    """Seconds. A date is ignored: clocks differ, and the pause doubles anyway."""
     return float(told) if told and told.isascii() and told.isdecimal() else None
 
 
 def _quoted(error: urllib.error.HTTPError) -> str:
-    """The first words of the answer: `invalid_token` says more than 403."""
+    """The beginning of the answer: `invalid_token` says more than 403."""
     try:
         said = error.read(_MAX_QUOTED * 4).decode("utf-8", "replace")
     except (OSError, HTTPException):

@@ -1,7 +1,7 @@
-"""The process that sends: a `SendTask` as JSON on standard input, `Outcome`s as JSON on standard output.
+"""The process that sends: a `SendTask` as JSON on standard input, `SinkOutcome`s as JSON on standard output.
 
-Each sink has a thread of its own, so one that hangs keeps no other from being told. When the time is over the process
-ends, whatever still runs: no client's clean-up may hold it.
+Each sink has its own thread, so one that hangs does not block the others. When the time is up the process exits, whatever
+still runs: no client's clean-up may delay it.
 """
 
 import json
@@ -17,7 +17,7 @@ import msgspec
 
 from forkpoint.sinks.notice import Notice
 from forkpoint.sinks.services import SINKS
-from forkpoint.sinks.sink import Outcome, Sink, deliver, describe_outcome, hide
+from forkpoint.sinks.sink import Sink, SinkOutcome, deliver, describe_outcome, hide
 
 _LONG: Final = 1 << 20
 
@@ -28,14 +28,14 @@ class SendTask:
     notice: Notice
     limit_s: float
     undecided: bool = False
-    """Verdicts that are not decided also go to those that wake people or open tickets."""
+    """Undecided verdicts also go to sinks that wake people or open tickets."""
     tells: bool = False
-    """Nobody reads the outcomes: what failed is said on standard error."""
+    """Nobody reads the outcomes: failures are printed on standard error."""
 
 
 def main() -> None:
     given = json.load(sys.stdin)
-    # Clients print what they like, and not everything of it is fit to be seen: only we speak.
+    # Clients print anything, even secrets: only our own output passes.
     out, err = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -51,16 +51,16 @@ def main() -> None:
     os._exit(0)
 
 
-def tell(outcomes: list[Outcome], err: IO[str]) -> None:
+def tell(outcomes: list[SinkOutcome], err: IO[str]) -> None:
     for outcome in outcomes:
         if outcome.problem:
             err.write(f"forkpoint: {describe_outcome(outcome)}\n")
 
 
-def send_all(task: SendTask, environ: Mapping[str, str]) -> list[Outcome]:
-    """One for each sink, in the order in which they were named."""
+def send_all(task: SendTask, environ: Mapping[str, str]) -> list[SinkOutcome]:
+    """One for each sink, in the given order."""
     by_name = {sink.name: sink for sink in SINKS}
-    found: dict[str, Outcome] = {}
+    found: dict[str, SinkOutcome] = {}
     until = time.monotonic() + task.limit_s
     threads = [
         threading.Thread(target=_send, args=(by_name[name], task, environ, found), daemon=True)
@@ -74,16 +74,16 @@ def send_all(task: SendTask, environ: Mapping[str, str]) -> list[Outcome]:
     return [_outcome(name, by_name, found, task) for name in task.sinks]
 
 
-def _outcome(name: str, by_name: Mapping[str, Sink], found: Mapping[str, Outcome], task: SendTask) -> Outcome:
+def _outcome(name: str, by_name: Mapping[str, Sink], found: Mapping[str, SinkOutcome], task: SendTask) -> SinkOutcome:
     if name not in by_name:
-        return Outcome(name, f"there is no such service; there are {', '.join(by_name)}")
-    return found.get(name) or Outcome(name, f"not done after {task.limit_s:g} s, given up")
+        return SinkOutcome(name, f"no such service; known are {', '.join(by_name)}")
+    return found.get(name) or SinkOutcome(name, f"not done after {task.limit_s:g} s, given up")
 
 
-def _send(sink: Sink, task: SendTask, environ: Mapping[str, str], found: dict[str, Outcome]) -> None:
+def _send(sink: Sink, task: SendTask, environ: Mapping[str, str], found: dict[str, SinkOutcome]) -> None:
     why_not = why_skipped(sink, task.notice, undecided=task.undecided)
     found[sink.name] = (
-        Outcome(sink.name, skipped=why_not) if why_not else deliver(sink, task.notice, environ, task.limit_s)
+        SinkOutcome(sink.name, skipped=why_not) if why_not else deliver(sink, task.notice, environ, task.limit_s)
     )
 
 
@@ -92,7 +92,7 @@ def why_skipped(sink: Sink, notice: Notice, *, undecided: bool) -> str | None:
     if notice.is_healthy:
         return "nothing is wrong"
     if sink.acts and not notice.is_decided and not undecided:
-        return "the verdict is not decided (--notify-undecided tells it all the same)"
+        return "the verdict is not decided (--notify-undecided sends it anyway)"
     return None
 
 
@@ -102,7 +102,7 @@ def render_all(task: SendTask, environ: Mapping[str, str]) -> str:
     pieces: list[str] = []
     for sink in (by_name[name] for name in task.sinks):
         why_not = why_skipped(sink, task.notice, undecided=task.undecided)
-        text = f"not told, {why_not}" if why_not else hide(sink, environ, sink.render(task.notice, environ), _LONG)
+        text = f"not sent: {why_not}" if why_not else hide(sink, environ, sink.render(task.notice, environ), _LONG)
         pieces.append(f"--- {sink.name}: {sink.says}\n{text}")
     return "\n".join(pieces)
 

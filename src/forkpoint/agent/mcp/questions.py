@@ -32,7 +32,7 @@ from forkpoint.agent.tools import TOOLS
 from forkpoint.agent.tools.around import changes_since
 from forkpoint.agent.tools.runs import compare_runs
 from forkpoint.history.incident import JobFacts, describe_incident
-from forkpoint.history.keeping import Kept, keep
+from forkpoint.history.keeping import KeepResult, keep
 
 INSTRUCTIONS = """\
 forkpoint has read the evidence of a distributed PyTorch job that hung or failed (dumps, logs, stacks) and has judged it
@@ -139,7 +139,7 @@ def _seen_before(store: str) -> McpQuestion:
     def answer(opened: Opened, _: Wire) -> Iterable[Item]:
         case = opened.case
         incident = describe_incident(case.verdict, case.incident.capture, JobFacts())
-        kept = keep(store, incident, write=False) if incident else Kept()
+        kept = keep(store, incident, write=False) if incident else KeepResult()
         if kept.problem:
             raise Refused(case.clean(kept.problem))
         return [case.clean(line) for line in kept.seen] or ["No earlier incident at this fork is kept."]

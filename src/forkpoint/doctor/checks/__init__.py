@@ -1,4 +1,4 @@
-"""Every check, by subject; `CHECKS` lists them by hand in the order of the report."""
+"""Every check, in files by subject; `CHECKS` lists them in the order of the report."""
 
 from forkpoint.doctor.checks.control_groups import CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS
 from forkpoint.doctor.checks.gpu import (
@@ -27,9 +27,9 @@ from forkpoint.doctor.checks.recorder import (
 )
 from forkpoint.doctor.checks.settings import ASYNC_ERROR_HANDLING, TIMEOUTS, UNKNOWN_VARIABLES, VARIABLE_VALUES
 from forkpoint.doctor.checks.software import CLOCK, VERSIONS
-from forkpoint.doctor.report import Check
+from forkpoint.doctor.report import DoctorCheck
 
-CHECKS_OF_JOB: tuple[Check, ...] = (
+CHECKS_OF_JOB: tuple[DoctorCheck, ...] = (
     RECORDER_ON,
     RECORDER_BUFFER,
     RECORDER_DUMP,
@@ -49,7 +49,7 @@ CHECKS_OF_JOB: tuple[Check, ...] = (
 )
 """The recorder, the variables, the job and its software."""
 
-CHECKS_OF_MACHINE: tuple[Check, ...] = (
+CHECKS_OF_MACHINE: tuple[DoctorCheck, ...] = (
     GPU_PRESENT,
     GPU_RECOVERY,
     XIDS,

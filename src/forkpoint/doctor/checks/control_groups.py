@@ -1,15 +1,15 @@
-"""Control groups: does the job's memory, CPU or process limit hold it back?"""
+"""Control groups: do limits on memory, CPU or processes affect the job?"""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from forkpoint.doctor.kernel import INTERVAL_S, read_number
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Process, System, with_files, with_processes
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The control groups that a process is in, of either version: its own folder first, then those above it.
+# The control groups (v1 or v2) of a process: its own folder first, then those above it.
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 
@@ -21,7 +21,7 @@ class CgroupLine(NamedTuple):
 
 
 def cgroup_folders(system: System, controller: str) -> tuple[str, ...]:
-    """Where the limits of this controller stand; a container sees its own group as the top."""
+    """The folders with this controller's limits; a container sees its own group as the top."""
     lines = [_parse_cgroup_line(line) for line in (system.read(f"{system.proc}/cgroup") or "").splitlines()]
     older = next((line.path for line in lines if controller in line.controllers), None)
     newer = next((line.path for line in lines if not line.controllers), None)
@@ -30,7 +30,7 @@ def cgroup_folders(system: System, controller: str) -> tuple[str, ...]:
 
 
 def _parse_cgroup_line(line: str) -> CgroupLine:
-    """`4:memory:/slurm/job_7` or `0::/user.slice`; a path may hold colons."""
+    """`4:memory:/slurm/job_7` or `0::/user.slice`; a path may contain colons."""
     _, controllers, path = (*line.split(":", 2), "", "")[:3]
     return CgroupLine(tuple(name for name in controllers.split(",") if name), path)
 
@@ -45,19 +45,19 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def keyed(text: str | None) -> dict[str, int]:
-    """Files of one name and number a line: memory.events, cpu.stat."""
+    """Files with a name and a number per line: memory.events, cpu.stat."""
     fields = (line.split() for line in (text or "").splitlines())
     return {pair[0]: int(pair[1]) for pair in fields if len(pair) == 2 and pair[1].isdecimal()}
 
 
 _NO_LIMIT = 1 << 60
-"""Version 1 writes the largest number it can in place of none."""
+"""Version 1 writes a huge number instead of "no limit"."""
 
 
 def _look_at_cgroup_memory(system: System) -> CheckResult:
     """Was anything in the job's control group killed for memory, and what is its limit?
 
-    How full it is is told and not judged: it counts cached files too, which the kernel gives up when memory is wanted.
+    Its usage is reported but not judged: it includes cached files, which the kernel drops when memory is needed.
     """
     folders = cgroup_folders(system, "memory")
     own = next((folder for folder in folders if _memory_used(system, folder) is not None), None)
@@ -81,7 +81,7 @@ def _memory_used(system: System, folder: str) -> int | None:
 
 
 def _memory_limit(system: System, folders: tuple[str, ...]) -> int | None:
-    """The smallest on the way up: the parent's counts for all its children together."""
+    """The smallest on the way up: a parent's limit applies to all its children together."""
     files = [f"{folder}/{name}" for folder in folders for name in ("memory.max", "memory.limit_in_bytes")]
     limits = [limit for file in files if (limit := read_number(system, file)) is not None and limit < _NO_LIMIT]
     return min(limits, default=None)
@@ -108,7 +108,7 @@ def _inject_cgroup_memory(system: System) -> System:
     )
 
 
-CGROUP_MEMORY = Check(
+CGROUP_MEMORY = DoctorCheck(
     name="cgroup-memory",
     title="nothing in the job's control group was killed for memory",
     why="A rank or loader worker that is killed writes no dump; its peers hang, and the job looks like a network fault.",
@@ -127,9 +127,9 @@ def _look_at_cgroup_cpu(system: System) -> CheckResult:
     """Has the job as many CPUs as it has ranks and loader workers?
 
     Torch warns when one loader has more workers than the process may use CPUs (torch/utils/data/dataloader.py,
-    `_check_worker_number_rationality`), but it knows neither of the other ranks nor of a control group's quota. Here all of
-    them count that share this control group, against the CPUs that affinity and quota leave them together. While ranks run,
-    being held back by the quota is bad too.
+    `_check_worker_number_rationality`), but it knows neither the other ranks nor a control group's quota. Here all processes
+    that share this control group are counted, against the CPUs that affinity and quota leave them together. While ranks run,
+    being throttled by the quota is bad, too.
     """
     ranks = _ranks_in_cgroup(system)
     cpus = _cpus_for_job(system, [f"/proc/{rank.pid}" for rank in ranks] or [system.proc])
@@ -143,19 +143,19 @@ def _look_at_cgroup_cpu(system: System) -> CheckResult:
         return bad(f"{busy} ranks and loader workers share {cpus:g} CPUs", _MORE_CPUS, *details)
     throttled = _times_throttled(system)
     if throttled:
-        return bad(f"the CPU quota held the job back {throttled} times in {INTERVAL_S:g} s", _MORE_CPUS, *details)
+        return bad(f"the CPU quota throttled the job {throttled} times in {INTERVAL_S:g} s", _MORE_CPUS, *details)
     return ok(f"{busy} ranks and loader workers, {cpus:g} CPUs", *details)
 
 
 def _ranks_in_cgroup(system: System) -> list[Process]:
-    """Those in the same control group: other jobs of the node have CPUs of their own."""
+    """Those in the same control group: other jobs on the node have their own CPUs."""
     group = system.read(f"{system.proc}/cgroup")
     ranks = [process for process in system.processes() if "LOCAL_RANK" in (process.environ or {})]
     return [rank for rank in ranks if group is not None and system.read(f"/proc/{rank.pid}/cgroup") == group]
 
 
 def _without_ranks(system: System, cpus: float, details: tuple[tuple[str, str], ...]) -> CheckResult:
-    """Before it starts, the launcher's number of ranks is all there is to compare with."""
+    """Before the job starts, only the launcher's number of ranks can be compared."""
     ranks = system.environ.get("LOCAL_WORLD_SIZE", "")
     if not ranks.isdecimal():
         return CheckResult(
@@ -170,13 +170,13 @@ def _without_ranks(system: System, cpus: float, details: tuple[tuple[str, str], 
 
 
 def _children_of_ranks(ranks: Sequence[Process]) -> list[Process]:
-    """Children of ranks have the ranks' environment."""
+    """Children inherit the ranks' environment, so they are in this list, too."""
     pids = {process.pid for process in ranks}
     return [process for process in ranks if process.ppid in pids]
 
 
 def _loader_workers(system: System, ranks: Sequence[Process]) -> list[Process]:
-    """Other children, such as those that compile, mostly sleep."""
+    """Other children, such as compile workers, mostly sleep."""
     names = (
         (process, (system.read(f"/proc/{process.pid}/comm") or "").strip()) for process in _children_of_ranks(ranks)
     )
@@ -190,7 +190,7 @@ def _cpus_for_job(system: System, folders: Sequence[str]) -> float | None:
 
 
 def _cpus_allowed(system: System, folder: str) -> Iterator[int]:
-    """`Cpus_allowed_list: 0-3,8`. Launchers may give each rank CPUs of its own."""
+    """`Cpus_allowed_list: 0-3,8`. Launchers may give each rank its own CPUs."""
     lines = (system.read(f"{folder}/status") or "").splitlines()
     listed = next((line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
     for span in listed.split(",") if listed else ():
@@ -199,7 +199,7 @@ def _cpus_allowed(system: System, folder: str) -> Iterator[int]:
 
 
 def _cpu_quota(system: System) -> float | None:
-    """The smallest on the way up; None where there is none."""
+    """The smallest on the way up; None if there is none."""
     quotas: list[float] = []
     for folder in cgroup_folders(system, "cpu"):
         newer = (system.read(f"{folder}/cpu.max") or "").split()
@@ -231,7 +231,7 @@ def _inject_cgroup_cpu(system: System) -> System:
     return with_processes(with_files(system, few), ranks)
 
 
-CGROUP_CPU = Check(
+CGROUP_CPU = DoctorCheck(
     name="cgroup-cpu",
     title="CPUs for every rank and loader worker",
     why="A starved loader or main thread makes its rank late for the collective, and all others wait.",
@@ -275,7 +275,7 @@ def _inject_cgroup_pids(system: System) -> System:
     )
 
 
-CGROUP_PIDS = Check(
+CGROUP_PIDS = DoctorCheck(
     name="cgroup-pids",
     title="no process or thread was refused",
     why="`Resource temporarily unavailable`: a rank cannot start its loader workers or NCCL's threads.",

@@ -1,4 +1,4 @@
-"""GPUs, as NVML shows them: there, sound, and not held back."""
+"""GPUs, as NVML shows them: present, healthy, and not throttled."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from forkpoint.doctor.nvml import (
     skip_gpus,
     some_gpus,
 )
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System
 
 _LOOK_CLOSER = (
-    "look at `nvidia-smi -L` and at the kernel log (`dmesg | grep -E 'NVRM|Xid'`); an operator must look at a lost GPU"
+    "look at `nvidia-smi -L` and at the kernel log (`dmesg | grep -E 'NVRM|Xid'`); an operator must check a lost GPU"
 )
 _GPU_LIST = re.compile(r"(?:\d+|GPU-[\w-]+)(?:,(?:\d+|GPU-[\w-]+))*")
 
@@ -29,8 +29,8 @@ _GPU_LIST = re.compile(r"(?:\d+|GPU-[\w-]+)(?:,(?:\d+|GPU-[\w-]+))*")
 def _look_at_gpu_present(system: System) -> CheckResult:
     """Are all GPUs there, and do they answer?
 
-    A GPU that fell off the bus keeps its number and fails when it is asked for, or is missing from the count. A driver that
-    does not answer at all is bad where a job expects GPUs.
+    A GPU that fell off the bus keeps its number and fails when it is queried, or is missing from the count. A driver that
+    does not answer at all is bad if a job expects GPUs.
     """
     nvml = system.nvml()
     wanted = _wanted_gpus(system)
@@ -84,7 +84,7 @@ def _inject_gpu_present(system: System) -> System:
     return replace(system, nvml=lambda: replace(nvml, gpus=(lost, *nvml.readable[1:])))
 
 
-GPU_PRESENT = Check(
+GPU_PRESENT = DoctorCheck(
     name="gpu-present",
     title="every GPU is there and answers",
     why="A rank whose GPU is gone dies or blocks in the driver, and its peers time out waiting for it (Xid 79).",
@@ -107,11 +107,11 @@ _RECOVERY_ACTIONS = {
 def _judge_gpu_recovery(gpus: Sequence[Gpu]) -> CheckResult:
     """What the driver itself says must be done before a GPU is used again. Numbers as in nvml.h (nvmlDeviceGpuRecoveryAction).
 
-    Where the driver tells this, it stands above what an Xid's table says.
+    If the driver reports this, it overrides what the table of Xids says.
     """
     told = [gpu for gpu in gpus if gpu.recovery_action is not None]
     if not told:
-        return skipped(f"{UNTOLD}: the field is of newer drivers")
+        return skipped(f"{UNTOLD}: only newer drivers have this field")
     needing = [gpu for gpu in told if gpu.recovery_action]
     if needing:
         return bad(
@@ -126,7 +126,7 @@ def _recovery_action(gpu: Gpu) -> str:
     return _RECOVERY_ACTIONS.get(number, f"recovery step {number}")
 
 
-GPU_RECOVERY = Check(
+GPU_RECOVERY = DoctorCheck(
     name="gpu-recovery",
     title="the driver asks for no recovery step",
     why="A GPU that waits for a reset fails the next job that is placed on it.",
@@ -138,12 +138,12 @@ GPU_RECOVERY = Check(
 def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
     """Memory errors that ECC could not correct, since the driver was loaded.
 
-    Errors that were corrected, and errors of earlier times, do not mean that a GPU must be replaced: the driver maps bad
-    rows away at the next reset, and what counts is whether that works (`gpu-memory-rows`).
+    Corrected errors, and errors from earlier, do not mean that a GPU must be replaced: the driver remaps bad rows at the
+    next reset, and what counts is whether that works (`gpu-memory-rows`).
     """
     counted = [gpu for gpu in gpus if gpu.ecc is not False and gpu.uncorrected is not None]
     if not counted:
-        return skipped("no GPU counts memory errors: ECC is off, or it has none")
+        return skipped("no GPU counts memory errors: ECC is off or not supported")
     details = (
         ("ECC", ", ".join(dict.fromkeys("on" if gpu.ecc else "off" for gpu in gpus))),
         *((f"count {gpu.label} uncorrected", str(gpu.uncorrected_ever)) for gpu in counted),
@@ -153,13 +153,13 @@ def _judge_gpu_ecc(gpus: Sequence[Gpu]) -> CheckResult:
         return bad(
             "; ".join(f"{gpu.label}: {gpu.uncorrected} uncorrected since the driver was loaded" for gpu in hit),
             "look for Xid 48, 63, 64, 94 and 95 in the kernel log (`forkpoint explain xid48`); the GPU's operator drains "
-            "it, resets it and tests it again. Replaced is a GPU whose rows cannot be remapped, or that does it again",
+            "it, resets it and tests it again. Replace a GPU whose rows cannot be remapped, or that fails again",
             *details,
         )
     return ok(f"no uncorrected memory error on {len(counted)} of {len(gpus)} GPUs", *details)
 
 
-GPU_ECC = Check(
+GPU_ECC = DoctorCheck(
     name="gpu-ecc",
     title="no uncorrected memory errors",
     why="An uncorrected error ends the process that read the memory; its peers hang (Xid 48, 94, 95).",
@@ -169,7 +169,7 @@ GPU_ECC = Check(
 
 
 def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
-    """Bad memory that waits to be mapped away, or could not be. Older GPUs retire pages, newer ones (Ampere on) remap rows."""
+    """Bad memory that waits to be remapped, or could not be. Older GPUs retire pages, newer ones (Ampere on) remap rows."""
     counted = [gpu for gpu in gpus if gpu.remap_failed is not None or gpu.pages_pending is not None]
     if not counted:
         return skipped(UNTOLD)
@@ -183,16 +183,16 @@ def _judge_gpu_memory_rows(gpus: Sequence[Gpu]) -> CheckResult:
     waiting = [gpu for gpu in counted if gpu.remap_pending or gpu.pages_pending]
     if waiting:
         return bad(
-            f"bad memory of {labels(waiting)} is mapped away only at the next reset",
+            f"bad memory of {labels(waiting)} is remapped only at the next reset",
             "when no job runs on it, the GPU's operator resets it (`nvidia-smi --gpu-reset -i INDEX`) or reboots the node",
         )
-    return ok(f"no memory waits to be mapped away on {len(counted)} GPUs")
+    return ok(f"no memory waits to be remapped on {len(counted)} GPUs")
 
 
-GPU_MEMORY_ROWS = Check(
+GPU_MEMORY_ROWS = DoctorCheck(
     name="gpu-memory-rows",
     title="no bad memory waits for a reset",
-    why="Until it is mapped away the same memory can fail again under the next job (Xid 63, 64).",
+    why="Until it is remapped the same memory can fail again under the next job (Xid 63, 64).",
     look=look_at_gpus(_judge_gpu_memory_rows),
     inject=break_gpu(lambda gpu: replace(gpu, remap_failed=False, remap_pending=True)),
 )
@@ -211,8 +211,8 @@ _SLOWDOWNS = {
 
 
 def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
-    """Is a GPU held back by heat or by its power supply? Being idle, clocks that someone set and the ordinary power cap are
-    no trouble. Bits as in nvml.h (nvmlClocksEventReasons). One read can catch a moment: two, a second apart, must agree.
+    """Is a GPU throttled by heat or by its power supply? Idle clocks, clocks that someone set and the ordinary power cap do
+    not count. Bits as in nvml.h (nvmlClocksEventReasons). Two reads, a second apart, must agree.
     """
     told = [gpu for gpu in gpus if gpu.reasons is not None]
     if not told:
@@ -224,7 +224,7 @@ def _judge_gpu_slowdown(gpus: Sequence[Gpu]) -> CheckResult:
             "watch `nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 5`; "
             "the operator checks power and cooling of the node. In a job this GPU's rank is the straggler",
         )
-    return ok(f"none of {len(told)} GPUs is held back by heat or power")
+    return ok(f"none of {len(told)} GPUs is throttled by heat or power")
 
 
 def _slowdowns_of(gpu: Gpu) -> list[str]:
@@ -232,7 +232,7 @@ def _slowdowns_of(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWDOWNS.items() if both & bit]
 
 
-GPU_SLOWDOWN = Check(
+GPU_SLOWDOWN = DoctorCheck(
     name="gpu-slowdown",
     title="no GPU is slowed by heat or power",
     why="One slow GPU makes every rank wait in every collective, up to the timeout.",
@@ -242,7 +242,7 @@ GPU_SLOWDOWN = Check(
 
 
 def _judge_gpu_temperature(gpus: Sequence[Gpu]) -> CheckResult:
-    """Is a GPU at the temperature at which it slows down? The limit is the GPU's own: a maximum, or the degrees left to it."""
+    """Is a GPU at the temperature at which it slows down? The limit is the GPU's own: a maximum, or the remaining degrees."""
     told = [gpu for gpu in gpus if _degrees_left(gpu) is not None]
     if not told:
         return skipped(UNTOLD)
@@ -263,7 +263,7 @@ def _degrees_left(gpu: Gpu) -> int | None:
     return (gpu.hottest or 0) - (gpu.temperature or 0) if known else None
 
 
-GPU_TEMPERATURE = Check(
+GPU_TEMPERATURE = DoctorCheck(
     name="gpu-temperature",
     title="no GPU is at its heat limit",
     why="At its limit a GPU slows down, and every rank waits for the slowest.",
@@ -273,8 +273,8 @@ GPU_TEMPERATURE = Check(
 
 
 def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
-    """Does the driver stay loaded between jobs? Without persistence each job starts by waking all GPUs, and the counters that
-    hold the last job's errors are cleared when it ends (NVIDIA, Driver Persistence).
+    """Does the driver stay loaded between jobs? Without persistence each job starts by initialising all GPUs, and the error
+    counters of the last job are cleared when it ends (NVIDIA, Driver Persistence).
     """
     told = [gpu for gpu in gpus if gpu.persistence is not None]
     if not told:
@@ -290,7 +290,7 @@ def _judge_gpu_persistence(gpus: Sequence[Gpu]) -> CheckResult:
     return ok(f"persistence is on for {len(told)} GPUs", *details)
 
 
-GPU_PERSISTENCE = Check(
+GPU_PERSISTENCE = DoctorCheck(
     name="gpu-persistence",
     title="the driver stays loaded between jobs",
     why="Start-up takes seconds longer on such a node, and evidence of the last job's memory errors is lost.",

@@ -1,4 +1,4 @@
-"""The job on this node: where its ranks meet, whether they live, and what older jobs left."""
+"""The job on this node: where its ranks meet, whether they are alive, and what older jobs left behind."""
 
 import posixpath
 import re
@@ -7,21 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Process, Ran, System, Unanswered, with_environ, with_outputs, with_processes
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks on this node, known by what their processes were started with, never by their names.
+# Ranks on this node, recognised by their environment, never by process name.
 #
-# Loader and compile workers inherit a rank's environment, so of several processes with one RANK the topmost is the
-# rank.
+# Loader and compile workers inherit a rank's environment, so of several processes with one RANK the topmost is the rank.
 
 _REAPERS = {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "conmon", "pause"}
-"""Who takes in the children of a parent that died, under any number."""
+"""Processes that adopt the children of a dead parent, whatever their pid."""
 _STARTS_RANKS = re.compile(
     r"python[\d.]*|\w*sh|torchrun|\w*mpi\w*|[op]rted|hydra\w*|slurmstepd|srun|ray|accelerate|deepspeed"
 )
-"""What process 1 of a container may be and have started ranks itself; anything else has only taken them in."""
+"""If process 1 of a container is one of these, it may have started ranks itself; any other has only adopted them."""
 _JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 JobKey = tuple[str, ...]
 
@@ -32,18 +31,18 @@ class LocalRank:
     local_rank: int | None
     process: Process
     has_lost_launcher: bool
-    """Its parent is one that takes in orphans: it was left behind, or is a worker of a rank that is gone."""
+    """Its parent is one that adopts orphans: it was left behind, or is a worker of a rank that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalJob:
-    """What of one job runs here."""
+    """The part of one job that runs here."""
 
     key: JobKey
     ranks: tuple[LocalRank, ...]
     """By rank."""
     expected: int | None
-    """How many ranks belong on this node, as their launcher told them."""
+    """How many ranks belong on this node, according to their launcher."""
 
     @property
     def name(self) -> str:
@@ -70,7 +69,7 @@ def local_jobs(processes: Iterable[Process]) -> tuple[LocalJob, ...]:
 
 
 def _is_rank(process: Process, by_pid: Mapping[int, Process]) -> bool:
-    """It says that it is one, and its parent does not say so, too."""
+    """It has a RANK, and its parent does not have the same."""
     environ = process.environ or {}
     parent = by_pid.get(process.ppid)
     above = (parent.environ or {}).get("RANK") if parent else None
@@ -78,7 +77,7 @@ def _is_rank(process: Process, by_pid: Mapping[int, Process]) -> bool:
 
 
 def _is_adopted(parent: Process | None) -> bool:
-    """A parent that we do not see is outside of this container, not gone: the kernel always gives orphans a new one."""
+    """A parent that we cannot see is outside this container, not gone: the kernel always gives orphans a new parent."""
     if parent is None or not parent.command:
         return False
     name = posixpath.basename(parent.command[0]).removeprefix("-")
@@ -132,7 +131,7 @@ def _listening(system: System, table: str, port: int) -> Iterator[str]:
 
 
 def owners(system: System, inodes: frozenset[str]) -> tuple[Process, ...]:
-    """Processes that hold one of these sockets. Of other users' processes it cannot be seen."""
+    """Processes that have one of these sockets open. Those of other users cannot be seen."""
     return tuple(process for process in system.processes() if _holds(system, process.pid, inodes))
 
 
@@ -151,8 +150,8 @@ def _look_at_master_address(system: System) -> CheckResult:
     """Can the ranks meet at MASTER_ADDR and MASTER_PORT?
 
     A name that does not resolve, or resolves to the loopback on a job of several nodes (Debian gives a host its own name as
-    127.0.1.1), or a port that another process holds, ends in a wait of minutes at start-up. Nothing is connected to: the port
-    is open only while the job's store lives, so a closed one proves nothing.
+    127.0.1.1), or a port that another process uses, causes a wait of minutes at start-up. No connection is tried: the port is
+    open only while the job's store runs, so a closed one proves nothing.
     """
     name, port = system.environ.get(_ADDRESS, ""), system.environ.get(_PORT, "")
     if not name or not port:
@@ -189,7 +188,7 @@ def _spans_nodes(system: System) -> bool:
 def _look_at_port(system: System, where: str, addresses: list[Address], port: int) -> CheckResult:
     own = own_addresses(system)
     if not own.intersection(addresses) and not any(address.is_loopback for address in addresses):
-        return ok(f"{where}; port {port} is to be looked at there")
+        return ok(f"{where}; check port {port} there")
     jobs = [job for job in local_jobs(system.processes()) if _meets_at(job, port)]
     inodes = listeners(system, port)
     if not inodes:
@@ -228,7 +227,7 @@ def _inject_master_address(system: System) -> System:
     return with_outputs(with_environ(system, nowhere), {"getent": Ran(2, "")})
 
 
-MASTER_ADDRESS = Check(
+MASTER_ADDRESS = DoctorCheck(
     name="master-address",
     title="meeting point of the ranks",
     why="Ranks that cannot meet wait at start-up until the store's timeout, with one line at its end.",
@@ -237,7 +236,7 @@ MASTER_ADDRESS = Check(
 )
 
 
-_STOPPED = {"T": "stopped by a signal", "t": "held by a debugger", "Z": "ended and not collected"}
+_STOPPED = {"T": "stopped by a signal", "t": "held by a debugger", "Z": "ended and not reaped"}
 
 
 def _look_at_ranks_alive(system: System) -> CheckResult:
@@ -250,7 +249,7 @@ def _look_at_ranks_alive(system: System) -> CheckResult:
     if system.job is not None:
         jobs = tuple(job for job in jobs if job.key == key_of(system.environ))
     if not jobs:
-        return skipped("no process here has RANK in its environment, or none that this user may look into")
+        return skipped("no process that this user may inspect has RANK in its environment")
     results = [_look_at_job(job) for job in jobs]
     worst = max(results, key=lambda result: (result.status is CheckStatus.BAD, result.status is CheckStatus.OK))
     says = "; ".join(result.says for result in results if result.status is worst.status)
@@ -276,7 +275,7 @@ def _look_at_job(job: LocalJob) -> CheckResult:
 
 
 def _with_launcher(job: LocalJob) -> list[LocalRank]:
-    """A worker that outlives its rank still carries its number; the launcher's own children are the ranks."""
+    """A worker that outlives its rank still has its RANK; the launcher's own children are the ranks."""
     kept = [rank for rank in job.ranks if not rank.has_lost_launcher]
     return kept or list(job.ranks)
 
@@ -296,7 +295,7 @@ def _inject_ranks_alive(system: System) -> System:
     )
 
 
-RANKS_ALIVE = Check(
+RANKS_ALIVE = DoctorCheck(
     name="ranks-alive",
     title="ranks of this node alive",
     why="The others wait for a rank that died until their timeout.",
@@ -311,8 +310,8 @@ _SHOWN_ORPHANS = 8
 def _look_at_orphans(system: System) -> CheckResult:
     """Are there ranks whose launcher is gone?
 
-    They keep GPUs, ports and shared memory of a job that everybody believes ended. They are named, with the command to look
-    at them; whether they may be ended is for their owner to say.
+    They hold GPUs, ports and shared memory of a job that everybody believes has ended. They are named, with the command to
+    inspect them; whether they may be killed is their owner's decision.
     """
     processes = system.processes()
     if not processes:
@@ -344,7 +343,7 @@ def _inject_orphans(system: System) -> System:
     return with_processes(system, [init, Process(4711, 1, 1000, "S", 0.0, ("python", "train.py"), environ)])
 
 
-ORPHANS = Check(
+ORPHANS = DoctorCheck(
     name="orphans",
     title="ranks of older jobs",
     why="What an ended job left running holds GPUs and ports that the next one needs, and may answer in its place.",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from forkpoint.doctor.kernel import judge_presence, look_at_kernel, say, told
 from forkpoint.doctor.nvml import lacks_gpu, lacks_mellanox
-from forkpoint.doctor.report import Check, CheckResult, bad, ok
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok
 from forkpoint.evidence.machine.kernel import Burst, group_bursts
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
@@ -18,10 +18,10 @@ _XIDS_OF_PROGRAMS = ("application", "follow-on", "none")
 def _judge_xids(events: Sequence[KernelEvent]) -> CheckResult:
     """Xids and similar messages in the kernel log: what the driver logged about GPUs and NVSwitches in the last day.
 
-    Bad are those that are more likely caused by hardware or driver and that end or hang a process. What an application causes
-    (13, 31, 43), what only follows (45, 154) and what costs nothing is told, but is not this node's fault. Numbers that the
-    knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are
-    one incident, and its first counts (NVIDIA Fleet Intelligence does the same).
+    Bad are those that are more likely caused by hardware or driver and that end or hang a process. Xids that an application
+    causes (13, 31, 43), that only follow another (45, 154) or that are harmless are reported, but are not this node's fault.
+    Numbers that the knowledge base does not know are bad: they may be harmful. Events of one GPU within three minutes are one
+    incident, and its first event counts (NVIDIA Fleet Intelligence does the same).
     """
     bursts = group_bursts(events)
     details = (("Xids of the last day", ", ".join(sorted({_xid_name(burst.first) for burst in bursts})) or "none"),)
@@ -73,7 +73,7 @@ def _fix_xids(event: KernelEvent) -> str:
     return f"{' '.join(entry.do)} More: `forkpoint explain {entry.query}`"
 
 
-XIDS = Check(
+XIDS = DoctorCheck(
     name="xids",
     title="no Xid points to a fault of this node",
     why="The rank on such a GPU dies or hangs; the ranks that print the timeout are its victims.",
@@ -110,7 +110,7 @@ def _about_link(event: KernelEvent) -> bool:
     return any(words in event.text for words in _LINK)
 
 
-ADAPTER_MESSAGES = Check(
+ADAPTER_MESSAGES = DoctorCheck(
     name="adapter-messages",
     title="the network adapters' driver logs no trouble",
     why="A collective on a port that lost its link does not end until NCCL or the watchdog gives up.",
@@ -122,7 +122,7 @@ ADAPTER_MESSAGES = Check(
 
 
 # Processes that the kernel killed for memory in the last day, on the whole node.
-OOM_KILLS = Check(
+OOM_KILLS = DoctorCheck(
     name="oom-kills",
     title="nothing was killed for memory",
     why="A rank or loader worker that is killed writes no dump and no message; its peers hang.",
@@ -140,7 +140,7 @@ STALL_KINDS = frozenset({KernelKind.HUNG_TASK, KernelKind.SOFT_LOCKUP, KernelKin
 
 
 def _judge_kernel_stalls(events: Sequence[KernelEvent]) -> CheckResult:
-    """Tasks that the kernel found stuck, CPUs that did not come back, file servers that did not answer, in the last day."""
+    """Tasks that the kernel found stuck, CPUs that locked up, file servers that did not answer, in the last day."""
     stuck = [event for event in events if not _came_back(event, events)]
     if stuck:
         return bad(
@@ -160,7 +160,7 @@ def _came_back(event: KernelEvent, events: Sequence[KernelEvent]) -> bool:
     return "not responding" not in last.text
 
 
-KERNEL_STALLS = Check(
+KERNEL_STALLS = DoctorCheck(
     name="kernel-stalls",
     title="the kernel found nothing stuck",
     why="A rank stuck in storage or in the kernel never schedules the next collective, and its peers time out.",
@@ -185,7 +185,7 @@ def _is_corrected(event: KernelEvent) -> bool:
     return (event.text.startswith("EDAC ") and " CE " in event.text) or "severity: corrected" in event.text
 
 
-MACHINE_CHECKS = Check(
+MACHINE_CHECKS = DoctorCheck(
     name="machine-checks",
     title="no errors of CPU or memory",
     why="A machine check kills the process whose memory is bad, or the node; its ranks go silent.",

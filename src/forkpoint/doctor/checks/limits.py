@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_files
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written
 DOCKER_DEFAULT = 64 << 20
 FREE_AT_LEAST = 1 << 30
 _SHM_PREFIXES = ("nccl-", "torch_", "sem.loky-", "psm_")
-"""How NCCL's and Python's files are called."""
+"""Names of NCCL's and Python's files."""
 _SHOWN_LEFTOVERS = 5
 
 
@@ -25,9 +25,9 @@ class Leftover:
 def _look_at_shared_memory(system: System) -> CheckResult:
     """Is there room in /dev/shm, and who owns the files in it?
 
-    Loader workers hand their batches over through it, and NCCL its buffers within a node. Docker gives 64 MB unless told
-    otherwise. At least 1 GB should be free (NCCL's troubleshooting guide). Leftovers are named with their owner and never
-    to be deleted unseen: a file without a mapping that can be seen here may be another container's.
+    Loader workers pass batches through it, and NCCL its buffers within a node. Docker's default is 64 MB. At least 1 GB
+    should be free (NCCL's troubleshooting guide). Leftovers are named with their owner and must not be deleted blindly: a
+    file that no visible process has mapped may belong to another container.
     """
     disk = system.disk(SHM)
     if isinstance(disk, Unanswered):
@@ -36,7 +36,7 @@ def _look_at_shared_memory(system: System) -> CheckResult:
     details = ((SHM, _mib_or_gib(disk.total)),)
     if disk.total <= DOCKER_DEFAULT:
         return bad(
-            f"{SHM} is {_mib_or_gib(disk.total)}, which is what Docker gives unless told otherwise",
+            f"{SHM} is {_mib_or_gib(disk.total)}, which is Docker's default",
             "`docker run --shm-size=16g` or `--ipc=host`; in Kubernetes an emptyDir with `medium: Memory` on /dev/shm",
             *details,
         )
@@ -50,7 +50,7 @@ def _look_at_shared_memory(system: System) -> CheckResult:
 
 
 def _leftovers(system: System) -> tuple[Leftover, ...]:
-    """Files of NCCL and Python that no process which can be seen has mapped; none where not all can be seen."""
+    """Files of NCCL and Python that no process has mapped; none if not all processes can be seen."""
     files = [name for name in system.names(SHM) if name.startswith(_SHM_PREFIXES)]
     if not files:
         return ()
@@ -99,7 +99,7 @@ def _inject_shared_memory(system: System) -> System:
     )
 
 
-SHARED_MEMORY = Check(
+SHARED_MEMORY = DoctorCheck(
     name="shared-memory",
     title="room in /dev/shm",
     why="When it is full, loader workers die of a bus error and NCCL fails to start: `No space left on device (28)`.",
@@ -130,10 +130,10 @@ class Ulimit:
 def _look_at_limits(system: System) -> CheckResult:
     """Limits of the process (ulimit): locked memory, open files, stack.
 
-    Locked memory must be unlimited where RDMA is used: registering a buffer locks it (NCCL's troubleshooting guide). Of open
-    files, 1024 is what a login shell gets and what loader workers use up; the store on rank 0 and gloo keep one connection to
-    each rank, so that fewer than twice the world cannot do. An unlimited stack made NCCL before 2.28 start its threads with
-    2 MB, which overflow at start-up. The number of processes is compared between nodes only.
+    Locked memory must be unlimited with RDMA: registering a buffer locks it (NCCL's troubleshooting guide). 1024 open files
+    is the default of a login shell, and loader workers use it up; the store on rank 0 and gloo keep one connection to each
+    rank, so at least twice the world size is needed. With an unlimited stack NCCL before 2.28 starts its threads with 2 MB,
+    which overflow at start-up. The number of processes is only compared between nodes.
     """
     limits = _read_limits(system.read(f"{system.proc}/limits") or "")
     if not limits:
@@ -190,7 +190,7 @@ def _inject_limits(system: System) -> System:
     return with_files(system, {f"{system.proc}/limits": line})
 
 
-LIMITS = Check(
+LIMITS = DoctorCheck(
     name="limits",
     title="limits on memory, files and stack",
     why="`ibv_reg_mr` fails, `Too many open files`, or a crash at start-up on the one node that was set up differently.",

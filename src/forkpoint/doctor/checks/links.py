@@ -19,7 +19,7 @@ from forkpoint.doctor.nvml import (
     look_at_gpus,
 )
 from forkpoint.doctor.nvml_reader import INTERVAL_S as NVML_INTERVAL_S
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, Unanswered, with_files
 from forkpoint.evidence.machine.kernel_lines import KernelEvent
 from forkpoint.evidence.machine.kinds import KernelKind
@@ -31,12 +31,12 @@ CRC_PER_SECOND = 100.0
 def _judge_gpu_nvlink(gpus: Sequence[Gpu]) -> CheckResult:
     """NVLink: are all links up, and do their error counters move?
 
-    Counters run for the life of the hardware and are rarely zero, so only what is added between two reads counts. Limits are
-    those of NVIDIA's DCGM (common/DcgmGPUHardwareLimits.h): one replay or recovery while it looks
+    Counters run for the life of the hardware and are rarely zero, so only the growth between two reads counts. Limits are
+    those of NVIDIA's DCGM (common/DcgmGPUHardwareLimits.h): one replay or recovery between the reads
     (DCGM_LIMIT_MAX_LWLINK_ERROR), and CRC errors "only matter at rates of 100+ per second".
     """
     if not any(link.active for gpu in gpus for link in gpu.links):
-        return skipped("no GPU has an active NVLink: none is built in, or the fabric is not up")
+        return skipped("no GPU has an active NVLink: there is none, or the fabric is not up")
     details = (
         ("active NVLinks", ", ".join(str(_active_links(gpu)) for gpu in gpus)),
         *((f"count {gpu.label} NVLink {name}", str(total)) for gpu in gpus for name, total in _link_totals(gpu)),
@@ -106,7 +106,7 @@ def _break_nvlink(gpu: Gpu) -> Gpu:
     return replace(gpu, links=(link, *gpu.links[1:]))
 
 
-GPU_NVLINK = Check(
+GPU_NVLINK = DoctorCheck(
     name="gpu-nvlink",
     title="NVLinks are up and count no errors",
     why="A link that replays or recovers slows a collective or stops it; the ranks on it wait inside the kernel.",
@@ -125,8 +125,8 @@ _PCIE_FIX = (
 def _look_at_pcie_errors(system: System) -> CheckResult:
     """PCIe errors: the kernel's messages of the last day, and the counters of GPUs and network adapters, read twice.
 
-    Corrected errors cost time only and happen on sound machines, so they are told and not judged; uncorrected ones lose data
-    or the device. Counters: the kernel's aer_dev_fatal and aer_dev_nonfatal.
+    Corrected errors only cost time and happen on healthy machines, so they are reported but not judged; uncorrected ones lose
+    data or the device. Counters: the kernel's aer_dev_fatal and aer_dev_nonfatal.
     """
     counters = _read_aer_counters(system)
     events = recent_events(system, {KernelKind.AER})
@@ -174,7 +174,7 @@ def _aer_totals(system: System, devices: tuple[PciDevice, ...]) -> Iterator[tupl
                 yield (device.label, name), int(last[1])
 
 
-PCIE_ERRORS = Check(
+PCIE_ERRORS = DoctorCheck(
     name="pcie-errors",
     title="no uncorrected PCIe errors",
     why="A GPU or adapter whose link loses data stalls its rank, or falls off the bus (Xid 79).",
@@ -186,21 +186,21 @@ PCIE_ERRORS = Check(
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 _WIDTH = re.compile(r"(\d+)")
 _NO_WIDTH = (0, 63, 255)
-"""What virtual machines show in place of a width."""
+"""What virtual machines show instead of a width."""
 
 
 def _look_at_pcie_link(system: System) -> CheckResult:
     """Do GPUs and network adapters run at the width and speed that they and their slot can do?
 
-    The most is what both ends can: the device and the port above it. An idle GPU lowers its link speed to save power, which
-    NVML documents, so of GPUs the speed counts only while NVML says that they work. Width is never lowered to save power.
+    The maximum is what both ends support: the device and the port above it. An idle GPU lowers its link speed to save power,
+    as NVML documents, so a GPU's speed counts only while NVML reports that it works. Width is never lowered to save power.
     """
     devices = find_devices(system)
     if not devices:
         return skipped("no GPU and no network adapter is on the PCI bus")
     judged = [device for device in devices if _widths(system, device)]
     if not judged:
-        return skipped("the PCI bus of this machine shows no link widths: it is a virtual machine's")
+        return skipped("the PCI bus of this machine shows no link widths: it belongs to a virtual machine")
     working = _working_gpus(system)
     trouble = [said for device in judged for said in _slow_pcie_links(system, device, working)]
     details = (("PCIe links", "; ".join(_describe_link(system, device) for device in judged)),)
@@ -210,7 +210,7 @@ def _look_at_pcie_link(system: System) -> CheckResult:
             "`lspci -vvv -s ADDRESS | grep -E 'LnkCap|LnkSta'`; the operator reseats the card or looks at riser and slot",
             *details,
         )
-    return ok(f"{len(judged)} links are as wide and fast as both ends can", *details)
+    return ok(f"{len(judged)} links are as wide and fast as both ends support", *details)
 
 
 def _slow_pcie_links(system: System, device: PciDevice, working: frozenset[str]) -> Iterator[str]:
@@ -228,10 +228,10 @@ def _widths(system: System, device: PciDevice) -> tuple[float, float] | None:
 
 
 def _now_and_most(system: System, device: PciDevice, what: str, form: re.Pattern[str]) -> tuple[float, float] | None:
-    """Now, and the most that the device and the port above it can do."""
+    """Now, and the maximum that the device and the port above it support."""
     now = form.search(system.read(f"{device.folder}/current_link_{what}") or "")
     own = form.search(system.read(f"{device.folder}/max_link_{what}") or "")
-    # The entry is a link into the tree of the bus, so that `..` is the port above the device.
+    # The entry is a link into the bus tree, so `..` is the port above the device.
     above = form.search(system.read(f"{device.folder}/../max_link_{what}") or "")
     if now is None or own is None:
         return None
@@ -259,7 +259,7 @@ def _inject_pcie_link(system: System) -> System:
     )
 
 
-PCIE_LINK = Check(
+PCIE_LINK = DoctorCheck(
     name="pcie-link",
     title="PCIe links run at full width and speed",
     why="A GPU or adapter at half width is the straggler of every step that crosses it.",

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forkpoint.doctor.kernel import INTERVAL_S, read_number, read_twice
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, with_environ, with_files
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which devices NCCL and gloo are told to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (as in NCCL_IB_HCA).
+# Which devices NCCL and gloo are configured to use: `mlx5_0,mlx5_1:1`, `=eth0`, `^docker,lo` (as in NCCL_IB_HCA).
 
 
 def is_chosen(setting: str, name: str, port: str | None = None) -> bool:
@@ -88,11 +88,11 @@ class Port:
 def _look_at_infiniband(system: System) -> CheckResult:
     """InfiniBand and RoCE ports, from sysfs: are they up, as fast as others of their kind, and do their error counters grow?
 
-    A port that an operator switched off (`Disabled`) is taken as not wanted. A port that is on and has no link, or waits for
-    a subnet manager (`INIT`, `ARMED`), is bad unless NCCL_IB_HCA leaves it out. Rates are compared between ports of one
-    board, since storage adapters may rightly be slower. Counters that tell of a bad cable or of lost packets are judged by
-    what is added between two reads (NCCL's troubleshooting guide; linux-rdma perfquery); those that congestion moves
-    (port_xmit_wait, port_xmit_discards) and those of adaptive routing (out_of_sequence) are not.
+    A port that an operator switched off (`Disabled`) is ignored. A port that is on and has no link, or waits for a subnet
+    manager (`INIT`, `ARMED`), is bad unless NCCL_IB_HCA excludes it. Rates are compared between ports of one board, since
+    storage adapters may rightly be slower. Counters that show a bad cable or lost packets are judged by their growth between
+    two reads (NCCL's troubleshooting guide; linux-rdma perfquery); those that congestion (port_xmit_wait,
+    port_xmit_discards) or adaptive routing (out_of_sequence) moves are not.
     """
     ports = _ports(system)
     if not ports:
@@ -189,7 +189,7 @@ def _inject_infiniband(system: System) -> System:
     )
 
 
-INFINIBAND = Check(
+INFINIBAND = DoctorCheck(
     name="infiniband",
     title="InfiniBand and RoCE ports are up and sound",
     why="A port without a link or with lost packets leaves a collective waiting, on this node or at a peer.",
@@ -213,17 +213,17 @@ class Interface:
     """Switched on, and a carrier is seen."""
     loopback: bool
     hardware: str | None
-    """Vendor and device number; None for what is not a device: bridges, bonds, containers' ends."""
+    """Vendor and device id; None for virtual interfaces: bridges, bonds, veth."""
     speed: int | None
     """Mb/s"""
     mtu: int | None
 
 
 def _look_at_network_interfaces(system: System) -> CheckResult:
-    """Network interfaces: do those exist that the job is told to use, are the used ones up, and do their errors grow?
+    """Network interfaces: do the configured ones exist, are the used ones up, and do their errors grow?
 
-    Used are the interfaces that NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose, else the one with the default route. Frames
-    that are dropped are counted in the details and not judged: the kernel also counts those nobody asked for
+    The used ones are those that NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME select, else the one with the default route. Dropped
+    frames are counted in the details and not judged: the kernel also counts frames that nobody asked for
     (Documentation/networking/statistics.rst). Speeds are compared between interfaces of the same hardware.
     """
     interfaces = [read_interface(system, name) for name in system.names(INTERFACES)]
@@ -303,7 +303,7 @@ def used_interfaces(system: System, interfaces: Sequence[Interface]) -> list[Int
 
 
 def _default_routes(system: System) -> Iterator[str]:
-    """Interfaces of routes to everywhere. In /proc/net/ipv6_route the loopback has one too, which refuses."""
+    """Interfaces with a default route. In /proc/net/ipv6_route the loopback has one too, which rejects everything."""
     for line in (system.read("/proc/net/route") or "").splitlines()[1:]:
         if line.split()[1:2] == ["00000000"]:
             yield line.split()[0]
@@ -334,7 +334,7 @@ def _inject_network_interfaces(system: System) -> System:
     return with_environ(there, {"NCCL_SOCKET_IFNAME": "=not-an-interface"})
 
 
-NETWORK_INTERFACES = Check(
+NETWORK_INTERFACES = DoctorCheck(
     name="network-interfaces",
     title="the interfaces the job uses exist and are sound",
     why="A wrong name makes start-up hang or fail on this node alone; errors and flaps stall sockets and the store.",

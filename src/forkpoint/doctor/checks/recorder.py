@@ -5,7 +5,7 @@ import re
 
 from forkpoint.doctor.checks.settings import recording_release, with_torch
 from forkpoint.doctor.live import mount_of
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import Disk, System, Unanswered, with_disk, with_environ
 from forkpoint.knowledge.recorder import (
     BUFFER,
@@ -32,8 +32,8 @@ _WRITES_EMPTY = (Release(2, 7), Release(2, 10))
 def _look_at_recorder_on(system: System) -> CheckResult:
     """Is the flight recorder on?
 
-    Releases 2.2 to 2.10 record nothing unless told, and 2.7 to 2.10 write dump files all the same: empty ones, beside a log
-    line that claims 2000 entries.
+    Releases 2.2 to 2.10 record nothing by default, and 2.7 to 2.10 write dump files anyway: empty ones, with a log line that
+    claims 2000 entries.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -54,7 +54,7 @@ def _inject_recorder_on(system: System) -> System:
     return with_environ(with_torch(system, "2.9.1"), {}, without=(BUFFER, OLD_BUFFER))
 
 
-RECORDER_ON = Check(
+RECORDER_ON = DoctorCheck(
     name="recorder-on",
     title="flight recorder on",
     why="Without it a timeout leaves no record of what each rank called, and the rank to blame cannot be named.",
@@ -64,9 +64,9 @@ RECORDER_ON = Check(
 
 
 _TOO_MANY = 100_000
-"""Five times what was measured to fill most of the time a dump has."""
+"""Five times the number whose dump took most of the available time in measurements."""
 _TOO_FEW = 100
-"""Less than one step of most jobs: what ranks did before they parted is gone."""
+"""Less than one step of most jobs: what ranks did before they diverged is lost."""
 _KB_PER_ENTRY = 0.8
 
 
@@ -90,7 +90,7 @@ def _look_at_recorder_buffer(system: System) -> CheckResult:
         says = f"{kept.value} entries are less than one step of most jobs"
     else:
         return ok(f"{kept.value} entries", *details)
-    return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 where a step issues many calls", *details)
+    return bad(says, f"export {kept.name}={ENTRIES}, up to 20000 if a step issues many calls", *details)
 
 
 def _inject_recorder_buffer(system: System) -> System:
@@ -98,7 +98,7 @@ def _inject_recorder_buffer(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), as_bytes)
 
 
-RECORDER_BUFFER = Check(
+RECORDER_BUFFER = DoctorCheck(
     name="recorder-buffer",
     title="flight recorder's size",
     why="Too few entries forget what mattered; millions cost gigabytes and the dump itself.",
@@ -110,8 +110,8 @@ RECORDER_BUFFER = Check(
 def _look_at_recorder_dump(system: System) -> CheckResult:
     """Will a timeout leave a dump?
 
-    Three gates are looked at: dump on timeout (off by default up to 2.6), the older name of the buffer size, which alone
-    decides whether a file is written, and blocking wait, under which no watchdog runs that could write one.
+    Three settings count: dump on timeout (off by default up to 2.6), the older name of the buffer size, which alone decides
+    whether a file is written, and blocking wait, with which no watchdog runs that could write one.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -124,7 +124,7 @@ def _look_at_recorder_dump(system: System) -> CheckResult:
         return bad(f"no dump on timeout: {by}", f"export {DUMP}=1")
     if gate.value <= 0:
         by = f"{OLD_BUFFER}=0" if gate.name else f"torch {release} without {OLD_BUFFER}"
-        return bad(f"no file is written: {by} shuts the part that writes it", f"export {OLD_BUFFER}={ENTRIES}")
+        return bad(f"no file is written: {by} disables the part that writes it", f"export {OLD_BUFFER}={ENTRIES}")
     return ok(f"a timeout leaves a dump, by {dumps.name or f'the default of torch {release}'}")
 
 
@@ -132,7 +132,7 @@ def _inject_recorder_dump(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {DUMP: "0"})
 
 
-RECORDER_DUMP = Check(
+RECORDER_DUMP = DoctorCheck(
     name="recorder-dump",
     title="dump on timeout",
     why="What the recorder holds in memory dies with the process unless a timeout makes it write.",
@@ -144,7 +144,7 @@ RECORDER_DUMP = Check(
 def _look_at_recorder_path(system: System) -> CheckResult:
     """Can dumps be written where torch will put them?
 
-    Torch makes no folder for a prefix that was set: the file then cannot be opened, and the log says so when it is too late.
+    Torch does not create the folder of a prefix that was set: the file then cannot be opened, and the log says so too late.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -154,13 +154,13 @@ def _look_at_recorder_path(system: System) -> CheckResult:
     details = (("prefix", prefix.value),)
     if not posixpath.isabs(prefix.value):
         return bad(
-            f"{by} is {prefix.value!r}, which is not an absolute path: dumps land where each rank happens to run",
+            f"{by} is {prefix.value!r}, which is not an absolute path: dumps go to each rank's working directory",
             f"export {by}=/shared/dumps/$JOB/{posixpath.basename(prefix.value) or 'rank_'}",
             *details,
         )
     folder = posixpath.dirname(prefix.value)
     if system.stat(folder) is None and prefix.name is not None:
-        return bad(f"{folder} is not there ({by}); torch does not make it", f"mkdir -p {folder}", *details)
+        return bad(f"{folder} does not exist ({by}); torch does not create it", f"mkdir -p {folder}", *details)
     there = _nearest_existing(system, folder)
     if not system.may_write(there):
         return bad(f"{there} may not be written ({by})", f"ls -ld {there}, or choose another folder", *details)
@@ -168,7 +168,7 @@ def _look_at_recorder_path(system: System) -> CheckResult:
 
 
 def _nearest_existing(system: System, folder: str) -> str:
-    """Of torch's own folder, the part that exists: it makes the rest."""
+    """For torch's own folder: torch creates the missing part."""
     while system.stat(folder) is None and folder != "/":
         folder = posixpath.dirname(folder)
     return folder
@@ -179,7 +179,7 @@ def _inject_recorder_path(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), nowhere)
 
 
-RECORDER_PATH = Check(
+RECORDER_PATH = DoctorCheck(
     name="recorder-path",
     title="dump folder writable",
     why="A dump that cannot be written is lost with the process, on the one occasion it was kept for.",
@@ -190,15 +190,15 @@ RECORDER_PATH = Check(
 
 _JOB_IDS = ("SLURM_JOB_ID", "SLURM_JOBID", "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "POD_UID", "HOSTNAME", "FORKPOINT_RUN")
 _LOOKS_UNIQUE = re.compile(r"\d{4,}|[0-9a-f]{8,}|\$")
-"""A job number, a date, part of a random name; or, in a script, what is yet to be computed."""
+"""A job number, a date, part of a random name; or, in a script, an expansion."""
 _HAS_DYNAMIC = Release(2, 10)
 
 
 def _look_at_recorder_path_unique(system: System) -> CheckResult:
-    """Does each job write its dumps to a place of its own?
+    """Does each job write its dumps to its own folder?
 
-    File names carry the rank and nothing else. A second job, or a second attempt, overwrites the first one's; with a home on
-    NFS two jobs of one user mix their ranks, and the mixture looks like an incident.
+    File names contain only the rank. A second job, or a second attempt, overwrites the first one's dumps; with a home on NFS
+    two jobs of one user mix their ranks, and the mixture looks like an incident.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -223,14 +223,14 @@ def _rank_is_missing(system: System, release: Release, prefix: str) -> bool:
 
 
 def _names_the_job(system: System, prefix: str) -> bool:
-    """In the path, or in what is mounted there: Kubernetes can give each pod its own folder of a volume."""
+    """In the path, or in what is mounted there: Kubernetes can mount a separate folder for each pod."""
     mounted = mount_of(posixpath.dirname(prefix), system.read(f"{system.proc}/mountinfo") or "").root
     values = [system.environ.get(name, "") for name in _JOB_IDS]
     return bool(_LOOKS_UNIQUE.search(prefix)) or any(value and value in f"{prefix} {mounted}" for value in values)
 
 
 def _older_files(system: System, prefix: str) -> tuple[str, ...]:
-    """Dumps that were there before the job's process was started. Without a job, who wrote them is not known."""
+    """Dumps from before the job's process was started. Without a job it is unknown who wrote them."""
     started = next((process.started for process in system.processes() if process.pid == system.job), None)
     folder, start = posixpath.split(prefix)
     names = [name for name in system.names(folder) if name.startswith(start) and name[len(start) :].isdigit()]
@@ -242,7 +242,7 @@ def _inject_recorder_path_unique(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {}, without=(PREFIX, OLD_PREFIX))
 
 
-RECORDER_PATH_UNIQUE = Check(
+RECORDER_PATH_UNIQUE = DoctorCheck(
     name="recorder-path-unique",
     title="dump folder of the job's own",
     why="Dumps of two jobs under one name overwrite each other, or are read together as one incident.",
@@ -252,10 +252,10 @@ RECORDER_PATH_UNIQUE = Check(
 
 
 _SHORT_LIVED = {
-    "tmpfs": "memory: it goes with a reboot, and in a container with the pod",
-    "ramfs": "memory: it goes with a reboot",
-    "overlay": "the container's own layer: it goes with the container",
-    "aufs": "the container's own layer: it goes with the container",
+    "tmpfs": "memory: it is lost on reboot, and in a container with the pod",
+    "ramfs": "memory: it is lost on reboot",
+    "overlay": "the container's own layer: it is lost with the container",
+    "aufs": "the container's own layer: it is lost with the container",
 }
 _SHARED_FILE_SYSTEMS = {
     "nfs",
@@ -274,10 +274,10 @@ _SHARED_FILE_SYSTEMS = {
 
 
 def _look_at_recorder_path_survives(system: System) -> CheckResult:
-    """Will the dumps still be there when somebody looks?
+    """Will the dumps still exist when somebody looks?
 
-    A tmpfs goes with a reboot and counts as memory; a container's own layer goes with the pod; both are where default paths
-    often land.
+    A tmpfs is lost on reboot and counts as memory; a container's own layer is lost with the pod; default paths are often on
+    one of them.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -285,7 +285,7 @@ def _look_at_recorder_path_survives(system: System) -> CheckResult:
     folder = posixpath.dirname(dump_prefix(system.environ, release).value)
     disk = system.disk(folder)
     if isinstance(disk, Unanswered):
-        return skipped(f"which disk holds {folder} cannot be told: {disk.why}")
+        return skipped(f"the file system of {folder} is unknown: {disk.why}")
     details = (("file system", disk.kind),)
     if disk.kind in _SHORT_LIVED:
         name = prefix_names(release)[0]
@@ -303,7 +303,7 @@ def _inject_recorder_path_survives(system: System) -> System:
     return with_disk(with_environ(with_torch(system, "2.13.0"), there), "/dev/shm/dumps", memory)  # noqa: S108 - as above
 
 
-RECORDER_PATH_SURVIVES = Check(
+RECORDER_PATH_SURVIVES = DoctorCheck(
     name="recorder-path-survives",
     title="dump folder outlives the job",
     why="Pods and node-local scratch are cleaned before anyone looks, and the dumps are gone.",
@@ -319,9 +319,9 @@ _DEBUG_DETAIL = ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
 def _look_at_recorder_timing(system: System) -> CheckResult:
     """Was timing left on?
 
-    TORCH_NCCL_ENABLE_TIMING=1 records when calls start on the GPU: without it a kernel that runs and one that waits look the
-    same. It is for one run that asks this question. In production its event queries can stall the watchdog when another
-    thread holds a CUDA lock, and TORCH_DISTRIBUTED_DEBUG=DETAIL, which includes it, puts a barrier before every call.
+    TORCH_NCCL_ENABLE_TIMING=1 records when calls start on the GPU: without it a running kernel and a waiting one look the
+    same. It is for one run that investigates this. In production its event queries can stall the watchdog when another thread
+    holds a CUDA lock, and TORCH_DISTRIBUTED_DEBUG=DETAIL, which includes it, puts a barrier before every call.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -332,7 +332,7 @@ def _look_at_recorder_timing(system: System) -> CheckResult:
     if not on:
         return ok("off, as it should be between investigations", ("timing", "off"))
     return bad(
-        f"on by {', '.join(on)}: right for a run that asks which GPU did not start, not for production",
+        f"on by {', '.join(on)}: useful to find which GPU did not start, but not for production",
         f"unset {' '.join(name.partition('=')[0] for name in on)} when the question is answered",
         ("timing", "on"),
     )
@@ -342,7 +342,7 @@ def _inject_recorder_timing(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {"TORCH_NCCL_ENABLE_TIMING": "1"})
 
 
-RECORDER_TIMING = Check(
+RECORDER_TIMING = DoctorCheck(
     name="recorder-timing",
     title="timing of calls left on",
     why="The extra events can stall the watchdog itself; DETAIL slows every collective and hides faults of timing.",
@@ -358,8 +358,8 @@ _RANKS_PER_NODE = 8
 def _look_at_dump_space(system: System) -> CheckResult:
     """Is there room for the dumps of all ranks of this node?
 
-    Each rank writes up to its buffer's number of entries; with stacks about 1 kB each (measured: 0.2 to 0.8 kB). A node has
-    8 ranks where nothing tells otherwise.
+    Each rank writes up to its buffer's number of entries, about 1 kB each with stacks (measured: 0.2 to 0.8 kB). A node is
+    assumed to have 8 ranks if LOCAL_WORLD_SIZE is not set.
     """
     release = recording_release(system)
     if isinstance(release, CheckResult):
@@ -388,7 +388,7 @@ def _inject_dump_space(system: System) -> System:
     return with_disk(with_environ(with_torch(system, "2.13.0"), prefix), "/full", full)
 
 
-DUMP_SPACE = Check(
+DUMP_SPACE = DoctorCheck(
     name="dump-space",
     title="room for every rank's dump",
     why="A dump that does not fit is cut off: the rank's last calls, which matter most, are missing.",

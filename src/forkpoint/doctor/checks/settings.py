@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
-from forkpoint.doctor.report import Check, CheckResult, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import System, with_environ, with_packages
 from forkpoint.knowledge.recorder import FIRST, Release, blocking_wait, parse_bool, parse_number, parse_release
 from forkpoint.knowledge.variables import FAMILIES, has_known_values, unread, wrong_value
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What several checks of settings ask: which torch this is about.
+# Shared by several checks: the torch release.
 
 
 def release_of(system: System) -> Release | CheckResult:
-    """The release that runs here, or why settings cannot be judged by it."""
+    """The installed release, or why settings cannot be judged."""
     torch = system.package("torch")
     release = parse_release(torch.version) if torch else None
     if release is None:
@@ -24,7 +24,7 @@ def release_of(system: System) -> Release | CheckResult:
 
 
 def recording_release(system: System) -> Release | CheckResult:
-    """As above, of releases that have a recorder."""
+    """As above, but only releases that have a recorder."""
     release = release_of(system)
     if isinstance(release, Release) and release < FIRST:
         return skipped(f"torch {release} has no flight recorder; the first one is in {FIRST}")
@@ -32,7 +32,7 @@ def recording_release(system: System) -> Release | CheckResult:
 
 
 def with_torch(system: System, version: str) -> System:
-    """For injections: a fault that exists in some releases only."""
+    """For injections: some faults exist only in some releases."""
     return with_packages(system, {"torch": version})
 
 
@@ -48,9 +48,9 @@ _ASYNC_MODES = {
 def _look_at_async_error_handling(system: System) -> CheckResult:
     """What happens after a timeout?
 
-    0: nothing happens, the job hangs for ever without a log line. 1 and 2 abort the communicators first, which can itself block; 3 ends
-    the process without. Torch's default is 3 since 2.2, but torchrun exports 1 to its workers unless it is set (seen in
-    2.13). Without a watchdog (blocking wait) or its monitor, nothing notices a hang.
+    0: nothing, the job hangs forever without a log line. 1 and 2 abort the communicators first, which can itself block; 3
+    ends the process without that. Torch's default is 3 since 2.2, but torchrun exports 1 to its workers unless it is set (seen
+    in 2.13). Without a watchdog (blocking wait) or its monitor, nothing notices a hang.
     """
     release = release_of(system)
     if isinstance(release, CheckResult):
@@ -59,7 +59,7 @@ def _look_at_async_error_handling(system: System) -> CheckResult:
     if blocking := blocking_wait(environ):
         return bad(f"{blocking} is on: no watchdog runs at all", f"unset {blocking}")
     if parse_bool(environ.get(_MONITOR, "")) is False:
-        return bad(f"{_MONITOR} is off: if the watchdog itself gets stuck, the job hangs for ever", f"unset {_MONITOR}")
+        return bad(f"{_MONITOR} is off: if the watchdog itself gets stuck, the job hangs forever", f"unset {_MONITOR}")
     name = next((name for name in _ASYNC_NAMES if name in environ), None)
     mode = environ[name] if name else _default_mode(release)
     by = name or f"the default of torch {release}"
@@ -83,7 +83,7 @@ def _inject_async_error_handling(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {_ASYNC_NAMES[0]: "0"})
 
 
-ASYNC_ERROR_HANDLING = Check(
+ASYNC_ERROR_HANDLING = DoctorCheck(
     name="async-error-handling",
     title="what follows a timeout",
     why="With handling off, or no watchdog, a hang has no end and leaves no line: only the scheduler's limit stops it.",
@@ -99,16 +99,16 @@ _TORCHRUN_GRACE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHORTEST_DUMP_MS = 12_000
 """Dumps of 2,000 to 20,000 entries with stacks took 6 to 12 s on two cores."""
 _SHORTEST_GRACE_S = 30
-"""Torchrun's own; dumps need longer already."""
+"""Torchrun's own default; dumps may need longer."""
 _COLLECTIVE_S = 600
 
 
 def _look_at_timeouts(system: System) -> CheckResult:
-    """Do the timeouts that the environment sets fit together?
+    """Are the timeouts in the environment consistent?
 
-    The timeout of a collective is not among them: it is an argument in the program (10 minutes for NCCL since 2.2, 30
-    before, by default). A dump must be written before the heartbeat ends the process and before a launcher
-    kills it; InfiniBand must give up before the watchdog does, or a dead link is told as a plain timeout.
+    The timeout of a collective is not among them: it is an argument in the program (by default 10 minutes for NCCL since 2.2,
+    30 before). A dump must be written before the heartbeat ends the process and before a launcher kills it; InfiniBand must
+    give up before the watchdog does, or a dead link is reported as a plain timeout.
     """
     release = release_of(system)
     if isinstance(release, CheckResult):
@@ -132,7 +132,7 @@ def _timeout_problems(environ: Mapping[str, str], heartbeat_s: int, dump_ms: int
             f"unset {_HEARTBEAT}",
         )
     if (wait := _infiniband_s(environ)) is not None and wait >= _COLLECTIVE_S:
-        shown = "for ever" if wait == float("inf") else f"{wait:.0f} s"
+        shown = "forever" if wait == float("inf") else f"{wait:.0f} s"
         yield f"{_IB}={environ[_IB]} waits {shown} on a dead link, longer than collectives do", f"unset {_IB}"
     grace = parse_number(environ.get(_TORCHRUN_GRACE, ""))
     if grace is not None and grace < _SHORTEST_GRACE_S:
@@ -140,7 +140,7 @@ def _timeout_problems(environ: Mapping[str, str], heartbeat_s: int, dump_ms: int
 
 
 def _infiniband_s(environ: Mapping[str, str]) -> float | None:
-    """4.096 us times two to the power of the setting, for each try; None where it is not set."""
+    """4.096 us times two to the power of the setting, for each try; None if it is not set."""
     exponent = parse_number(environ.get(_IB, ""))
     if exponent is None:
         return None
@@ -162,7 +162,7 @@ def _inject_timeouts(system: System) -> System:
     return with_environ(with_torch(system, "2.13.0"), {_HEARTBEAT: "10"})
 
 
-TIMEOUTS = Check(
+TIMEOUTS = DoctorCheck(
     name="timeouts",
     title="timeouts fit together",
     why="A process that is ended while it writes leaves half a dump; one that waits longer than its watchdog misleads.",
@@ -174,7 +174,7 @@ TIMEOUTS = Check(
 def _look_at_variable_values(system: System) -> CheckResult:
     """Do variables have values that torch accepts?
 
-    A value that is neither yes nor no makes torch raise `Invalid value for environment variable` when the process group is made;
+    A value that is not a boolean makes torch raise `Invalid value for environment variable` when the process group is created;
     NCCL ignores values that it does not know.
     """
     known = {name: value for name, value in sorted(system.environ.items()) if has_known_values(name)}
@@ -191,10 +191,10 @@ def _inject_variable_values(system: System) -> System:
     return with_environ(system, {"TORCH_NCCL_DUMP_ON_TIMEOUT": "enabled"})
 
 
-VARIABLE_VALUES = Check(
+VARIABLE_VALUES = DoctorCheck(
     name="variable-values",
     title="valid values",
-    why="A wrong value stops the job when its group is made, or is ignored silently.",
+    why="A wrong value stops the job when its group is created, or is ignored silently.",
     look=_look_at_variable_values,
     inject=_inject_variable_values,
 )
@@ -203,9 +203,9 @@ VARIABLE_VALUES = Check(
 def _look_at_unknown_variables(system: System) -> CheckResult:
     """Are there variables that nothing reads?
 
-    NCCL_TIMEOUT stands in many guides and never existed; a missing letter switches nothing on and raises nothing. Known
-    names are those of torch up to 2.14 and of every release of NCCL; plug-ins and clusters have their own, so an unknown
-    NCCL_ name is only reported where it is spelled almost like a real one.
+    NCCL_TIMEOUT is in many guides and never existed; a misspelt name has no effect and raises no error. Known names are those
+    of torch up to 2.14 and of every release of NCCL; plug-ins and clusters have their own, so an unknown NCCL_ name is only
+    reported if it is spelled almost like a real one.
     """
     release = release_of(system)
     known = release if isinstance(release, Release) else None
@@ -226,7 +226,7 @@ def _inject_unknown_variables(system: System) -> System:
     return with_environ(system, {"NCCL_TIMEOUT": "1800"})
 
 
-UNKNOWN_VARIABLES = Check(
+UNKNOWN_VARIABLES = DoctorCheck(
     name="unknown-variables",
     title="variables that nothing reads",
     why="A setting that somebody relies on has no effect: a timeout, a recorder, a network interface.",

@@ -1,9 +1,9 @@
-"""Versions that must fit together, and the clock."""
+"""Versions that must be compatible, and the clock."""
 
 import re
 from dataclasses import replace
 
-from forkpoint.doctor.report import Check, CheckResult, CheckStatus, bad, ok, skipped
+from forkpoint.doctor.report import CheckResult, CheckStatus, DoctorCheck, bad, ok, skipped
 from forkpoint.doctor.system import KernelClock, Ran, System, Unanswered, with_files, with_outputs, with_packages
 
 _DRIVER_MODULE = "/proc/driver/nvidia/version"
@@ -18,11 +18,11 @@ _OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
 
 
 def _look_at_versions(system: System) -> CheckResult:
-    """Do torch, NCCL and the driver fit?
+    """Are torch, NCCL and the driver compatible?
 
     A driver older than the CUDA that torch was built with (CUDA 11: 450, 12: 525, 13: 580, by the release notes' table of
-    minor version compatibility), libraries that do not match the kernel module, or an NCCL other than the one torch asks
-    for, fail at the first collective or in ways that look like the network. Between nodes: `forkpoint doctor --compare`.
+    minor version compatibility), libraries that do not match the kernel module, or an NCCL other than the one torch requires
+    fail at the first collective, or look like a network fault. Between nodes: `forkpoint doctor --compare`.
     """
     torch = system.package("torch")
     driver = _driver_version(system)
@@ -37,7 +37,7 @@ def _look_at_versions(system: System) -> CheckResult:
     if problem:
         return bad(f"{problem[0]} ({shown})", problem[1], *details)
     if not torch or not driver or cuda is None:
-        return CheckResult(CheckStatus.SKIPPED, f"nothing to fit together: {shown}", details=details)
+        return CheckResult(CheckStatus.SKIPPED, f"nothing to compare: {shown}", details=details)
     return ok(shown, *details)
 
 
@@ -47,7 +47,7 @@ def _driver_version(system: System) -> str | None:
 
 
 def _cuda_of_torch(version: str, requires: tuple[str, ...]) -> str | None:
-    """The major version torch was built with; wheels of the default index say it in what they require."""
+    """The major version torch was built with; wheels of the default index show it only in their requirements."""
     match = _CUDA_IN_VERSION.search(version) or next(filter(None, map(_CUDA_REQUIRED.search, requires)), None)
     return match["major"] if match else None
 
@@ -77,7 +77,7 @@ def _other_nccl(requires: tuple[str, ...], name: str, version: str) -> tuple[str
     wanted = {match["name"]: match["version"] for line in requires if (match := _NCCL_REQUIRED.match(line))}
     if name not in wanted or wanted[name] == version:
         return None
-    return f"torch asks for {name} {wanted[name]}, installed is {version}", f"pip install {name}=={wanted[name]}"
+    return f"torch requires {name} {wanted[name]}, installed is {version}", f"pip install {name}=={wanted[name]}"
 
 
 def _inject_versions(system: System) -> System:
@@ -85,10 +85,10 @@ def _inject_versions(system: System) -> System:
     return with_packages(with_files(system, {_DRIVER_MODULE: old}), {"torch": "2.13.0+cu130"})
 
 
-VERSIONS = Check(
+VERSIONS = DoctorCheck(
     name="versions",
     title="torch, NCCL and driver",
-    why="Versions that do not fit fail late and look like something else; nodes must not differ.",
+    why="Incompatible versions fail late and look like something else; nodes must not differ.",
     look=_look_at_versions,
     inject=_inject_versions,
 )
@@ -99,17 +99,16 @@ _CHRONY_LEAP = re.compile(r"^Leap status\s*:\s*(?P<status>.+)$", re.MULTILINE)
 _SYNCHRONISED = re.compile(r"^\s*System clock synchronized: (?P<yes>yes|no)", re.MULTILINE)
 _NTP_SERVICE = re.compile(r"^\s*NTP service: (?P<state>\S+)", re.MULTILINE)
 _TOO_FAR_S = 0.5
-"""Log lines of different ranks in one incident are closer together than that."""
+"""In one incident log lines of different ranks are closer together than this."""
 _START_SERVICE = "start chronyd (or another time service), then look again: chronyc tracking"
 
 
 def _look_at_clock(system: System) -> CheckResult:
-    """Is the clock kept?
+    """Is the clock synchronised?
 
-    Logs and dumps of several nodes are ordered by their clocks. A node that is seconds off puts events in an order that never
-    was. The kernel alone cannot say: under a hypervisor or PTP a good clock is reported as not synchronised.
-
-    The time service knows best, then systemd, then the kernel.
+    Logs and dumps of several nodes are ordered by their clocks. A node whose clock is seconds off puts events in the wrong
+    order. The kernel alone cannot say: under a hypervisor or PTP a good clock is reported as not synchronised. The time
+    service knows best, then systemd, then the kernel.
     """
     told = system.run(("chronyc", "-n", "tracking"))
     if isinstance(told, Ran) and (result := _chrony(told.stdout)):
@@ -121,9 +120,9 @@ def _look_at_clock(system: System) -> CheckResult:
     if isinstance(clock, Unanswered):
         return skipped(f"the state of the clock is not known: {clock.why}")
     if clock.synchronised:
-        return ok(f"the kernel's clock is kept, within {clock.max_error_s:.3g} s", ("synchronised", "yes"))
+        return ok(f"the kernel's clock is synchronised, within {clock.max_error_s:.3g} s", ("synchronised", "yes"))
     return skipped(
-        "the kernel reports no synchronisation, which may be a hypervisor's or PTP's doing; no time service answers here",
+        "the kernel reports no synchronisation, which may be due to a hypervisor or PTP; no time service answers here",
         "compare `date +%s.%N` with other nodes, or run `chronyc tracking` on the host",
     )
 
@@ -141,7 +140,7 @@ def _chrony(text: str) -> CheckResult | None:
 
 
 def _timedatectl(text: str) -> CheckResult | None:
-    """Its yes is the kernel's, which is worth something; its no only where it also says that nothing keeps the time."""
+    """Its "yes" comes from the kernel and counts; its "no" counts only if it also says that no time service is active."""
     yes, service = _SYNCHRONISED.search(text), _NTP_SERVICE.search(text)
     if yes is None:
         return None
@@ -158,7 +157,7 @@ def _inject_clock(system: System) -> System:
     return with_outputs(unkept, {"chronyc": adrift})
 
 
-CLOCK = Check(
+CLOCK = DoctorCheck(
     name="clock",
     title="clock synchronised",
     why="Evidence of several nodes is put in order by their clocks; with a wrong clock a victim looks like the first rank to fail.",

@@ -1,4 +1,4 @@
-"""One live rank is asked for its recorder and its stacks: by torch's debug server, by the guard, by torch's pipe.
+"""Asks one live rank for its recorder and its stacks: through torch's debug server, the guard, or torch's pipe.
 
 None of these stops the process. The debug server answers from C++ threads, even while Python is stuck; the guard
 answers from a Python thread, so not while another one holds the GIL; the pipe makes NCCL's recorder write its file.
@@ -23,7 +23,7 @@ from forkpoint.model.world import ProcessGroup
 from forkpoint.traces.dump import MAX_BYTES
 
 AT_ONCE = 8
-"""Ranks that are asked at the same time: as many dumps may be in memory."""
+"""Ranks that are asked at the same time: that many dumps may be in memory."""
 _NEVER_AGAIN_S = 1e9
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _WORKER_SOCKET = "TORCH_WORKER_SERVER_SOCKET"
@@ -34,17 +34,17 @@ _WORKER_THREAD = "pt_workerserver"
 class Answer:
     rank: int
     way: str = ""
-    """How its recorder was read; empty where it was not."""
+    """How its recorder was read; empty if it was not."""
     dump: Dump | None = None
     stacks: str | None = None
     """The file with its stacks."""
     groups: tuple[ProcessGroup, ...] = ()
     refused: tuple[str, ...] = ()
-    """Each way that was tried in vain, with the reason."""
+    """Each way that failed, with the reason."""
 
 
 def ask_rank(rank: LiveRank, spool: Spool, *, stacks: bool) -> Answer:
-    """The first way that has a dump ends it."""
+    """Tries one way after the other until one gives a dump."""
     refused: list[str] = []
     for address in find_workers(rank):
         source = DebugServer([DebugWorker(rank.rank, address)], dated=True)
@@ -59,7 +59,7 @@ def ask_rank(rank: LiveRank, spool: Spool, *, stacks: bool) -> Answer:
     return _keep(rank.rank, told, spool, stacks=stacks)
 
 
-class RunningRanks:
+class LocalRanks:
     """Ranks of this machine as a source of evidence, for `collect`."""
 
     name = "ranks"
@@ -78,14 +78,14 @@ class RunningRanks:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# torch's debug server: every rank serves on a port of its own, which only the list of its sockets tells.
+# torch's debug server: every rank has its own port, found only in the list of its sockets.
 
 _LISTENING = "0A"
 _ANY_ADDRESS = ("00000000", "0" * 32)
 
 
 def find_workers(rank: LiveRank, proc: str = PROC) -> list[SourceAddress]:
-    """Only sockets that listen on all addresses, in a process that has such a server: gloo and NCCL listen on one."""
+    """Only sockets that listen on all addresses, in a process that has such a server: gloo and NCCL listen on one address."""
     if rank.worker is not None:
         return [rank.worker]
     if path := rank.environ.get(_WORKER_SOCKET):
@@ -137,7 +137,7 @@ def ask_guard(pid: int) -> GuardAnswer | NoAnswer:
     try:
         name = socket_name(f"{PROC}/{pid}", own_pid(pid))
     except OSError as error:
-        return NoAnswer(f"it cannot be looked at ({error.strerror})")
+        return NoAnswer(f"its process cannot be read ({error.strerror})")
     data = ask(SourceAddress(name, 0), b"", MAX_BYTES)
     if isinstance(data, NoAnswer):
         return data
@@ -149,7 +149,7 @@ def _has_guard(rank: LiveRank) -> bool:
 
 
 def own_pid(pid: int, proc: str = PROC) -> int:
-    """As the process itself knows it: in a container it has another number."""
+    """Its pid in its own pid namespace, which differs in a container."""
     try:
         lines = (Path(proc) / str(pid) / "status").read_text(errors="replace").splitlines()
     except OSError:

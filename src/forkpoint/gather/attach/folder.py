@@ -1,5 +1,5 @@
-"""What was seen of a job, as a folder that the ordinary pipeline reads: dumps, stacks, logs, the kernel's lines,
-`ranks.json` and `attach.json`, which says how each rank was asked.
+"""Writes what was seen of a job to a folder that the ordinary pipeline reads: dumps, stacks, logs, the kernel log,
+`ranks.json`, and `attach.json`, which says how each rank was asked.
 """
 
 import socket
@@ -25,27 +25,27 @@ from forkpoint.report.escape import json_text
 ATTACH_NAME = "attach.json"
 RANKS_NAME = "ranks.json"
 _BEFORE_S = 60.0
-"""The kernel may have said why a rank hangs before that rank began."""
+"""The kernel may have logged the reason before the rank started."""
 
 
 class AskedRank(msgspec.Struct, frozen=True):
-    """One rank, and what could be had of it."""
+    """One rank, and what was obtained from it."""
 
     rank: int
     host: str
     pid: int
     """0: not known."""
     recorder: str
-    """`debug server`, `guard` or `pipe`; empty where its recorder could not be read."""
+    """`debug server`, `guard` or `pipe`; empty if its recorder could not be read."""
     stacks: str
-    """`py-spy`, `debug server` or `guard`; empty where nobody could take them."""
+    """`py-spy`, `debug server` or `guard`; empty if nothing could take them."""
     missing: tuple[str, ...]
     process: ProcessSample
     visible: bool
-    """Whether it moves can be seen: by its recorder or its stacks."""
+    """Its recorder or its stacks show whether it moves."""
     moved: bool
     waiting: bool
-    """It stood in a communication call, or had one pending, in every look."""
+    """It was in a communication call, or had one pending, in every look."""
     gpu: int | None = None
     gpu_busy: int | None = None
 
@@ -60,7 +60,7 @@ class Attached(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.a
     lost: tuple[int, ...]
     """Ranks whose process is gone."""
     still_s: float
-    """For how long no rank that can be seen has moved, where none did."""
+    """For how long no visible rank has moved, if none did."""
     notes: tuple[str, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
 
@@ -70,7 +70,7 @@ class Attached(msgspec.Struct, frozen=True, tag_field="schema", tag="forkpoint.a
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Ranks of the job of which nothing is known."""
+        """Ranks of the job about which nothing is known."""
         return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks} - set(self.lost)))
 
 
@@ -106,7 +106,7 @@ def _asked(rank: LiveRank, host: str, seen: Seen, gpu: Gpu | None) -> AskedRank:
 
 
 def keep_seen(job: LiveJob, seen: Seen, folder: EvidenceFolder) -> list[CollectNote]:
-    """What was asked for, and the logs of this run. Returns what could not be kept."""
+    """Copies what ranks answered, and the logs of this run. Returns what could not be copied."""
     host = socket.gethostname()
     got: list[Copied | CollectNote] = []
     for path in seen.last.files:
@@ -121,20 +121,20 @@ def keep_seen(job: LiveJob, seen: Seen, folder: EvidenceFolder) -> list[CollectN
 
 
 def _fresh_files(ranks: Sequence[LiveRank], asked: set[int], begun: float) -> list[str]:
-    """Logs, and dumps that ranks which cannot be asked have written by themselves; nothing from before this run."""
+    """Logs, and dumps that ranks wrote themselves if they could not be asked; nothing from before this run."""
     paths = [path for rank in ranks for path in (*rank.outputs, *launcher_logs(rank.environ, rank.folder))]
     unasked = [rank for rank in ranks if rank.rank not in asked]
     dumps = [Path(r.folder, f"{prefix}{r.rank}") for r in unasked for prefix in told_prefixes(r.environ)]
     paths += [str(path) for path in dumps if path.is_file()]
     try:
         files = find_files(list(dict.fromkeys(paths)))
-    except UsageError:  # one went away meanwhile
+    except UsageError:  # one was removed meanwhile
         files = [path for path in dict.fromkeys(paths) if Path(path).is_file()]
     return [file for file in files if _was_written(file, begun)]
 
 
 def _was_written(path: str, begun: float) -> bool:
-    """An empty log says nothing yet: its rank lives."""
+    """Empty logs are skipped: they say nothing."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -143,7 +143,7 @@ def _was_written(path: str, begun: float) -> bool:
 
 
 def write_states(attached: Attached, root: Path) -> None:
-    """`ranks.json` and `attach.json`. That nothing moved is said of the job only where every rank of it was seen."""
+    """Writes `ranks.json` and `attach.json`. The job counts as stalled only if every rank of it was seen."""
     seen = not attached.unseen and all(rank.visible or rank.process.state == "T" for rank in attached.ranks)
     stalled = seen and not attached.moved and any(rank.waiting for rank in attached.ranks)
     told = render_ranks(
@@ -160,14 +160,14 @@ def write_states(attached: Attached, root: Path) -> None:
 def _known(attached: Attached) -> Iterable[KnownRank]:
     for rank in attached.ranks:
         if not rank.process.is_alive:
-            yield KnownRank(rank.rank, "gone", f"pid {rank.pid} on {rank.host} ended while it was looked at")
+            yield KnownRank(rank.rank, "gone", f"pid {rank.pid} on {rank.host} ended during the look")
         elif rank.process.state == "T":
             yield KnownRank(rank.rank, "stopped", f"pid {rank.pid} on {rank.host} is {WORDS['T']}")
     yield from (KnownRank(rank, "gone", "its launcher runs, and no process has its rank") for rank in attached.lost)
 
 
 def merge(parts: Sequence[Attached], unanswered: Iterable[str]) -> Attached:
-    """Of several machines, and what is known of those that did not answer. A job moves if it moves on one of them."""
+    """Merges several machines, with notes on those that did not answer. A job moves if it moves on one of them."""
     first = parts[0]
     return Attached(
         job=first.job,

@@ -1,7 +1,7 @@
-"""The same on other machines: each asks its own ranks with the forkpoint that is installed there, and sends what it got.
+"""The same on other machines: each asks its own ranks with the forkpoint installed there, and sends the result.
 
-One fixed script runs there, started by ssh or srun. What a user names reaches it as lines of its standard input, so that
-none of it is taken for a command.
+One fixed script runs there, started by ssh or srun. What a user gives reaches it as lines of standard input, so that none
+of it is taken for a command.
 """
 
 import io
@@ -25,7 +25,7 @@ _SCRIPT = (
     f"{SAY_BEGIN}; "
     "IFS= read -r python; IFS= read -r seconds; IFS= read -r job; IFS= read -r stacks; "
     'set --; test -z "$job" || set -- --job "$job"; test "$stacks" = yes || set -- "$@" --no-stacks; '
-    # What nobody waits for any more must not stay on the node.
+    # What nobody waits for any longer must not stay on the node.
     'limit=; command -v timeout >/dev/null && limit="timeout $seconds"; '
     'exec $limit "$python" -m forkpoint attach --send "$@"'
 )
@@ -35,14 +35,14 @@ _SCRIPT = (
 class HostAnswer:
     host: str
     attached: Attached | None
-    """None: it has nothing, and the notes say why."""
+    """None: nothing was received, and the notes say why."""
     notes: tuple[str, ...]
 
 
 def ask_hosts(
     hosts: Commands, job: str, folder: EvidenceFolder, *, stacks: bool, tell: Callable[[HostAnswer], None]
 ) -> list[HostAnswer]:
-    """What each sends is put into the folder, below its name."""
+    """Puts what each host sends into the folder, below the host's name."""
     answers: list[HostAnswer] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = [pool.submit(_ask, hosts, host, job, folder, stacks=stacks) for host in hosts.argv]
@@ -65,7 +65,7 @@ def _ask(hosts: Commands, host: str, job: str, folder: EvidenceFolder, *, stacks
         notes = [hosts.explain(host, tool.failed)]
     attached = _read(described)
     if attached is None and not notes:
-        notes = ["did not answer as forkpoint does: is another version there?"]
+        notes = ["did not answer like forkpoint: is another version there?"]
     return HostAnswer(host, attached, tuple(notes))
 
 
@@ -87,6 +87,6 @@ def send(root: Path, stream: BinaryIO) -> None:
 
 
 def _files(root: Path) -> Iterable[Path]:
-    """What says how it was asked comes first: the rest may be cut. What is known of the whole job is said by who asked."""
+    """`attach.json` first, since the rest may be cut off; not `ranks.json`, which the asking machine writes for the job."""
     found = (path for path in root.rglob("*") if path.is_file() and path.name != RANKS_NAME)
     return sorted(found, key=lambda path: (path.name != ATTACH_NAME, path))

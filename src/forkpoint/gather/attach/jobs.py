@@ -20,7 +20,7 @@ _RANK_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
-"""torchrun and people who set it by hand; Open MPI; MPICH; Slurm alone, whose scripts set RANK inside the process."""
+"""torchrun, or set by hand; Open MPI; MPICH; plain Slurm, where scripts set RANK inside the process."""
 _TORCH = re.compile(r"/libtorch(?:_cpu|_python)?\.so")
 _TORCH_THREADS = ("pt_gloo", "pt_nccl", "pt_workerserver", "gloo_tcp_loop", "pt_tcpstore")
 """Names of threads that only a process with a process group has. Every user may read them."""
@@ -39,13 +39,13 @@ class LiveRank:
     rank: int
     environ: dict[str, str]
     folder: str
-    """Its working directory, from which its relative paths count."""
+    """Its working directory, to which its relative paths refer."""
     outputs: tuple[str, ...]
     """Files that its standard output and error go to."""
     world_size: int = 0
     """0: not known."""
     worker: SourceAddress | None = None
-    """Of its debug server, where that is all that is known of it: then there is no pid."""
+    """The address of its debug server, if nothing else is known about it: then there is no pid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LiveJob:
     world_size: int
     ranks: tuple[LiveRank, ...]
     lost: tuple[int, ...]
-    """Local ranks that the launcher started here and whose process is not there any more, as global ranks."""
+    """Ranks that the launcher started here and whose process is gone."""
 
     @property
     def described(self) -> str:
@@ -81,7 +81,7 @@ class Foreign:
 
 
 def find_live_ranks(proc: str = PROC) -> list[LiveRank]:
-    """Of all jobs, those whose environment this user may read."""
+    """Ranks of all jobs whose environment this user may read."""
     return sorted((rank for job in find_jobs(proc) for rank in job.ranks), key=lambda rank: (rank.rank, rank.pid))
 
 
@@ -110,12 +110,12 @@ def look_at(pid: int, environ: Mapping[str, str], proc: str = PROC) -> LiveRank 
 
 
 def _is_forkpoint(pid: int, proc: str) -> bool:
-    """This process, or the `forkpoint run` around a launcher: srun numbers them as it numbers ranks."""
+    """This process, or the `forkpoint run` around a launcher: srun gives them a rank, too."""
     return _script(pid, proc) == "forkpoint"
 
 
 def _is_python(process: Path) -> bool:
-    """A shell around a rank has its environment, too."""
+    """Not a shell around a rank, which has the same environment."""
     try:
         return "python" in (process / "exe").readlink().name.lower() or has_torch(process)
     except OSError:
@@ -140,13 +140,13 @@ def _outputs(process: Path) -> Iterator[str]:
 
 
 def _without_launchers(ranks: Sequence[LiveRank], environs: Mapping[int, Mapping[str, str]]) -> list[LiveRank]:
-    """Torchrun may itself have RANK (Kubernetes' operators set it) or Slurm's number: its children have LOCAL_RANK."""
+    """Torchrun may itself have RANK (Kubernetes operators set it) or Slurm's rank; it is found as the ranks' parent."""
     launched = {_parent(pid) for pid, environ in environs.items() if "TORCHELASTIC_RUN_ID" in environ}
     return [rank for rank in ranks if "TORCHELASTIC_RUN_ID" in rank.environ or rank.pid not in launched]
 
 
 def _without_helpers(ranks: Sequence[LiveRank], proc: str) -> list[LiveRank]:
-    """Loaders and other children share the rank's environment: of a family the eldest that has torch counts."""
+    """Loaders and other children share the rank's environment: the outermost process that has torch counts."""
     numbers = {rank.pid: rank.rank for rank in ranks}
     torch = {rank.pid for rank in ranks if has_torch(Path(proc) / str(rank.pid))}
     elders = {rank.pid: [pid for pid in _ancestors(rank.pid) if numbers.get(pid) == rank.rank] for rank in ranks}
@@ -168,7 +168,7 @@ def _parent(pid: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks -> jobs, told apart by where they meet.
+# Ranks -> jobs, told apart by their rendezvous.
 
 
 def _job_key(rank: LiveRank, proc: str) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _make_job(ranks: Sequence[LiveRank], proc: str) -> LiveJob:
 
 
 def _script(pid: int, proc: str) -> str:
-    """The program, from the command line: the first argument that is no option of Python's."""
+    """The program, from the command line: the first argument that is not an option of Python."""
     for word, after in pairwise([*command_of(pid, proc)[1:], ""]):
         if word == "-m":
             return after
@@ -219,7 +219,7 @@ def command_of(pid: int, proc: str = PROC) -> list[str]:
 
 
 def _lost(ranks: Sequence[LiveRank]) -> Iterator[int]:
-    """Only where all that is here has one launcher, which numbers its ranks without holes."""
+    """Only if all ranks here have one launcher, which numbers its ranks without gaps."""
     first = ranks[0]
     local = {rank.environ.get("LOCAL_RANK", ""): rank.rank for rank in ranks}
     size = first.environ.get("LOCAL_WORLD_SIZE", "")
@@ -237,7 +237,7 @@ def _lost(ranks: Sequence[LiveRank]) -> Iterator[int]:
 
 
 def choose_job(jobs: Sequence[LiveJob], name: str | None) -> LiveJob:
-    """Raises UsageError where none or several fit, and says which there are."""
+    """Raises UsageError if none or several match, and lists them."""
     fitting = [job for job in jobs if name is None or name in job.names]
     if len(fitting) == 1:
         return fitting[0]
@@ -248,12 +248,12 @@ def choose_job(jobs: Sequence[LiveJob], name: str | None) -> LiveJob:
         told = f"{len(fitting)} jobs run here; choose one with --job, by port, id or script, or give pids:"
         raise UsageError(told, listed)
     if jobs:
-        raise UsageError(f"--job {name}: no job here is called so. There are:", listed)
+        raise UsageError(f"--job {name}: no job here has that name. These run:", listed)
     raise UsageError(_none_found())
 
 
 def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> LiveJob:
-    """`pids`: (rank, pid). Where neither the user nor the environment says the rank, it is the place in the list."""
+    """`pids`: (rank, pid). If neither the user nor the environment gives the rank, it is the position in the list."""
     ranks: list[LiveRank] = []
     for place, (told, pid) in enumerate(pids):
         environ = read_environ(pid, proc)
@@ -269,7 +269,7 @@ def job_of_pids(pids: Sequence[tuple[int | None, int]], proc: str = PROC) -> Liv
 
 
 def job_of_debug_server(frontend: SourceAddress) -> LiveJob:
-    """All ranks that its page lists, on whichever machine and of whichever user. Raises UsageError."""
+    """All ranks that its page lists, of any machine and any user. Raises UsageError."""
     found = list_workers(frontend)
     if isinstance(found, NoAnswer):
         raise UsageError(f"--debug-server {frontend}: {found.why}; is torch.distributed.debug on in the job?")
@@ -308,7 +308,7 @@ def _none_found() -> str:
 
 
 def _served_for_others() -> LiveJob | None:
-    """Another user's job whose debug server answers anybody, at the port that torch takes by default."""
+    """Another user's job whose debug server answers on torch's default port."""
     if not any(foreign.has_debug_server for foreign in find_foreign()):
         return None
     try:

@@ -1,7 +1,7 @@
-"""A few looks at the ranks of one job on this machine: what each holds, where each stands, and which of them move.
+"""A few looks at the ranks of one job on this machine: their recorders, their stacks, and which of them move.
 
-Looks are some tenths of seconds apart. A rank has moved if its recorder went on, or, where nobody can ask the recorder,
-if it has left the communication call in which it stood. The last look is what gets diagnosed.
+Looks are about a second apart. A rank has moved if its recorder advanced, or, if that cannot be read, if it has left the
+communication call that it was in. The last look is what gets diagnosed.
 """
 
 import time
@@ -27,9 +27,9 @@ from forkpoint.model.trace import RankTrace
 from forkpoint.model.world import ProcessGroup
 
 PAUSES_S = (0.7, 1.3)
-"""Between the looks. A step that takes longer than both together looks like a hang; the recorder's clock then tells."""
+"""Between the looks. A step that takes longer than both looks like a hang; the recorder's times then tell."""
 _NATIVE_AT_MOST = 16
-"""Ranks whose native frames are read: those that wait for nobody, and most of the time that is one."""
+"""Ranks whose native frames are read: those outside communication, usually one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class RankSeen:
     answer: Answer
     process: ProcessSample
     stacks_by: str = ""
-    """Who took its stacks; empty where nobody could."""
+    """What took its stacks; empty if nothing could."""
     missing: tuple[str, ...] = ()
-    """What could not be had of it, and why."""
+    """What could not be obtained, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Look:
     ranks: Mapping[int, RankSeen]
     dumps: tuple[Dump, ...]
     files: tuple[str, ...]
-    """Dumps and stacks of all ranks, under names that tell the rank."""
+    """Dumps and stacks of all ranks, under names that contain the rank."""
     capture: Capture | None
-    """None: nothing was to be had."""
+    """None: there was nothing to read."""
 
     @property
     def traces(self) -> Iterable[RankTrace]:
@@ -71,11 +71,11 @@ class Seen:
     last: Look
     moved: frozenset[int]
     waiting: frozenset[int]
-    """Ranks that stood in a communication call, or had one pending, in every look."""
+    """Ranks that were in a communication call, or had one pending, in every look."""
     visible: frozenset[int]
-    """Ranks of which it can be seen whether they move."""
+    """Ranks whose recorder or stacks show whether they move."""
     still_s: float
-    """For how long none of these has moved, where none did: as long as it was watched, or as the recorders' clocks tell."""
+    """For how long none of these has moved, if none did: since the first look, or longer if the recorders' times say so."""
 
     @property
     def groups(self) -> tuple[ProcessGroup, ...]:
@@ -88,7 +88,7 @@ class Looker:
 
     job: LiveJob
     folder: Path
-    """For what is seen; a new one for each look."""
+    """Where each look gets a folder."""
     stacks: bool = True
     """Whether py-spy may stop the processes for a moment."""
     tell: Callable[[RankSeen], None] = field(default=lambda _seen: None)
@@ -130,7 +130,7 @@ class Looker:
         return Look(ranks, dumps, files, _read(files))
 
     def _ask_pipes(self, ranks: Mapping[int, RankSeen], spool: Spool) -> dict[int, RankSeen]:
-        """Those ranks that have a dump now: one question is for all ranks of a machine."""
+        """Ranks that have a dump now: a pipe stem is shared by all ranks of a machine, so they are asked together."""
         unasked = [rank for rank in self.job.ranks if ranks[rank.rank].answer.dump is None]
         gathered = [pipes.gather(spool, stacks=True) for pipes in find_pipes(unasked)]
         by_name = {Path(dump.path).stem: dump for one in gathered for dump in one.dumps}
@@ -167,7 +167,7 @@ def _with_dump(seen: RankSeen, dump: Dump) -> RankSeen:
 
 
 _NO_RECORDER = "no recorder"
-_NOBODY_TO_ASK = "neither debug server nor guard (FORKPOINT=1) nor pipe is on in it"
+_NOBODY_TO_ASK = "it has no debug server, no guard (FORKPOINT=1) and no pipe"
 
 
 def _read(files: Sequence[str]) -> Capture | None:
@@ -178,7 +178,7 @@ def _read(files: Sequence[str]) -> Capture | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who moved, who waits, who does something else.
+# Which ranks moved, which wait, which do something else.
 
 
 def _moved(before: Look, after: Look) -> Iterable[int]:
@@ -186,19 +186,19 @@ def _moved(before: Look, after: Look) -> Iterable[int]:
     yield from (rank for rank in was.keys() & now.keys() if was[rank] != now[rank])
     stood, stands = before.stacks(), after.stacks()
     for rank in (stood.keys() & stands.keys()) - (was.keys() & now.keys()):
-        alike = before.ranks[rank].stacks_by == after.ranks[rank].stacks_by  # each names frames in its own way
+        alike = before.ranks[rank].stacks_by == after.ranks[rank].stacks_by  # each tool names frames differently
         if alike and is_waiting_for_ranks(stood[rank]) and _python(stood[rank]) != _python(stands[rank]):
             yield rank
 
 
 def _python(stack: Stack) -> Stack:
-    """Native frames are read in the last look alone."""
+    """Without native frames, which only the last look has."""
     return tuple(frame for frame in stack if is_python(frame))
 
 
 def _pending(looks: Sequence[Look]) -> frozenset[int]:
-    """Ranks whose recorder holds a call as pending whenever it was read: with NCCL the host goes on and waits elsewhere. A
-    recorder that was read once, as through the pipe, counts where the rank stood at one line all the time.
+    """Ranks whose recorder has a pending call in every look: with NCCL the host goes on and waits elsewhere. A recorder that
+    was read only once, as through the pipe, counts if the rank's stack never changed.
     """
     told: dict[int, list[bool]] = {}
     for look in looks:
@@ -214,6 +214,6 @@ def _in_calls(look: Look) -> frozenset[int]:
 
 
 def _idle(look: Look) -> frozenset[int]:
-    """Ranks that stand outside communication: what holds them shows below Python."""
+    """Ranks outside communication: native frames show what blocks them."""
     standing = look.stacks()
     return frozenset(sorted(standing.keys() - _in_calls(look))[:_NATIVE_AT_MOST])

@@ -1,5 +1,5 @@
-"""What the kernel and NVML say of the ranks' processes and GPUs. Nothing is sent to the job, and no permission is needed
-beyond reading /proc.
+"""What the kernel and NVML know about the ranks' processes and GPUs. Nothing is sent to the job, and reading /proc is the
+only permission needed.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from forkpoint.live.processes import PROC, read_state
 WORDS = {
     "R": "running",
     "S": "sleeping",
-    "D": "waiting in the kernel, not to be interrupted",
+    "D": "waiting in the kernel, uninterruptible",
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
     "Z": "dead",
@@ -25,14 +25,14 @@ WORDS = {
 
 class ProcessSample(msgspec.Struct, frozen=True):
     state: str
-    """A letter, as /proc has it; empty where the process is gone, `?` where it cannot be looked at from here."""
+    """A letter, as in /proc; empty if the process is gone, `?` if it cannot be seen from here."""
     started: int = 0
-    """In ticks since boot: together with the pid it names one process."""
+    """In ticks since boot: together with the pid it identifies one process."""
     cpu_ticks: int = 0
     switches: int = 0
-    """How often its main thread went to sleep. Between two looks at one that sleeps on, it stays the same."""
+    """How often its main thread went to sleep. Unchanged between two looks if it slept all the time."""
     kernel: str = ""
-    """The function of the kernel in which its main thread sleeps; empty where the kernel does not tell."""
+    """The kernel function in which its main thread sleeps; empty if unknown."""
     threads: int = 0
 
     @property
@@ -41,7 +41,7 @@ class ProcessSample(msgspec.Struct, frozen=True):
 
 
 def sample_process(pid: int, proc: str = PROC) -> ProcessSample:
-    """`pid` 0: a rank that is known by its debug server alone."""
+    """`pid` 0: a rank that is known only from its debug server."""
     if not pid:
         return ProcessSample("?")
     folder, state = Path(proc) / str(pid), read_state(pid)
@@ -72,6 +72,6 @@ def _kernel_function(folder: Path) -> str:
 
 
 def sample_gpus() -> tuple[Gpu, ...] | str:
-    """Or why there is nothing to say. Takes a second or two: counters are read twice."""
+    """The GPUs, or why there are none. Takes a second or two: counters are read twice."""
     told = live_system().nvml()
     return told.why if isinstance(told, Unanswered) else told.gpus

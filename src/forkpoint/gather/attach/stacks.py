@@ -1,4 +1,4 @@
-"""Stacks of all threads of a process, taken from outside with py-spy; and, where that is forbidden, who forbids it.
+"""Stacks of all threads of a process, taken from outside with py-spy; and, if that is forbidden, what forbids it.
 
 py-spy stops the process while it reads, for milliseconds (docs/attach.md has measurements), and changes nothing in it.
 """
@@ -18,7 +18,7 @@ from forkpoint.live.processes import PROC, read_state
 
 INSTALL = "pip install 'forkpoint[attach]'"
 _LIMIT_S = 20.0
-"""py-spy needs a third of a second, with native frames of a large program a few."""
+"""py-spy needs a third of a second; with native frames of a large program, a few seconds."""
 _SYS_PTRACE = 19
 _SECCOMP_FILTER = "2"
 _DENIED = re.compile(r"permission denied|operation not permitted|EPERM|EACCES", re.IGNORECASE)
@@ -30,7 +30,7 @@ class NoStacks:
 
 
 def find_py_spy() -> str | None:
-    """The one of this environment, which may not be switched on, else any."""
+    """The one beside this Python, even if its environment is not activated; else the one on PATH."""
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
@@ -38,7 +38,7 @@ def find_py_spy() -> str | None:
 def take_stacks(pid: int, py_spy: str, *, native: bool = False) -> bytes | NoStacks:
     """As JSON: it has whole paths. `native`: also the C frames below Python's, which takes longer."""
     state = read_state(pid)
-    # A process that is stopped cannot be stopped again, and need not be; its native frames are out of reach then.
+    # A stopped process cannot be stopped again, and need not be; its native frames cannot be read then.
     how = ["--nonblocking"] if state and state.is_stopped else ["--native"] if native else []
     argv = [py_spy, "dump", "--json", *how, "--pid", str(pid)]
     try:
@@ -54,7 +54,7 @@ def take_stacks(pid: int, py_spy: str, *, native: bool = False) -> bytes | NoSta
 
 
 def why_forbidden(pid: int, proc: str = PROC) -> str:
-    """What has to change so that this process may look at that one, most likely reason first."""
+    """What has to change so that this process may read that one, most likely reason first."""
     own = _status("self", proc)
     owner, user = owner_of(pid, proc), owner_of(os.getpid(), proc)
     has_capability = bool(int(own.get("CapEff", "0"), 16) >> _SYS_PTRACE & 1)
@@ -77,7 +77,7 @@ def why_forbidden(pid: int, proc: str = PROC) -> str:
 
 
 def _ptrace_scope(proc: str) -> int:
-    """0 where the kernel has no such setting."""
+    """0 if the kernel has no such setting."""
     try:
         return int((Path(proc) / "sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):

@@ -9,8 +9,8 @@ from forkpoint.model.world import name_ranks
 
 
 def with_attached(verdict: Verdict, attached: Attached) -> Verdict:
-    """Ranks of a running job are asked at different moments, so what looks like a late rank may be none. Only what time
-    cannot undo is told then, as `watch` does.
+    """Ranks of a running job are asked at different moments, so one that looks late may not be. Then only what time cannot
+    undo is reported, as `watch` does.
     """
     moves = bool(attached.moved) and not (verdict.divergence is not None and is_final(verdict.divergence))
     found = _moving(verdict, attached) if moves else verdict
@@ -18,7 +18,7 @@ def with_attached(verdict: Verdict, attached: Attached) -> Verdict:
 
 
 def _moving(verdict: Verdict, attached: Attached) -> Verdict:
-    told = f"The job moves: {name_ranks(attached.moved)} went on while it was looked at; nothing hangs."
+    told = f"The job moves: {name_ranks(attached.moved)} went on during the look; nothing hangs."
     return replace(
         verdict,
         symptom=Symptom.NONE,

@@ -1,4 +1,4 @@
-"""`forkpoint lab collectives`: a known pattern through every collective, and the time of every pair of ranks.
+"""`forkpoint lab collectives`: sends a known pattern through every collective, and times every pair of ranks.
 
-What is here plans, judges and prints, and needs no torch. `lab/jobs/collectives` is what the ranks run.
+This package plans, judges and prints, and needs no torch. `lab/jobs/collectives` is what the ranks run.
 """

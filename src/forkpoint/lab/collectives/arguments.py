@@ -9,8 +9,7 @@ from pathlib import Path
 from forkpoint.errors import UsageError
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The options of `forkpoint lab collectives`, which its ranks read, too. Its engine is imported where an option needs
-# it: `--help` must not pay for it.
+# The options. The plan is imported only where an option needs it: `--help` must not pay for it.
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
 SIZES = (8, 64 << 10, 1 << 20)
@@ -55,11 +54,11 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
         metavar="WHAT",
         help=f"plant a fault to see it found: {FORMS}",
     )
-    parser.add_argument("--nvtx", action="store_true", help="push an NVTX range per test, for a profiler that looks on")
+    parser.add_argument("--nvtx", action="store_true", help="push an NVTX range per test, for a profiler")
 
 
 def write_arguments(args: Namespace) -> list[str]:
-    """The same again, for the ranks: what `add_plan_arguments` reads."""
+    """The same options for the ranks' command line, which `add_plan_arguments` parses again."""
     texts = {
         "--sizes": ",".join(map(str, args.sizes)),
         "--collectives": ",".join(args.collectives or ()),
@@ -90,7 +89,7 @@ def _one_of(known: Sequence[str], text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if name not in known:
-            raise ArgumentTypeError(f"{name} is none of {', '.join(known)}")
+            raise ArgumentTypeError(f"{name} is not one of {', '.join(known)}")
     return names
 
 
@@ -136,11 +135,11 @@ def _injected(text: str) -> str:
 
 MODULE = "forkpoint.lab.jobs.collectives"
 _END_S = 10
-"""How long the ranks' starter gets to end them."""
+"""How long the parent of the ranks gets to end them."""
 
 
 def run_ranks(ranks: int, arguments: Sequence[str]) -> int:
-    """Their exit code. What they print is the result; nothing of them is left, however this ends."""
+    """Returns their exit code. They print the result. No process is left, however this ends."""
     command = [sys.executable, "-m", MODULE, "--ranks", str(ranks), *arguments]
     started = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own Python and module
     try:
@@ -155,5 +154,5 @@ def run_ranks(ranks: int, arguments: Sequence[str]) -> int:
 
 
 def count_gpus() -> int:
-    """By the driver's files: a process that forks must not have touched CUDA."""
+    """From the driver's files: a process that forks must not have used CUDA."""
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

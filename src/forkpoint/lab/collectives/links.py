@@ -1,14 +1,12 @@
 """Which pair of ranks is slow, and whether that is a link, a rank or a host.
 
-Nothing says how fast a link must be, so a pair is compared with the others of its class: pairs on one host, pairs across
-hosts. First all pairs are timed, half the world at once. A pair that needs twice the time of its class's median is timed
-again alone, and with it pairs that were not suspicious, alone as well; all of them by turns, eight times. It is called
-slow when even its fastest exchange needs three times what the fastest of those need, and what eight bytes lose large
-messages lose too. So a busy machine makes no link slow, and a link that is slow only at times is not named: its 95th
-percentile shows it.
+The expected speed of a link is unknown, so a pair is compared with others of its class: pairs on one host, or pairs across
+hosts. First all pairs are timed, half the world at once. A pair that takes twice its class's median is timed again alone,
+and so are some pairs that were not suspicious, in turns, up to eight times. It is slow if even its fastest exchange takes
+three times as long as theirs; if only eight bytes are slow, large messages must lose time, too. So a busy machine makes no
+link look slow, and a link that is slow only at times is not named: its 95th percentile shows it.
 
-What is slow is named after what all slow pairs have in common.
-
+The part that is blamed is what all slow pairs have in common.
 """
 
 from collections import Counter
@@ -24,7 +22,7 @@ Pair = tuple[int, int]
 
 
 def rounds_of_pairs(world: int) -> tuple[tuple[Pair, ...], ...]:
-    """The circle method: one seat stays, the others move on by one. With an odd number one rank rests in each round."""
+    """The circle method of round-robin tournaments. With an odd number of ranks one rests in each round."""
     seats = list(range(world + world % 2))
     found: list[tuple[Pair, ...]] = []
     for _ in range(len(seats) - 1):
@@ -36,15 +34,6 @@ def rounds_of_pairs(world: int) -> tuple[tuple[Pair, ...], ...]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which pair of ranks is slow, and whether that is a link, a rank or a host.
-#
-# Nothing says how fast a link must be, so a pair is compared with the others of its class: pairs on one host, pairs
-# across hosts. First all pairs are timed, half the world at once. A pair that needs twice the time of its class's
-# median is timed again alone, and with it pairs that were not suspicious, alone as well; all of them by turns, eight
-# times. It is called slow when even its fastest exchange needs three times what the fastest of those need, and what
-# eight bytes lose large messages lose too. So a busy machine makes no link slow, and a link that is slow only at times
-# is not named: its 95th percentile shows it.
-#
-# What is slow is named after what all slow pairs have in common.
 
 SUSPICIOUS = 2.0
 SLOW = 3.0
@@ -54,9 +43,9 @@ _CONTROLS = 5
 REPEATS = 8
 """At most: a pair that was as fast as others once is not timed again."""
 _FEWEST_PAIRS = 3
-"""In a class; with fewer there is nothing to compare with."""
+"""A class with fewer pairs has nothing to compare with."""
 _LEAST_NS = 50_000
-"""More than that is also lost, or a factor means nothing."""
+"""A pair must lose more time than this: below it a factor means nothing."""
 _MOST_OF_ITS_PAIRS = 2 / 3
 
 
@@ -69,14 +58,14 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PairTimes:
-    """Nanoseconds of each exchange: of the two ends the one that waited longer."""
+    """Nanoseconds of each exchange, from the end that waited longer."""
 
     pair: Pair
     small: tuple[int, ...]
     large: tuple[int, ...]
 
     def fastest(self, measure: Measure) -> int:
-        """The floor of the link. All that is above it may be other work on the machine."""
+        """What the link can do. Anything slower may be due to other work on the machine."""
         return min(self.small if measure is Measure.SMALL else self.large)
 
 
@@ -87,7 +76,7 @@ class Again:
     suspicious: tuple[Pair, ...]
     controls: tuple[Pair, ...]
     left_out: tuple[Pair, ...] = ()
-    """Suspicious too, and too many to be timed again: nothing is said of them."""
+    """Also suspicious, but too many to be timed again: they are not judged."""
 
 
 NONE_AGAIN = Again((), ())
@@ -134,7 +123,7 @@ Hosts = Mapping[int, str]
 
 
 def choose_again(times: Iterable[PairTimes], hosts: Hosts) -> Again:
-    """The same on whatever order the times come in."""
+    """Does not depend on the order of the times."""
     suspicious: dict[Pair, float] = {}
     calm: list[list[PairTimes]] = []
     for _, members in sorted(_classes(times, hosts).items()):
@@ -150,7 +139,7 @@ def choose_again(times: Iterable[PairTimes], hosts: Hosts) -> Again:
 
 
 def _controls(calm: Sequence[PairTimes], suspicious: Sequence[Pair]) -> Sequence[PairTimes]:
-    """Those first whose ranks are in no suspicious pair: what is slow may be one rank."""
+    """Prefers pairs whose ranks are in no suspicious pair, since a single rank may be slow."""
     doubted = {rank for pair in suspicious for rank in pair}
     return sorted(calm, key=lambda one: (len(doubted & {*one.pair}), one.pair))[:_CONTROLS]
 
@@ -164,7 +153,7 @@ def find_slow(again: Again, alone: Sequence[PairTimes], hosts: Hosts) -> tuple[S
         if large is not None and large.is_slow:
             found.append(large)
         elif small is not None and large is not None and small.is_slow and large.lost_ns >= small.lost_ns / 2:
-            found.append(small)  # what delays eight bytes delays many
+            found.append(small)  # what delays eight bytes delays large messages, too
     return tuple(found)
 
 
@@ -202,7 +191,11 @@ def _with_doubt(link: Blame, shared: set[int]) -> Blame:
         return link
     again = ", ".join(f"rank {rank}" for rank in sorted(shared & {*link.ranks}))
     return Blame(
-        link.part, link.name, link.ranks, link.pairs, f"{again} is in other slow pairs too, not in most of its own"
+        link.part,
+        link.name,
+        link.ranks,
+        link.pairs,
+        f"{again} is in other slow pairs too, but not in most of its pairs",
     )
 
 
@@ -228,7 +221,7 @@ def _ranks_at_fault(slow: Sequence[SlowPair], timed: Sequence[Pair], hosts: Host
     for rank in sorted(most, key=lambda r: (-most[r], r)):
         mine = tuple(s for s in left if rank in s.pair)
         if own[rank] >= _FEWEST_PAIRS and len(mine) >= _MOST_OF_ITS_PAIRS * own[rank]:
-            why = f"{len(mine)} of its {own[rank]} pairs are slow, with unlike peers"
+            why = f"{len(mine)} of its {own[rank]} pairs are slow, with different peers"
             found.append(Blame(Part.RANK, f"rank {rank} on {hosts[rank]}", (rank,), mine, why))
             left = [s for s in left if s not in mine]
     return found

@@ -1,7 +1,7 @@
-"""What ranks send, and what must come back to the bit.
+"""What ranks send, and what must come back, bit for bit.
 
-All values are small integers, so that every sum, whatever its order, is exact in every type: bfloat16 counts to 256.
-Patterns repeat after a number of elements that no chunk is a multiple of: what lands in a wrong place is wrong there.
+All values are small integers, so that every sum is exact in every type, whatever its order: bfloat16 counts to 256.
+The period of the patterns is prime, so a chunk that arrives in the wrong place has wrong values there.
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ _PERIOD = 199
 """Prime, and all values below it fit into eight bits."""
 _PER_MEMBER, _PER_SEED, _PER_PART = 37, 101, 61
 _MOST_ADDENDS = 80
-"""Of at most 3 each: 240 is the largest sum."""
+"""Each is at most 3, so the largest sum is 240."""
 _EIGHT = 8
-"""Less than so many factors of two fit into eight bits."""
+"""Fewer than this many factors of two fit into eight bits."""
 POISON = 251
-"""What output buffers hold before: no pattern and no result has it."""
+"""Fills output buffers before the call: no pattern and no result has this value."""
 
 
 def moved(member: int, count: int, *, seed: int, part: int = 0, start: int = 0) -> Values:
@@ -27,12 +27,12 @@ def moved(member: int, count: int, *, seed: int, part: int = 0, start: int = 0) 
 
 
 def as_bits(values: Values) -> Values:
-    """For booleans: a bit of each value, mixed so that neighbours say nothing of each other."""
+    """For booleans: one bit of each value, mixed so that neighbours are independent."""
     return (values * 0x9E37 >> 7) & 1
 
 
 def addend(member: int, members: int, count: int, *, seed: int, start: int = 0) -> Values:
-    """In a group of many each element is added up by some 80 members, and every member takes its turn."""
+    """In a large group about 80 members contribute to each element, in turns."""
     index = np.arange(start, start + count, dtype=np.int64)
     values = moved(member, count, seed=seed, start=start) % 4
     turns = -(-members // _MOST_ADDENDS)
@@ -66,5 +66,5 @@ def extreme(members: int, count: int, *, seed: int, largest: bool) -> Values:
 
 
 def uneven_split(sender: int, receiver: int, members: int, chunk: int) -> int:
-    """Elements from one member to another: unlike for every pair, all together about `chunk` times `members`."""
+    """Elements from one member to another: differs between pairs, about `chunk` times `members` in total."""
     return max(chunk + (sender * 3 + receiver * 5) % members - members // 2, 0)

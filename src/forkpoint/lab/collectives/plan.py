@@ -14,14 +14,14 @@ from forkpoint.lab.collectives.arguments import DTYPES, FORMS, GROUPS, SIZES
 # The collectives that are tried, and how nccl-tests turn their time into a bus bandwidth (its PERFORMANCE.md).
 
 NUMBERS = DTYPES[:-1]
-"""What is moved and not reduced may be of any type. What the sum of booleans is, backends do not agree on."""
+"""For reductions: backends do not agree on the sum of booleans."""
 ITEM_SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1}
 TIMED = "float32"
-"""Time is a matter of bytes: it is taken with one type, and the others are only checked."""
+"""Time depends on bytes, so only one type is timed; the others are only checked."""
 
 
 class Bus(StrEnum):
-    """How many times the busiest link carries the buffer, so that numbers of unlike collectives compare."""
+    """How many times the busiest link carries the buffer, to make different collectives comparable."""
 
     ONCE = "once"
     SHARED = "shared"
@@ -37,7 +37,7 @@ class CollectiveKind:
     """None: it moves nothing."""
     dtypes: tuple[str, ...] = DTYPES
     chunked: bool = False
-    """The size is that of one part per member together, as nccl-tests count it."""
+    """The size is the total of one part per member, as nccl-tests count it."""
 
     def bus_factor(self, members: int) -> float:
         if self.bus is Bus.ONCE:
@@ -90,7 +90,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class UnequalSizes:
-    """A rank really gives one element less than the others. Gloo and NCCL do not compare the numbers."""
+    """A rank passes one element less than the others. Gloo and NCCL do not compare the sizes."""
 
     rank: int
     kind: str
@@ -98,7 +98,7 @@ class UnequalSizes:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A slow link: each message between two ranks takes so much longer."""
+    """A slow link: each message between two ranks takes `ms` longer."""
 
     one: int
     other: int
@@ -136,7 +136,7 @@ def parse_injected(text: str) -> Injected:
     except ValueError:
         planted = None
     if planted is None:
-        raise UsageError(f"{text} plants nothing: write one of {FORMS}")
+        raise UsageError(f"{text} is not a fault: write one of {FORMS}")
     return planted
 
 
@@ -154,7 +154,7 @@ _FEWEST_FOR_HALVES = 4
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The world cut into groups that do the same at the same time."""
+    """The world split into groups that run the same test at the same time."""
 
     name: str
     groups: tuple[tuple[int, ...], ...]
@@ -183,7 +183,7 @@ class Test:
         return self.dtype == TIMED or self.kind.bus is None
 
     def elements(self, members: int) -> int:
-        """Per buffer; per part where the collective works on one part for each member."""
+        """Per buffer; per part if the collective has one part for each member."""
         return max(self.size // ITEM_SIZE[self.dtype] // (members if self.kind.chunked else 1), 1)
 
     def bytes_of(self, members: int) -> int:
@@ -205,7 +205,7 @@ class CollectivesPlan:
     nvtx: bool = False
 
     def partitions(self, world: int) -> Iterator[Partition]:
-        """Of groups with two members or more; a partition that is the world over again is left out."""
+        """Only groups of two or more members; partitions that would repeat the world are left out."""
         if "world" in self.groups and world > 1:
             yield Partition("world", (tuple(range(world)),))
         if "halves" in self.groups and world >= _FEWEST_FOR_HALVES:
@@ -229,7 +229,7 @@ class CollectivesPlan:
 
 
 def mesh_partitions(mesh: Sequence[tuple[str, int]], world: int) -> Iterator[Partition]:
-    """Each axis of a mesh in row-major order, as DeviceMesh and most launchers number ranks: the last axis is the closest."""
+    """One partition per axis of a row-major mesh, as in DeviceMesh: ranks along the last axis are neighbours."""
     if mesh and prod(size for _, size in mesh) != world:
         told = ",".join(f"{name}={size}" for name, size in mesh)
         raise UsageError(f"--mesh {told} has {prod(size for _, size in mesh)} ranks, the job {world}: make them equal")

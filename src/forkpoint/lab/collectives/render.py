@@ -13,7 +13,7 @@ from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.perfetto import Event, _named
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A Result as a page of text, and as JSON (schema forkpoint.collectives/1).
+# As a page of text, and as JSON.
 
 SCHEMA = "forkpoint.collectives/1"
 _MOST_WRONG = 20
@@ -65,7 +65,7 @@ def _about_data(result: CollectivesResult) -> Iterator[str]:
         yield f"  and {len(result.wrong) - _MOST_WRONG} more (--json has them all)"
     if result.unsupported:
         names = ", ".join(f"{one.kind} {one.dtype}" for one in result.unsupported)
-        yield f"not tried, {result.backend} does not have it: {names}"
+        yield f"not tried, {result.backend} does not support it: {names}"
 
 
 def _wrong(wrong: Wrong) -> str:
@@ -91,7 +91,7 @@ def _by_test(rows: Sequence[SpeedRow]) -> Iterator[list[SpeedRow]]:
 
 
 def _speed(rows: Sequence[SpeedRow]) -> tuple[str, ...]:
-    """Groups that did the same at the same time: the middle one, and how slow the slowest was at worst."""
+    """The median group of those that ran the same test, and the worst p95 of all."""
     middle = min(rows, key=lambda row: abs(row.median_ns - median_low([r.median_ns for r in rows])))
     return (
         middle.kind,

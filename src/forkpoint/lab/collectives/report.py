@@ -1,4 +1,4 @@
-"""What ranks report to the first of them, as JSON, and the result that it makes of the reports."""
+"""What ranks report to rank 0, as JSON, and the result that it makes of the reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A buffer that does not hold what it must."""
+    """A buffer with wrong content."""
 
     rank: int
     kind: str
@@ -49,15 +49,15 @@ class RankReport:
     host: str
     device: str
     nic_mbps: int | None
-    """Of the interface that sockets use, where its driver tells."""
+    """Speed of the interface that sockets use, if its driver reports it."""
     checked: int = 0
     wrong: list[Wrong] = field(default_factory=list[Wrong])
     unsupported: dict[int, str] = field(default_factory=dict[int, str])
-    """Test -> what the backend said."""
+    """Test -> the backend's error."""
     times: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Test -> nanoseconds of each call."""
     choices: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    """Test -> what NCCL logged of algorithm and protocol."""
+    """Test -> the algorithm and protocol that NCCL logged."""
     spans: list[Span] = field(default_factory=list[Span])
     at: str = "start"
     failed: str | None = None
@@ -82,9 +82,9 @@ class SpeedRow:
     median_ns: int
     p95_ns: int
     alg_gbps: float
-    """GB/s: bytes by the median time."""
+    """GB/s: bytes divided by the median time."""
     bus_gbps: float
-    """The same by the factor of nccl-tests: what the busiest link carried."""
+    """The same times the factor of nccl-tests: what the busiest link carried."""
     choices: tuple[str, ...]
 
 
@@ -112,7 +112,7 @@ class PairRow:
     gbps: float
     """Each way."""
     expected_gbps: float | None
-    """By the slower of the two network adapters; None: unknown, so pairs are only compared with each other."""
+    """Speed of the slower of the two network adapters; None: unknown, so pairs are only compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class RanksHeard:
-    """What the first rank knows of all ranks."""
+    """What rank 0 knows about all ranks."""
 
     reports: tuple[RankReport, ...]
-    """Of ranks that finished or failed."""
+    """From ranks that finished or failed."""
     hosts: Mapping[int, str]
     at: Mapping[int, str]
     """What each rank last began."""
@@ -203,7 +203,7 @@ def _rows(test: Test, told: Mapping[int, RankReport]) -> Iterable[SpeedRow]:
 
 
 def _p95(calls: Sequence[int]) -> int:
-    """The nearest rank: of twenty calls the second slowest."""
+    """Nearest-rank percentile: of twenty calls the second slowest."""
     return sorted(calls)[max(-(-95 * len(calls) // 100) - 1, 0)]
 
 

@@ -1,4 +1,4 @@
-"""Every fault of the lab, by subject; `FAULTS` lists them by hand, by job and healthy ones first."""
+"""Every fault of the lab, in files by subject; `FAULTS` lists them by job, healthy ones first."""
 
 from forkpoint.lab.fault import Fault
 from forkpoint.lab.faults.branches import (

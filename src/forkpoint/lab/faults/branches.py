@@ -220,7 +220,7 @@ HALF_THE_WORLD = Fault(
 
 # The first stage waits for a report that the last stage does not send.
 #
-# Gloo's recorder does not see send and recv: there only stacks show it, so not to decide is an answer, too.
+# Gloo's recorder does not see send and recv, so only stacks show it there, and "inconclusive" is also accepted.
 UNMATCHED_RECV = Fault(
     name="unmatched-recv",
     title="the first stage waits for a message that nobody sends",

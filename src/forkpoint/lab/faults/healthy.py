@@ -1,4 +1,4 @@
-"""Nothing is broken, and nobody must be accused: every job as it is, and near misses that look like a fault and are none."""
+"""Nothing is broken and no rank may be accused: every job unchanged, and near misses that only look like a fault."""
 
 from forkpoint.lab.fault import DDP, JOBS, LOOP, MESH, Edit, Fault, HealthyJob, Truth
 from forkpoint.model.verdict import Action, Cause, Symptom

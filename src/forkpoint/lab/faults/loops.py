@@ -8,8 +8,8 @@ from forkpoint.model.verdict import Action, Cause
 
 # Each rank stops when its own validation error no longer falls.
 #
-# The commonest divergence there is (an early exit decided from local data: 14 of 118 public bugs). The error is not reduced
-# over ranks any more, and rank 2's held-out rows have labels that cannot be learnt, so it stops first.
+# The most common divergence (an early exit decided from local data: 14 of 118 public bugs). The error is no longer reduced
+# over ranks, and rank 2's held-out rows have labels that cannot be learnt, so it stops first.
 EARLY_STOP = Fault(
     name="early-stop",
     title="early stopping by the validation error of each rank",
@@ -170,7 +170,7 @@ MICRO_BATCH_COUNT = Fault(
 
 # The middle stage passes on one micro-batch less than it gets.
 #
-# Gloo's recorder does not see send and recv: there only stacks show it, so not to decide is an answer, too.
+# Gloo's recorder does not see send and recv, so only stacks show it there, and "inconclusive" is also accepted.
 FEWER_MICRO_BATCHES = Fault(
     name="fewer-micro-batches",
     title="the middle stage passes one micro-batch less",

@@ -5,8 +5,8 @@ from forkpoint.model.verdict import Action, Cause, Symptom
 
 # A parameter changes on one rank only; the order of operations stays as it was.
 #
-# Nothing that is recorded shows it: dumps hold no values, and losses differ between ranks anyway. A careful reader of this
-# evidence finds nothing wrong, which is why `healthy` counts as an answer here.
+# No evidence shows it: dumps contain no values, and losses differ between ranks anyway. A careful reader finds nothing
+# wrong, so `healthy` is also accepted.
 CORRUPT_PARAMETER = Fault(
     name="corrupt-parameter",
     title="a weight changes on one rank and nothing notices",

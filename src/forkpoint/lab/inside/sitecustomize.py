@@ -1,7 +1,7 @@
 """Runs inside every rank of a recorded job: stacks on SIGUSR1, and dumps where no watchdog writes them.
 
 Gloo has no watchdog: a dump is written when the recorder has seen nothing new for a while, when the job has run for long,
-or when gloo raises because of another rank. A job that runs to its end is asked there.
+or when gloo raises because of another rank. A job that runs to its end writes its dump at exit.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from types import TracebackType
 _PR_SET_PDEATHSIG = 1
 _failed = threading.Event()
 _files = threading.Lock()
-"""Held while the dump is written or taken back: the dump of a failure stays."""
+"""Held while the dump is written or removed: the dump of a failure stays."""
 
 
 def _trace(*, stacks: bool = True) -> bytes:
@@ -42,9 +42,9 @@ def _wait_for_group(seconds: float) -> None:
 
 
 def _dump_when_quiet(path: Path, mark: Path, timeout: float) -> None:
-    """The mark is for those who take stacks. Both are taken back if the job was only slow.
+    """The mark tells the lab to take stacks. Dump and mark are removed if the job was only slow.
 
-    Slow is what goes on before the timeout; what comes after it is already the failure.
+    It was slow if it goes on before the timeout; whatever happens later is already the failure.
     """
     _wait_for_group(60)
     mark.with_suffix(".joined").touch()
@@ -83,9 +83,9 @@ def _dump_when_peer_fails(path: Path) -> None:
 
 
 def _start() -> None:
-    # Whoever started the ranks may be killed; they end with it.
+    # If the process that started the ranks is killed, they end with it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # what is left when the interpreter shuts down
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # applies again when the interpreter shuts down
     stacks = Path(os.environ.pop("STACK_FILE")).open("a")  # noqa: SIM115 - open as long as the process lives
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     path = Path(os.environ.pop("TRACE_FILE"))
@@ -102,13 +102,13 @@ def _start() -> None:
 
 
 def _import_early() -> None:
-    """What the first optimizer and the first dump with stacks would import: seconds that look like a hang, and two threads
-    that do it at once break each other.
+    """What the first optimizer and the first dump with stacks would import: it takes seconds that look like a hang, and fails
+    if two threads do it at once.
     """
     for name in ("torch", "torch._dynamo", "torch._inductor"):
         import_module(name)
 
 
-# A process that a rank starts has the variables no more, and is left alone.
+# Child processes of a rank do not have these variables, and are left alone.
 if "STACK_FILE" in os.environ:
     _start()

@@ -1,5 +1,5 @@
 """`forkpoint run`: a job with recording on, diagnosed when it fails, with a decision whether to try again.
 
-`launcher`, `recording` and `folders` say how it is started, `job` runs it, `processes` leaves nothing behind, `stillness`
-waits for its evidence, `live/diagnosing` has it judged, `retries` says whether it is tried again.
+`start` plans its folders, command line and variables, `job` runs it and ends all its processes, `attempt` waits for its
+evidence, has it diagnosed (`live/diagnosing`) and decides on a retry.
 """

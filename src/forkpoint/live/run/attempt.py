@@ -1,4 +1,4 @@
-"""One attempt: started with recording on, ended whole, its evidence waited for and judged; and whether to try again.
+"""One attempt: start the job with recording on, end all its processes, wait for evidence, diagnose it, decide on a retry.
 
 `--hang-after` ends a job once the guard inside its ranks has written their dumps and nothing moves (`live/stall.py`). The
 outcome as JSON has the schema `forkpoint.run/1`, `run.schema.json` beside this file.
@@ -48,7 +48,7 @@ from forkpoint.model.world import render_ranks
 from forkpoint.sinks.notice import origin_of
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The outcome of a run, and its JSON: schema `forkpoint.run/1`, `run.schema.json` beside this file.
+# The outcome of a run, and its JSON.
 
 SCHEMA = "forkpoint.run/1"
 
@@ -57,7 +57,7 @@ SCHEMA = "forkpoint.run/1"
 class Attempt:
     number: int
     folder: Path
-    """Of the evidence of all nodes."""
+    """Evidence of all nodes."""
     ended: JobEnd
     decision: Decision
     found: Diagnosed | None = None
@@ -102,12 +102,12 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
 # Waiting until the evidence is complete: bounded, and only as long as something is still being written.
 
 _QUIET_S = 1.5
-"""torch writes a dump in one piece, within milliseconds of opening its file; a shared disk tells of it a second later."""
+"""torch writes a dump in one piece, within milliseconds of opening its file; a shared disk shows it a second later."""
 _POLL_S = 0.25
 
 
 def wait_until_still(folder: Path, limit_s: float) -> bool:
-    """False: files below it still change. A file that changed a moment ago counts as being written."""
+    """Waits until no file below `folder` has changed for a moment. False: they still change after `limit_s`."""
     until = time.monotonic() + limit_s
     files = Stillness(folder_state(folder), time.monotonic())
     while files.see(folder_state(folder), time.monotonic()) < min(_QUIET_S, limit_s):
@@ -118,7 +118,7 @@ def wait_until_still(folder: Path, limit_s: float) -> bool:
 
 
 def folder_state(folder: Path) -> tuple[int, int]:
-    """How many files there are, and how many bytes: times of different machines' clocks cannot be compared."""
+    """Numbers of files and bytes. No modification times: clocks of different machines cannot be compared."""
     count = size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -141,7 +141,7 @@ _LOOK_S = 1.0
 
 @dataclass(slots=True)
 class HangWatch:
-    """Looks from a thread of its own, once a second, until `end`."""
+    """Looks once a second, from its own thread, until `end`."""
 
     place: AttemptFolder
     hang_s: float
@@ -186,7 +186,7 @@ def _guard_saw_stall(alarm: Path) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One attempt: started with recording on, ended whole, its evidence waited for and judged.
+# One attempt.
 
 ATTEMPT_VARIABLE = "FORKPOINT_ATTEMPT"
 STORE_VARIABLE = "FORKPOINT_STORE"
@@ -207,11 +207,11 @@ class RunSettings:
     grace_s: float = 15.0
     hang_s: float | None = None
     keep: bool = False
-    """The folder of an attempt that succeeded, too."""
+    """Also keep the folder of an attempt that succeeded."""
     store: str | None = None
     """Where incidents are kept."""
     notifies: bool = False
-    """Services are told: a notice is made for them."""
+    """Make a notice for services."""
     width: int = 100
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -235,11 +235,11 @@ def attempt_job(command: Sequence[str], name: str, number: int, settings: RunSet
         if not (is_success or told_to_stop):
             wait_until_still(place.attempt, settings.dumps_s)
             fetch_dumps(place, settings.environ, began)
-    finally:  # somebody may lose patience with us
+    finally:  # the user may press Ctrl-C during the wait
         left = tuple(sorted(end_processes(start.run, min(settings.grace_s, _LEFT_GRACE_S))))
     job.finish_copies()
     told = render_ranks(None, None, stalled=False, exit_code=ended.code)
-    with suppress(OSError):  # no room, which was said of the logs; how the job ended counts
+    with suppress(OSError):  # the disk is full, which was reported for the logs
         (place.node / _ENDED).write_text(told, encoding="utf-8")
     if is_success:
         kept = settings.keep or not remove_attempt_folder(place)
@@ -258,9 +258,9 @@ def _start(launch: Launch, place: AttemptFolder, number: int, settings: RunSetti
     if settings.hang_s is not None:
         environ |= guarding(place, environ, settings.hang_s, settings.source[0] if settings.source else None)
     environ[ATTEMPT_VARIABLE] = str(number)
-    if settings.store:  # what the guard inside would keep is kept here
+    if settings.store:  # we keep the incident, so the guard inside must not
         environ[STORE_VARIABLE] = ""
-    if settings.notifies:  # and what it would tell is told here
+    if settings.notifies:  # likewise
         environ[NOTIFY_VARIABLE] = ""
     return JobStart(
         argv=launch.argv(place.logs),
@@ -307,7 +307,7 @@ def _judge(
 
 
 def claim_telling(attempt: Attempt) -> bool:
-    """Of the nodes that share the folder one tells others: the first to make this file. Where that is not known, all do."""
+    """True on one of the nodes that share the folder: the first to create this file. On all if it cannot be created."""
     try:
         attempt.folder.with_name(f".told-{attempt.folder.name}").touch(exist_ok=False)
     except FileExistsError:
@@ -329,13 +329,13 @@ class Retry:
 
 
 def next_step(attempts: Sequence[Attempt], retries: int, back_off_s: float, chance: float) -> Retry | Decision:
-    """After the last attempt failed. `chance`, 0 to 1, keeps a thousand jobs that failed at once from coming back at once."""
+    """After a failed attempt. `chance`, 0 to 1, is jitter: jobs that failed together must not restart together."""
     last = attempts[-1]
     decision = last.decision
     if retries == 0 or last.told_to_stop or decision.code == DO_NOT_RETRY:
         return decision
     if decision.code == RETRY_ELSEWHERE:
-        return Decision(decision.code, f"{decision.why}; nodes are the scheduler's to choose", decision.nodes)
+        return Decision(decision.code, f"{decision.why}; only the scheduler can choose other nodes", decision.nodes)
     if len(attempts) > 1 and repeats(attempts[-2], last):
         return Decision(DO_NOT_RETRY, f"the same failure again, without progress: {decision.why}", decision.nodes)
     if len(attempts) > retries:
@@ -352,22 +352,22 @@ def repeats(before: Attempt, now: Attempt) -> bool:
 
 
 def _came_further(one: Diagnosed, other: Diagnosed) -> bool:
-    """Steps go on where a checkpoint was loaded; seqs begin anew, so they count only where no log tells steps."""
+    """Training steps continue from a checkpoint. Seqs restart, so they count only if the logs show no steps."""
     if one.step is not None and other.step is not None:
         return other.step > one.step
     return one.seq is not None and other.seq is not None and other.seq > one.seq
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Decision -> the commands that keep the named nodes out. They are printed for whoever may run them, and never run.
+# Decision -> scheduler commands that exclude the named nodes. They are printed, never run.
 #
-# Names of nodes come from evidence, so one that is not plainly a host name makes no command.
+# Node names come from evidence, so anything that is not a plain host name is left out.
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 def commands_for(decision: Decision, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """In the words of the scheduler under which we run; none where that is not known."""
+    """For the scheduler that we run under; none if it is unknown."""
     nodes = [node for node in decision.nodes if _HOST.fullmatch(node)]
     if not nodes:
         return ()

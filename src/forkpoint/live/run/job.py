@@ -1,7 +1,7 @@
 """One job from its start to its end: signals are passed on, output is kept, and no process is left.
 
-A process that outlives its parent becomes our child (`PR_SET_CHILD_SUBREAPER`), whatever session it opened, so the job is
-all our descendants. Where the kernel refuses that, FORKPOINT_RUN in a process's environment marks it.
+A process that outlives its parent becomes our child (`PR_SET_CHILD_SUBREAPER`), whatever session it opened, so the job
+consists of all our descendants. If the kernel refuses that, processes are found by FORKPOINT_RUN in their environment.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ class Copying:
         self._thread.start()
 
     def finish(self, limit_s: float) -> None:
-        """All writers have ended, so the end of the stream is near."""
+        """Call it when all writers have ended: the end of the stream is near."""
         self._thread.join(limit_s)
 
     def _copy(self) -> None:
@@ -48,7 +48,7 @@ class Copying:
                 not_passed = not_passed or _try_write(self._target, piece)
                 not_kept = not_kept or _try_write(self._file.fileno(), piece)
         if not_kept:
-            why = f"could not be written to its end ({not_kept.strerror}); the evidence is cut"
+            why = f"could not be written completely ({not_kept.strerror}); the evidence is truncated"
             sys.stderr.write(f"forkpoint: {self._file.name}: {why}\n")
 
 
@@ -69,7 +69,7 @@ _LOOK_S = 0.02
 """How soon the end of a job is seen."""
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_ON = (*_STOP, signal.SIGUSR1, signal.SIGUSR2)
-_LAST_WORDS_S = 5.0
+_DRAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class JobStart:
     argv: Sequence[str]
     environ: Mapping[str, str]
     run: str
-    """Unlike that of any other run: marks every process of the job."""
+    """A unique id that marks every process of the job."""
     logs: Path
     copies_stdout: bool
     grace_s: float
@@ -87,9 +87,9 @@ class JobStart:
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     code: int
-    """As a shell has it: 128 and the signal, for a process that was killed."""
+    """As in a shell: 128 + signal for a process that was killed."""
     stopped_by: int | None
-    """The signal with which we were told to stop, or did so ourselves."""
+    """The signal that we received or sent to stop it."""
     seconds: float
 
 
@@ -101,7 +101,7 @@ class JobProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_by: int | None = None
         self._early: list[int] = []
-        """Signals that came before there was anybody to pass them on to."""
+        """Signals that arrived before the process was started."""
         self._copies: list[Copying] = []
         self._ended = Event()
 
@@ -115,17 +115,17 @@ class JobProcess:
                 self._hear(number, None)
             self._copies = self._copy(process)
             _wait_until_ended(process.pid)
-            self._ended.set()  # from here on its number may belong to another process
+            self._ended.set()  # from here on its pid may be reused
             code = process.wait()
         return JobEnd(128 - code if code < 0 else code, self._stopped_by, time.monotonic() - began)
 
     def finish_copies(self) -> None:
-        """Once nothing lives that could still write."""
+        """Call it once no process is left that could still write."""
         for copy in self._copies:
-            copy.finish(_LAST_WORDS_S)
+            copy.finish(_DRAIN_S)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Asked politely; what is still there after the grace is killed. Asked twice, there is no grace."""
+        """Sends the signal, and kills what is left after the grace period. A second call kills at once."""
         if self._stopped_by is None:
             self._stopped_by = number
             self._pass_on(number)
@@ -145,7 +145,7 @@ class JobProcess:
 
     def _pass_on(self, number: int) -> None:
         if self._process is not None and not self._ended.is_set():
-            # Popen's own way would take the exit code from under `_wait_until_ended`.
+            # Popen.send_signal would reap the exit code before `_wait_until_ended` sees it.
             os.kill(self._process.pid, number)
 
     def _kill(self) -> None:
@@ -172,9 +172,8 @@ class JobProcess:
 
 
 def _wait_until_ended(pid: int) -> None:
-    """Without taking its exit code. Orphans that were given to us end here, too, and would stay in the table if nobody
-    took theirs. It looks now and again instead of blocking: a signal that comes right before a call that blocks is heard
-    only when the call returns.
+    """Does not reap it. Adopted orphans are reaped here, or they would stay zombies. It polls instead of blocking: a signal
+    that arrives right before a blocking call is handled only when the call returns.
     """
     while True:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -202,9 +201,6 @@ def handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Finds every process that a job has started, and ends them all.
-#
-# A process that outlives its parent becomes our child (`PR_SET_CHILD_SUBREAPER`), whatever session it opened, so the
-# job is all our descendants. Where the kernel refuses that, FORKPOINT_RUN in a process's environment marks it.
 
 RUN_VARIABLE = "FORKPOINT_RUN"
 
@@ -220,7 +216,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_parent() -> Callable[[], None]:
-    """To be called in a child before it executes its program: if we are killed, a launcher still ends its ranks."""
+    """For `preexec_fn`: if we are killed, the kernel sends the launcher SIGTERM, and it ends its ranks."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:

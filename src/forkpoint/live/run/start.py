@@ -34,10 +34,6 @@ from forkpoint.knowledge.recorder import (
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where the evidence of one attempt goes: never into the folder of another run.
-#
-# FOLDER/NAME/attempt_N/NODE/ dumps, logs and what the launcher printed on that node
-#
-# Nodes of one job that share FOLDER and NAME are diagnosed together.
 
 DUMP_PREFIX = "nccl_trace_rank_"
 
@@ -49,7 +45,7 @@ class AttemptFolder:
     """The folder of one attempt on one node."""
 
     attempt: Path
-    """Of all nodes: what is diagnosed."""
+    """The folder of all nodes, which is diagnosed."""
     node: Path
 
     @property
@@ -66,7 +62,7 @@ class AttemptFolder:
 
 
 def run_name(environ: Mapping[str, str]) -> str:
-    """The scheduler's number of the job, which all its nodes know; else one of our own."""
+    """The scheduler's job id, which is the same on all nodes; otherwise one of our own."""
     job = environ.get("SLURM_JOB_ID")
     if job:
         again = environ.get("SLURM_RESTART_COUNT", "0")
@@ -75,7 +71,7 @@ def run_name(environ: Mapping[str, str]) -> str:
 
 
 def node_name(environ: Mapping[str, str]) -> str:
-    """As the scheduler calls it, so that it can be left out by that name. A pod is told by NODE_NAME."""
+    """The scheduler's name for it, so that it can be excluded by that name. In a pod: NODE_NAME."""
     return environ.get("SLURMD_NODENAME") or environ.get("NODE_NAME") or socket.gethostname()
 
 
@@ -93,11 +89,11 @@ def make_attempt_folder(folder: Path, name: str, number: int, node: str) -> Atte
         except OSError as error:
             raise UsageError(f"--folder {folder}: {error.strerror}; name a folder that can be written to") from error
         return place
-    raise UsageError(f"--folder {folder}: holds {_MAX_TRIES} runs called {name}; give another --name")
+    raise UsageError(f"--folder {folder}: already has {_MAX_TRIES} runs called {name}; give another --name")
 
 
 def remove_attempt_folder(place: AttemptFolder) -> bool:
-    """After a success: removes what was written only in case of a failure. False: there is a dump, so all of it stays."""
+    """After a success. False: there is a dump or a guard's alarm, so everything stays."""
     if any(place.dumps.iterdir()) or place.guard.exists():
         return False
     shutil.rmtree(place.node, ignore_errors=True)
@@ -125,13 +121,13 @@ _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 class Launch:
     command: tuple[str, ...]
     is_local: bool
-    """Its ranks run on this machine, so what they leave here tells where they ran."""
+    """Its ranks run on this machine, so the files they write here belong to this node."""
     log_options_at: int | None = None
-    """Where torchrun takes ours; None: it gets none."""
+    """Where our log options are inserted; None: not at all."""
 
     @property
     def writes_logs(self) -> bool:
-        """One per rank, by our options: only what the launcher says itself is still to be copied."""
+        """Torchrun writes one log per rank, so only the launcher's own output still has to be copied."""
         return self.log_options_at is not None
 
     def argv(self, logs: Path) -> tuple[str, ...]:
@@ -150,7 +146,7 @@ def plan_launch(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
 
 
 def _after_torchrun(command: Sequence[str]) -> int | None:
-    """Where its options begin; None: it is something else."""
+    """Index of torchrun's first option; None: not torchrun."""
     program = Path(command[0]).name
     if program == "torchrun":
         return 1
@@ -185,7 +181,7 @@ class TorchrunCommand:
         return name in _own_options(self.options)
 
     def value(self, name: str) -> str:
-        """Of an option; "" = it is not given."""
+        """The value of an option; "" if it is not given."""
         given = [word.partition("=")[0].replace("_", "-") for word in self.options]
         for place, word in enumerate(self.options):
             if given[place] == name:
@@ -194,7 +190,7 @@ class TorchrunCommand:
 
 
 def split_torchrun(command: Sequence[str]) -> TorchrunCommand | None:
-    """None: it is something else."""
+    """None: not torchrun."""
     begin = _after_torchrun(command)
     if begin is None:
         return None
@@ -207,7 +203,7 @@ def split_torchrun(command: Sequence[str]) -> TorchrunCommand | None:
 
 
 def _plug_in(program: str) -> tuple[str, ...]:
-    """Ours names logs by rank, where torchrun itself knows local ranks only. It must be installed where torchrun is."""
+    """Our plug-in names logs by global rank; torchrun uses local ranks. It must be installed beside torchrun."""
     found = shutil.which(program)
     beside_us = found is not None and Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
     installed = entry_points(group="torchrun.logs_specs", name="forkpoint")
@@ -215,14 +211,14 @@ def _plug_in(program: str) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which torch a command will run with: read beside its interpreter, neither imported nor asked for.
+# Which torch a command will run with: read from files beside its interpreter, without importing torch.
 
 _SHEBANG = re.compile(rb"#!\s*(\S+)")
 _VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)""", re.MULTILINE)
 
 
 def find_interpreter(command: Sequence[str], environ: Mapping[str, str]) -> Path | None:
-    """None: its program is no Python."""
+    """None: the program is not Python."""
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         return None
@@ -230,7 +226,7 @@ def find_interpreter(command: Sequence[str], environ: Mapping[str, str]) -> Path
 
 
 def find_torch(command: Sequence[str], environ: Mapping[str, str]) -> Release | None:
-    """None: its program is no Python, or torch is not where Python usually has it."""
+    """None: the program is not Python, or torch is not in the usual place."""
     interpreter = find_interpreter(command, environ)
     if interpreter is None:
         return None
@@ -255,8 +251,8 @@ def _shebang(program: Path) -> Path | None:
 
 
 def recording(dump_prefix: str, environ: Mapping[str, str], release: Release | None) -> dict[str, str]:
-    """By the names that this torch reads. Where it is not known, by both: each release reads those it knows, and newer
-    ones then warn of the older name. Where the user chose either, by none.
+    """Uses the variable names that this torch release reads. If the release is unknown, sets old and new names; newer
+    releases then warn about the old one. Sets nothing that the user has set under either name.
     """
     wanted = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
     if not any(map(environ.get, (DUMP, NEW_DUMP))):
@@ -271,13 +267,13 @@ def recording(dump_prefix: str, environ: Mapping[str, str], release: Release | N
 
 
 def naming(environ: Mapping[str, str]) -> dict[str, str]:
-    """For torchrun itself: what it passes on then says which rank speaks."""
+    """Makes torchrun prefix each line that it passes on with the global rank."""
     name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
     return {} if environ.get(name) else {name: "[rank${rank}]:"}
 
 
 def guarding(place: AttemptFolder, environ: Mapping[str, str], stall_s: float, source: str | None) -> dict[str, str]:
-    """The guard writes all ranks' dumps and stacks when nothing has moved for so long."""
+    """The guard writes all ranks' dumps and stacks when nothing has moved for `stall_s`."""
     wanted = {
         "FORKPOINT": "dump",
         "FORKPOINT_STALL_S": f"{stall_s:g}",
@@ -288,7 +284,7 @@ def guarding(place: AttemptFolder, environ: Mapping[str, str], stall_s: float, s
 
 
 def fetch_dumps(place: AttemptFolder, environ: Mapping[str, str], since: float) -> None:
-    """Dumps that the user's own setting sent elsewhere, of this attempt only: copied to the rest."""
+    """Copies dumps of this attempt that the user's own setting sent elsewhere."""
     prefix = environ.get(PREFIX) or environ.get(OLD_PREFIX)
     if prefix is None or not Path(prefix).parent.is_dir():
         return

@@ -19,7 +19,7 @@ _FILTERS = ("cause", "job", "host")
 
 
 def history_routes(store: Store, is_closed: Callable[[], bool], at: str = HISTORY) -> list[Route]:
-    """`is_closed`: the server ends, and streams with it. `at`: where the page is shown."""
+    """`is_closed`: the server is shutting down, so streams must end. `at`: the path of the page."""
 
     async def show(request: Request) -> Response:
         cause, job, host = (request.query_params.get(name) or None for name in _FILTERS)
@@ -41,7 +41,7 @@ def _render(store: Store, filters: Filters) -> str:
 
 
 async def _events(store: Store, seen: str, is_closed: Callable[[], bool]) -> AsyncIterator[str]:
-    """One event, when the store is no longer what the page has seen. The page then loads itself again, and asks anew."""
+    """Sends one event when the store has changed since `seen`. The page then reloads and asks again."""
     while not is_closed():
         yield ": watching\n\n"
         try:

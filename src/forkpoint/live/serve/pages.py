@@ -25,7 +25,7 @@ from forkpoint.report.page import Live, write_live, write_policy
 from forkpoint.report.page_data import MAX_LONG_TEXT, MAX_TEXT, bounded
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The pages besides the report: the list of incidents, and a sentence where there is no report.
+# The pages besides the report: the list of incidents, and a message if there is no report.
 
 WELCOME = """<!doctype html>
 <meta charset="utf-8">
@@ -56,7 +56,7 @@ def render_list(
 
 
 def render_message(title: str, text: str, events: str | None) -> str:
-    """`events`: None where no news can come."""
+    """`events`: None if the page never changes."""
     body = f'<h1>{_text(title)}</h1>\n<p>{_text(text, MAX_LONG_TEXT)}</p>\n<p><a href="/">All incidents</a></p>'
     return _page(_text(title), body, events)
 
@@ -107,19 +107,19 @@ def _page(title: str, body: str, events: str | None) -> str:
 
 
 def _text(text: str, limit: int = MAX_TEXT) -> str:
-    """Input as text of a page: nothing in it acts, nothing deceives."""
+    """Untrusted input as harmless text of a page."""
     return as_html(bounded(escape(text), limit))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Answers: the list, an incident's page, and the stream that tells a page to load itself again.
+# Answers: the list, an incident's page, and the stream that tells a page to reload.
 
 _SIGN_OF_LIFE_S = 15.0
 """Proxies and laptops that slept give up on a silent stream after half a minute or more."""
 
 
 def make_app(watch: FolderWatch, history: Sequence[Route] = ()) -> Starlette:
-    """`history`: of a store, whose page is shown, too."""
+    """`history`: the routes of a store's page."""
 
     async def show_start(_: Request) -> Response:
         shown = watch.shown()
@@ -138,7 +138,7 @@ def make_app(watch: FolderWatch, history: Sequence[Route] = ()) -> Starlette:
 
     async def stream_events(request: Request) -> Response:
         page, seen = (request.query_params.get(name, "") for name in ("page", "seen"))
-        # To HEAD the stream would be silent and without end.
+        # For HEAD the stream would be silent and endless.
         stream = _events(watch, page, seen) if request.method == "GET" else _nothing()
         return StreamingResponse(stream, media_type="text/event-stream")
 
@@ -159,7 +159,7 @@ def _show(shown: ShownIncident) -> Response:
 
 
 async def _events(watch: FolderWatch, page: str, seen: str) -> AsyncIterator[str]:
-    """One event, when the page is no longer what it has seen. The page then loads itself again, and asks anew."""
+    """Sends one event when the page has changed since `seen`. The page then reloads and asks again."""
     yield ": watching\n\n"
     while not watch.closed:
         if watch.version(page) != seen:
@@ -175,14 +175,11 @@ async def _nothing() -> AsyncIterator[str]:
 
 
 def _not_found(_: Request, __: Exception) -> Response:
-    return HTMLResponse(render_message("Not here", "There is no such incident; it may have been removed.", None), 404)
+    return HTMLResponse(render_message("Not found", "There is no such incident; it may have been removed.", None), 404)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who may ask: a browser on this machine that was given the token, under this server's own name.
-#
-# Host is checked because a page elsewhere can point its name at 127.0.0.1 (DNS rebinding), Origin because a page
-# elsewhere can send requests here. Nothing a request can do changes anything.
+# Who may ask. No request can change anything.
 
 _METHODS = ("GET", "HEAD")
 _HEADERS = {
@@ -199,7 +196,7 @@ class TokenGate:
         self._app = app
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self._token = token
-        # Browsers send cookies to every port of a host: another forkpoint must not take this one's place.
+        # Browsers send cookies to every port of a host: a second forkpoint must not overwrite this cookie.
         self._cookie = f"forkpoint-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,8 +224,8 @@ class TokenGate:
         return None
 
     def _welcome(self, token: str) -> Response:
-        """A page that leads on, not a redirect: after a link on another site (a terminal in a browser), a browser
-        would follow a redirect without the cookie. The token leaves the address.
+        """Sets the cookie with a page that links on, not with a redirect: coming from another site (a terminal in a
+        browser), a browser would follow a redirect without the cookie. The token disappears from the address bar.
         """
         if not self._is_token(token):
             return _refuse("wrong token; forkpoint serve has printed the right one")

@@ -1,4 +1,4 @@
-"""The server from its first socket to its end."""
+"""The server, from bind to shutdown."""
 
 import asyncio
 import contextlib
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _NOWHERE = ""
-"""In place of a folder: there is none to look at."""
+"""Instead of a folder: only a store is shown."""
 _MAX_CONNECTIONS = 200
-_LAST_WORDS_S = 2
-"""For answers that are on their way when the server stops."""
+_SHUTDOWN_S = 2
+"""For answers that are being sent when the server stops."""
 _JOIN_S = 10.0
 """For those, and for workers that are being ended."""
 
@@ -57,7 +57,7 @@ def bind(port: int) -> BoundSocket:
         listening.listen()
     except OSError as error:
         listening.close()
-        raise UsageError(f"--port {port}: {error.strerror}; leave it out, and a free one is taken") from error
+        raise UsageError(f"--port {port}: {error.strerror}; leave it out to use a free one") from error
     return BoundSocket(listening, listening.getsockname()[1], secrets.token_urlsafe(32))
 
 
@@ -69,20 +69,20 @@ def run(
     embed_source: bool = False,
     store: "Store | None" = None,
 ) -> None:
-    """Until Ctrl-C, which it raises as KeyboardInterrupt once all has ended. Without a `root` the store alone is shown."""
+    """Runs until Ctrl-C, then raises KeyboardInterrupt after the shutdown. Without a `root` only the store is shown."""
     watch = FolderWatch(str(Path(root).resolve()) if root else _NOWHERE, Diagnoser(source, embed_source))
     asyncio.run(_serve(bound, watch, history=_history(watch, store) if store else ()))
 
 
 def _history(watch: FolderWatch, store: "Store") -> list[Route]:
-    from forkpoint.live.serve.history import history_routes  # noqa: PLC0415 - SQLAlchemy is an extra of its own
+    from forkpoint.live.serve.history import history_routes  # noqa: PLC0415 - SQLAlchemy is a separate extra
 
     return history_routes(store, lambda: watch.closed, HISTORY if watch.root else "/")
 
 
 @contextlib.contextmanager
 def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Generator[None]:
-    """In a thread of its own, until the block ends."""
+    """Serves from its own thread until the block ends."""
     watch = FolderWatch(str(Path(root).resolve()), Diagnoser(source))
     begun: Future[_Server] = Future()
     thread = Thread(target=lambda: asyncio.run(_serve(bound, watch, begun.set_result)), daemon=True)
@@ -96,13 +96,13 @@ def serving(bound: BoundSocket, root: str, source: Sequence[str] = ()) -> Genera
 
 
 _IDLE_SHARE = 4
-"""At most one in so many connections may be open without asking anything."""
+"""At most one in this many connections may be open without a request."""
 _ASKS_WITHIN_S = 20.0
 
 
 class PatientHttp(H11Protocol):
-    """Connections that ask nothing are closed after a while, and the oldest of them at once where there are many: they would use up
-    the connections that a reader needs.
+    """Closes connections that send no request: after a while, or the oldest at once if there are many. They would use up the
+    connections that a reader needs.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] uvicorn names the type of transport that it is given
@@ -116,7 +116,7 @@ class PatientHttp(H11Protocol):
 
     @property
     def asks_nothing(self) -> bool:
-        """No request has come whole yet."""
+        """No complete request has arrived yet."""
         return cast("object", self.cycle) is None  # its annotation says that there always is one
 
     def _close_if_idle(self) -> None:
@@ -129,7 +129,7 @@ _opened = count()
 
 
 def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] = "off") -> uvicorn.Config:
-    """Of a server on loopback that prints nothing of its own."""
+    """For a server on loopback that prints nothing itself."""
     return uvicorn.Config(
         app,
         loop="asyncio",
@@ -139,10 +139,10 @@ def quiet_config(app: ASGIApp, connections: int, lifespan: Literal["on", "off"] 
         log_config=None,
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # nobody stands in front, so nobody may say who asks
+        proxy_headers=False,  # there is no proxy, so nobody may claim another client address
         server_header=False,
         limit_concurrency=connections,
-        timeout_graceful_shutdown=_LAST_WORDS_S,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
 
 
@@ -159,11 +159,11 @@ async def _serve(
         begun(server)
     await server.serve(sockets=[bound.socket])
     with contextlib.suppress(asyncio.CancelledError):
-        await watching  # raises what made it end, if that was not us
+        await watching  # raises whatever ended it, unless we did
 
 
 class _Server(uvicorn.Server):
-    """Stops when the watch stops: otherwise it would show outdated pages for ever."""
+    """Stops when the watch stops: otherwise it would show outdated pages forever."""
 
     def __init__(self, config: uvicorn.Config, watch: FolderWatch, watching: "asyncio.Task[None]") -> None:
         super().__init__(config)
@@ -171,7 +171,7 @@ class _Server(uvicorn.Server):
         watching.add_done_callback(self._leave)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Streams and workers first: uvicorn waits for the former, and a signal that it passes on may end us here."""
+        """Ends streams and workers first: uvicorn waits for streams, and a signal that it raises again may end us."""
         self._watching.cancel()
         await self._watch.stop()
         await super().shutdown(sockets)

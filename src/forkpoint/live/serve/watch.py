@@ -25,10 +25,10 @@ MAX_FOLDERS = 200
 
 @dataclass(frozen=True, slots=True)
 class IncidentFolder:
-    """The evidence of one incident as it lies on disk."""
+    """The evidence of one incident on disk."""
 
     key: str
-    """Its place in addresses: names of folders are input and stay out of them."""
+    """Stands for the folder in URLs: folder names are untrusted input."""
     name: str
     path: str
     state: str
@@ -47,7 +47,7 @@ class IncidentFolders:
 
 
 def find_folders(root: str) -> IncidentFolders:
-    """With files of its own, `root` (from / on) is one incident, with all that lies below; else each sub-folder is one."""
+    """If `root` (an absolute path) contains files, it is one incident with everything below; else each sub-folder is one."""
     try:
         with os.scandir(root) as entries:
             shown = [entry for entry in entries if not entry.name.startswith(".")]
@@ -75,12 +75,12 @@ def _states(path: str) -> Iterator[tuple[str, int, int]]:
     """Name, size and time of every file that would be read."""
     try:
         files = find_files([path])
-    except UsageError:  # went away since
+    except UsageError:  # gone since
         return
     for file in files:
         try:
             found = Path(file).stat()
-        except OSError:  # this one, too
+        except OSError:  # gone as well
             continue
         yield file, found.st_size, found.st_mtime_ns
 
@@ -105,7 +105,7 @@ class IncidentPage:
     suspects: str
     confidence: float
     when: str | None
-    """The last moment that is dated in UTC."""
+    """The last event with a UTC time."""
     headline: str
     html: bytes
 
@@ -132,7 +132,7 @@ class Diagnoser:
 
 
 LIST = "list"
-"""Stands for the page that lists incidents where the key of a folder is expected."""
+"""The key of the page that lists incidents, in place of a folder's."""
 
 _EVERY_S = 1.0
 _PATIENCE_S = 10.0
@@ -140,7 +140,7 @@ _PATIENCE_S = 10.0
 _SHARE = 10
 """Looking at 100,000 files takes seconds: it gets no more than a tenth of the time."""
 _AT_ONCE = 2
-"""So that one large incident does not hold up the small ones, and memory is not shared by many."""
+"""Diagnoses at the same time: a large incident must not delay small ones, and few at a time save memory."""
 
 Diagnose = Callable[[IncidentFolder, str, str | None], Awaitable[IncidentPage | NotDiagnosed]]
 """Takes a folder, the address of its event stream and that of the list."""
@@ -162,7 +162,7 @@ class Settling:
 
     def __init__(self) -> None:
         self._looks: dict[str, tuple[str, float]] = {}
-        """Of each folder, its state and when it was last still."""
+        """Folder key -> its state, and when it was last still."""
 
     def find_due(self, folders: Sequence[IncidentFolder], now: float) -> list[IncidentFolder]:
         due: list[IncidentFolder] = []
@@ -208,7 +208,7 @@ class FolderWatch:
             await asyncio.sleep(max(self._every_s, _SHARE * (time.monotonic() - begun)))
 
     async def stop(self) -> None:
-        """Streams end, workers are ended."""
+        """Ends streams and workers."""
         self.closed = True
         self._tell()
         for task in self._tasks.values():
@@ -219,7 +219,7 @@ class FolderWatch:
         return [self._results.get(f.key) or ShownIncident(f, None, "") for f in self.folders.found]
 
     def version(self, page: str) -> str:
-        """Of the list, or of the incident with this key."""
+        """The version of the list, or of the incident with this key."""
         if page == LIST:
             return sha256(repr([(s.folder.key, s.version) for s in self.shown()]).encode()).hexdigest()[:32]
         return next((s.version for s in self.shown() if s.folder.key == page), "gone")
@@ -245,7 +245,7 @@ class FolderWatch:
         self._tell()
 
     def _version_of(self, folder: IncidentFolder) -> str:
-        """The state before it is read: files that change meanwhile make it old at once. A page alone has no list."""
+        """Taken before the folder is read, so files that change meanwhile make it outdated. A lone page has no list."""
         return f"{folder.state}{'-alone' if self.folders.alone else ''}"
 
     def _forget_what_is_gone(self) -> None:
@@ -260,5 +260,5 @@ class FolderWatch:
 
 
 def events_of(page: str, version: str) -> str:
-    """The address where a page of this version hears that there is a newer one."""
+    """The event stream that tells a page of this version about a newer one."""
     return f"/events?page={page}&seen={version}"

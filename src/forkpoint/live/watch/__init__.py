@@ -1,5 +1,5 @@
 """Looks at a running job again and again from outside, and says when it has gone wrong.
 
-`sources/` fetch evidence into the `spool`, `progress` says which ranks moved since the look before, `rule` when that is
-an alarm, `look` holds one look together, `loop` repeats it. `views/` shows a `Sight`, `live/metrics` and `live/notifying` pass it on.
+`sources/` fetch evidence into a spool folder, `rule` says which ranks moved since the look before and when that is an
+alarm, `look` makes one look after the other, `views` shows a `Sight`; `live/metrics` and `live/notifying` pass it on.
 """

@@ -1,4 +1,4 @@
-"""One look: gather evidence, compare it with the look before, and judge where there is a reason to. And look after look."""
+"""One look: gather evidence, compare it with the look before, judge it if there is a reason to. `looks` repeats that."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ from forkpoint.live.stall import DEFAULT_STALL_S
 from forkpoint.live.watch.rule import (
     Ground,
     GroupProgress,
+    LoggedEnds,
     Movement,
     ProgressTracker,
     Sight,
     WatchNote,
     WatchState,
-    Words,
     find_ground,
     group_progress,
     incident_of,
@@ -30,7 +30,7 @@ from forkpoint.model.world import name_ranks, render_ranks
 from forkpoint.pipeline import diagnose
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One look: gather, compare with the look before, and judge where there is ground for it.
+# One look.
 
 _MAX_PROBLEMS = 5
 _NO_MOVEMENT = Movement({}, frozenset(), is_pending=False, still_s=0.0)
@@ -40,7 +40,7 @@ _NO_MOVEMENT = Movement({}, frozenset(), is_pending=False, still_s=0.0)
 class WatchSettings:
     stall_s: float = DEFAULT_STALL_S
     world_size: int | None = None
-    """None: only where a source states it."""
+    """None: as a source states it, if one does."""
     source: tuple[str, ...] = ()
     """The program that runs, for sites and fixes."""
 
@@ -80,22 +80,22 @@ class JobWatch:
         self._progress = ProgressTracker()
         self._ops = _Ops()
         self._dumps: tuple[Dump, ...] = ()
-        self._words = Words()
+        self._logged = LoggedEnds()
         self._is_first = True
         self._is_still = False
         self._candidate: tuple[object, ...] | None = None
         self._judged: object = None
         self._found: Sight | None = None
-        self._told: set[tuple[object, ...]] = set()
+        self._reported: set[tuple[object, ...]] = set()
 
     def look(self) -> Sight:
         evidence = self._gather()
         ops = self._read_ops(evidence)
         step = ops.step
         if step.moved:
-            self._words = Words()  # of before: the job goes on
+            self._logged = LoggedEnds()  # the job has moved on since
         quiet = not evidence.has_grown and not self._is_first
-        ground = find_ground(ops.verdict, step, self._words, self._settings.stall_s, quiet=quiet)
+        ground = find_ground(ops.verdict, step, self._logged, self._settings.stall_s, quiet=quiet)
         sight = self._describe(evidence, ops)
         self._is_first, self._is_still = False, not step.moved
         if ground is not None:
@@ -104,12 +104,12 @@ class JobWatch:
         if sight.state is WatchState.RUNNING:
             self._found = None
         if step.moved:
-            self._told.clear()  # growing logs alone prove nothing: other ranks may still report
+            self._reported.clear()  # growing logs alone prove nothing: other ranks may still report
         return self._still_found(sight)
 
     def _gather(self) -> _Evidence:
         got = [(source.name, self._gather_from(source)) for source in self._sources]
-        self._words = self._words.heard(event for _, gathered in got for event in gathered.said)
+        self._logged = self._logged.with_events(event for _, gathered in got for event in gathered.said)
         return _Evidence(
             dumps=tuple(dump for _, gathered in got for dump in gathered.dumps),
             stacks=tuple(path for _, gathered in got for path in gathered.stacks),
@@ -122,7 +122,7 @@ class JobWatch:
     def _gather_from(self, source: LiveSource) -> Gathered:
         try:
             return source.gather(self._spool, stacks=self._is_still)
-        except OSError as error:  # no space or no descriptors are left here: the job is not to suffer, nor the watch
+        except OSError as error:  # out of disk space or descriptors here: the watch goes on
             return Gathered(notes=(f"{error.strerror or error} on this machine, in {self._spool.root}",))
 
     def _read_ops(self, evidence: _Evidence) -> _Ops:
@@ -144,7 +144,7 @@ class JobWatch:
         return self._ops
 
     def _describe(self, evidence: _Evidence, ops: _Ops) -> Sight:
-        """Without a verdict."""
+        """The sight without a verdict."""
         answering = len(ops.step.standings)
         state, why = (
             WatchState.WAITING,
@@ -152,13 +152,13 @@ class JobWatch:
         )
         if ops.step.moved:
             state, why = WatchState.RUNNING, f"{name_ranks(ops.step.moved)} moved since the last look"
-        elif not answering and evidence.has_grown and not self._is_first and not self._words.ends:
+        elif not answering and evidence.has_grown and not self._is_first and not self._logged.ends:
             state, why = WatchState.RUNNING, "the logs grow"
         elif not answering and evidence.texts:
             why = "the logs do not grow, and logs alone do not show whether ranks move"
         elif not answering:
             reasons = "; ".join(f"{note.source}: {note.text}" for note in evidence.notes[:3])
-            state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders hold none'}"
+            state, why = WatchState.BLIND, f"no op can be read: {reasons or 'the recorders are empty'}"
         expected = evidence.world_size or ops.ranks
         notes = (*evidence.notes, *ops.problems)
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -172,7 +172,7 @@ class JobWatch:
         return replace(sight, state=WatchState.FOUND, why=known.why, verdict=known.verdict, evidence=known.evidence)
 
     def _with_verdict(self, sight: Sight, ground: Ground, evidence: _Evidence, ops: _Ops) -> Sight:
-        state = (ground, ops.step.standings, evidence.texts, self._words, len(evidence.stacks))
+        state = (ground, ops.step.standings, evidence.texts, self._logged, len(evidence.stacks))
         if self._found is not None and state == self._judged:
             return self._still_found(sight)
         self._judged = state
@@ -181,9 +181,7 @@ class JobWatch:
         try:
             folder = self._spool.gather(copied, evidence.texts, ranks)
         except OSError as error:  # no space is left, or a file went away meanwhile
-            note = WatchNote(
-                "spool", f"the evidence could not be put together ({error.strerror}); the next look tries again"
-            )
+            note = WatchNote("spool", f"the evidence could not be copied ({error.strerror}); the next look tries again")
             return self._still_found(replace(sight, notes=(*sight.notes, note)))
         judged = self._judge(folder)
         incident = incident_of(judged.verdict) if judged and stands(ground, judged.verdict, judged.capture) else None
@@ -196,12 +194,12 @@ class JobWatch:
 
     def _find(self, sight: Sight, judged: _Judged, incident: tuple[object, ...]) -> Sight:
         folder = self._spool.keep()
-        # Again, so that it cites what is kept. Logs may have been moved away by now.
+        # Judged again, so that the verdict cites the kept files. Logs may be gone by now.
         judged = self._judge(folder) or judged
         verdict = judged.verdict
         self._found = replace(sight, state=WatchState.FOUND, why=verdict.headline, verdict=verdict, evidence=folder)
-        is_alarm = incident not in self._told
-        self._told.add(incident)
+        is_alarm = incident not in self._reported
+        self._reported.add(incident)
         return replace(self._found, is_alarm=is_alarm, capture=judged.capture if is_alarm else None)
 
     def _judge(self, folder: str) -> _Judged | None:
@@ -221,11 +219,11 @@ _SHARE = 10
 """Reading 10,000 dumps takes minutes of a core: this process gets no more than a tenth of it."""
 
 _FEW = 3
-"""The first has nothing to compare with; then logs that say of an exception must be still, and the verdict the same."""
+"""The first has nothing to compare with; the second sees whether logs still grow; the third confirms the verdict."""
 
 
 def looks(watch: JobWatch, every_s: float) -> Iterator[Sight]:
-    """Without end."""
+    """Endless."""
     while True:
         begun = time.process_time()
         yield watch.look()
@@ -233,7 +231,7 @@ def looks(watch: JobWatch, every_s: float) -> Iterator[Sight]:
 
 
 def look_once(watch: JobWatch, every_s: float) -> Sight:
-    """A few looks: one shows no movement, and a verdict must be the same in two."""
+    """Takes a few looks: a single one cannot show movement, and a verdict must be the same in two."""
     sight = watch.look()
     for _ in range(_FEW - 1):
         if sight.is_alarm:

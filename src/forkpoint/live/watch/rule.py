@@ -50,7 +50,7 @@ class GroupProgress:
     ranks: int
     lowest: int
     highest: int
-    """Seq of the newest op, of the rank that is least far and of the one that is farthest."""
+    """Newest seq of the slowest and of the fastest rank."""
     behind: int
     """How many have not issued the highest."""
 
@@ -74,7 +74,7 @@ class Sight:
     """0: not known."""
     ranks_answering: int
     still_s: float
-    """For how long no rank that can be read has moved, as far as it was watched."""
+    """For how long no readable rank has moved, as far as known."""
     groups: tuple[GroupProgress, ...] = ()
     notes: tuple[WatchNote, ...] = ()
     verdict: Verdict | None = None
@@ -83,7 +83,7 @@ class Sight:
     is_alarm: bool = False
     """The first sight of this incident: the one to tell others about."""
     capture: Capture | None = field(default=None, compare=False, repr=False)
-    """What the verdict was read from, of an alarm."""
+    """What the verdict was judged from; only with an alarm."""
     seen: tuple[str, ...] = ()
     """Lines about earlier incidents at the same fork."""
 
@@ -92,7 +92,7 @@ class Sight:
 # Which ranks moved from one look to the next, and for how long none did.
 
 _Stand = tuple[str, int, int | None, int | None]
-"""Where it is, newest op, last one done, first one that is not."""
+"""Group or channel; record ids of the newest op, the last one done and the first one not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Movement:
     """From the look before to this one."""
 
     standings: Mapping[int, RankStanding]
-    """Of the ranks that could be read."""
+    """Only ranks that could be read."""
     moved: frozenset[int]
     is_pending: bool
     """Some rank is in an op that is not done."""
@@ -137,13 +137,13 @@ class ProgressTracker:
             if known.value != standing:
                 moved.add(trace.rank)
             standings[trace.rank] = standing
-            still.append(max(known.see(standing, dump.seen), _told(trace, dump)))
+            still.append(max(known.see(standing, dump.seen), _idle_before_dump(trace, dump)))
         pending = any(standing.is_pending for standing in standings.values())
         return Movement(standings, frozenset(moved), pending, min(still, default=0.0))
 
 
-def _told(trace: RankTrace, dump: Dump) -> float:
-    """How long before the dump was written the rank last did something, on the clock that wrote both."""
+def _idle_before_dump(trace: RankTrace, dump: Dump) -> float:
+    """Seconds from the rank's last action to its dump; 0.0 if their clocks cannot be compared."""
     return dump.written - trace.last_ns / 1e9 if dump.written is not None and trace.last_ns else 0.0
 
 
@@ -154,7 +154,7 @@ def standing_of(trace: RankTrace) -> RankStanding:
 
 
 def _stand(where: str, track: Track) -> _Stand:
-    # Messages are numbered by what the ring buffer still holds, so the record tells the newest.
+    # Seqs of messages only count what the ring buffer still holds, so record ids are compared.
     done, active = track.last_done, track.first_active
     return where, track.last.record_id, done.record_id if done else None, active.record_id if active else None
 
@@ -192,32 +192,34 @@ class Ground(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What the logs have said since ranks last moved."""
+class LoggedEnds:
+    """Failures and ends of processes in the logs since ranks last moved."""
 
     ends: int = 0
     failed: frozenset[int | None] = frozenset()
     """Ranks that reported a failure. None: a line that does not name its rank."""
 
-    def heard(self, said: Iterable[LogEvent]) -> "Words":
+    def with_events(self, said: Iterable[LogEvent]) -> "LoggedEnds":
         events = list(said)
         ends = sum(event.kind in _ENDS for event in events)
-        return Words(self.ends + ends, self.failed | {event.rank for event in events if event.kind in FAILURES})
+        return LoggedEnds(self.ends + ends, self.failed | {event.rank for event in events if event.kind in FAILURES})
 
-    def tell_of_loss(self, answering: Iterable[int]) -> bool:
+    def show_lost_rank(self, answering: Iterable[int]) -> bool:
         """A failure that was not handled: the rank that reported it does not answer any more."""
         seen = frozenset(answering)
         return bool(self.failed - seen - {None}) if seen else bool(self.failed)
 
 
-def find_ground(verdict: Verdict | None, step: Movement, words: Words, stall_s: float, *, quiet: bool) -> Ground | None:
+def find_ground(
+    verdict: Verdict | None, step: Movement, logged: LoggedEnds, stall_s: float, *, quiet: bool
+) -> Ground | None:
     """`verdict`: of the dumps alone. `quiet`: the logs did not grow since the look before."""
     divergence = verdict.divergence if verdict else None
     if divergence is not None and is_final(divergence):
         return Ground.MISMATCH
     if not step.moved and has_stalled(step.still_s, stall_s, waiting=step.is_pending):
         return Ground.STILL
-    if not step.moved and (words.ends or (quiet and words.tell_of_loss(step.standings))):
+    if not step.moved and (logged.ends or (quiet and logged.show_lost_rank(step.standings))):
         return Ground.LOGS
     if divergence is not None and divergence.how is PartingKind.CYCLE and not step.moved:
         return Ground.RING
@@ -232,7 +234,7 @@ def is_final(divergence: Divergence) -> bool:
 
 
 def stands(ground: Ground, verdict: Verdict, capture: Capture) -> bool:
-    """Whether the verdict on all evidence is the alarm that the ground announced."""
+    """Whether the verdict on all evidence confirms the ground for an alarm."""
     divergence = verdict.divergence
     match ground:
         case Ground.MISMATCH:

@@ -1,4 +1,4 @@
-"""A `Sight` for people (a line, or a picture that the terminal redraws) and for programs (JSON, `watch.schema.json` beside this file)."""
+"""A `Sight` for people (a line, or a table that the terminal redraws) and for programs (`watch.schema.json`)."""
 
 import json
 
@@ -11,7 +11,7 @@ from forkpoint.report.escape import escape
 from forkpoint.report.json_report import Json, render_json
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sight -> a line, or a picture of the terminal that is drawn again and again.
+# Sight -> a line, or a table that the terminal redraws.
 
 _MAX_GROUPS = 12
 _MAX_NOTES = 8
@@ -45,7 +45,7 @@ def draw(sight: Sight) -> Group:
 
 
 def what_matters(sight: Sight) -> tuple[object, ...]:
-    """Changes when there is news. Ops that go on are none."""
+    """Changes when there is something to report; progress alone is not."""
     why = sight.why if sight.state in (WatchState.FOUND, WatchState.BLIND) else ""
     return sight.state, why, sight.ranks_expected, sight.ranks_answering, sight.notes, sight.evidence
 

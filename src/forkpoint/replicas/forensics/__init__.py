@@ -1,4 +1,4 @@
-"""What each rank had before reduction, kept for the last steps and written down when something goes wrong.
+"""Records each rank's gradients before reduction, for the last steps, and writes them to a file when something goes wrong.
 
     rec = forensics.record(model)
     for x, y, indices in loader:

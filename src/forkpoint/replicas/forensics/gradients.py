@@ -1,4 +1,4 @@
-"""Norm, largest element and number of NaN or infinite elements of each gradient, before it is reduced; parameters by layer."""
+"""Norm, largest element and number of NaN or infinite elements of each gradient before it is reduced; layer groups."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,13 +10,13 @@ from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Parameters by layer: a record of each tensor would be long, one of the whole model would not say where.
+# Parameters by layer: a record per tensor would be long, one for the whole model would not say where.
 
 _WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 def plain_name(name: str) -> str:
-    """Without what wrappers (DDP, compile, activation checkpointing) put into it."""
+    """Without what wrappers (DDP, compile, activation checkpointing) add to it."""
     for wrapper in _WRAPPERS:
         name = name.removeprefix(wrapper).replace(f".{wrapper}", ".")
     return name
@@ -30,7 +30,7 @@ def layer_group(name: str) -> str:
 
 
 def group_places(names: Sequence[str]) -> dict[str, list[int]]:
-    """Layer group -> the places of its tensors in `names`, in the order of the model."""
+    """Layer group -> the indexes of its tensors in `names`, in the order of the model."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(layer_group(name), []).append(place)
@@ -38,30 +38,30 @@ def group_places(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Norm, largest element and number of NaN or infinite elements of each gradient, before it meets those of other ranks.
+# Gradients before they are combined with those of other ranks.
 #
-# A hook that runs after a gradient was accumulated runs before the reducer of DistributedDataParallel hears of it:
-# torch calls it inside the accumulation, the reducer's after it. So it sees what this rank alone computed, also where
-# gradients are views into the reducer's buckets, and after accumulation over micro-batches the sum. The parameters of
-# FSDP2 are shards that never get a gradient of their own; its whole parameters exist from a module's first forward on,
-# so they are hooked there. tests/forensics checks all three on real ranks.
+# A post-accumulate hook runs before the reducer of DistributedDataParallel sees the gradient: torch calls it inside the
+# accumulation, and the reducer's hook after it. So it sees what this rank alone computed, even if gradients are views into
+# the reducer's buckets; with micro-batches it sees their sum. The parameters of FSDP2 are shards that never get a
+# gradient; the whole parameters exist from a module's first forward on, so they are hooked there. tests/forensics checks
+# all three on real ranks.
 #
-# Each tensor is measured at once, not together with its layer group: as soon as a bucket is full, its reduction
-# overwrites the gradients in it.
+# Each tensor is measured at once, not with its layer group: as soon as a bucket is full, reducing it overwrites its
+# gradients.
 
 NORM, LARGEST, NONFINITE = range(3)
-"""Columns of what is measured."""
+"""Columns of the measurements."""
 
 
 class GradientMeter:
-    """Measures while `wanted` says so. What it has measured stays on the device: nothing here waits for it."""
+    """Measures while `wanted` returns True. Results stay on the device: nothing here waits for them."""
 
     def __init__(self, model: nn.Module, wanted: Callable[[], bool]) -> None:
         self.names: list[str] = []
         self._wanted = wanted
         self._model = model
         self._measured: dict[int, Tensor] = {}
-        """Place of the tensor -> its three numbers, in the order in which backward came to them."""
+        """Index of the tensor -> its three numbers, in the order of backward."""
         self._named: set[int] = set()
         self._hooked: set[int] = set()
         self._handles: list[RemovableHandle] = []
@@ -69,7 +69,7 @@ class GradientMeter:
             self._hook_module(prefix, module)
 
     def take(self) -> tuple[Tensor, list[int]]:
-        """What was measured since the last call, one row per tensor, and the places in the order of backward.
+        """The measurements since the last call, one row per tensor, and the indexes in the order of backward.
 
         A tensor without a gradient has zeros.
         """
@@ -108,7 +108,7 @@ class GradientMeter:
 
     def _measure(self, place: int, parameter: Tensor) -> None:
         if parameter.grad is None or not self._wanted() or not getattr(self._model, "require_backward_grad_sync", True):
-            return  # inside DDP's no_sync more will be added to it
+            return  # inside DDP's no_sync more is added later
         gradient: Tensor = parameter.grad
         local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
         self._measured.pop(place, None)
@@ -118,14 +118,14 @@ class GradientMeter:
 def measure(tensor: Tensor) -> Tensor:
     """Its norm, largest absolute element and number of elements that are NaN or infinite.
 
-    Two reads of it, and on a GPU a third with a copy for the number, since the host does not know whether there are any.
+    Reads it twice, and on a GPU a third time (with a copy) to count, since the host does not know whether there are any.
     """
     if tensor.numel() == 0:
         return torch.zeros(3, device=tensor.device)
     sizes = tensor.abs() if tensor.is_complex() else tensor
     norm = torch.linalg.vector_norm(sizes, dtype=torch.float32)
-    least, most = torch.aminmax(sizes)  # faster than the norm of order infinity, and NaN comes through it as well
+    least, most = torch.aminmax(sizes)  # faster than the infinity norm, and it also propagates NaN
     largest = torch.maximum(-least, most).float()
     if not tensor.is_cuda and largest.isfinite():
         return torch.stack([norm, largest, torch.zeros(())])
-    return torch.stack([norm, largest, (sizes - sizes).count_nonzero().float()])  # only those are not 0
+    return torch.stack([norm, largest, (sizes - sizes).count_nonzero().float()])  # x - x is 0 for all others

@@ -20,7 +20,7 @@ from forkpoint.model.values import FORENSICS_SCHEMA, Spread, spread_of_losses, s
 from forkpoint.replicas.forensics.gradients import LARGEST, NONFINITE, NORM, GradientMeter, group_places
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The last steps of this rank, and whether the newest of them is worth writing down.
+# The last steps of this rank, and whether the newest one is worth recording.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,29 +32,29 @@ class Step:
     measured: Tensor
     """A row per tensor: see gradients.py."""
     order: list[int]
-    """Places of tensors as backward came to them."""
+    """Indexes of tensors in the order of backward."""
     data: list[int]
     data_left_out: int
     """Indices of the batch that were not kept."""
 
     @property
     def norm(self) -> float:
-        """Of all gradients together."""
+        """The norm of all gradients together."""
         return float(torch.linalg.vector_norm(self.measured[:, NORM], dtype=torch.float64))
 
     @property
     def first_nonfinite(self) -> int | None:
-        """The place of the tensor in which backward met NaN or infinity first: nearest to the loss."""
+        """The tensor in which backward first produced NaN or infinity: nearest to the loss."""
         return next((place for place in self.order if self.measured[place, NONFINITE]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Why a step is worth writing down."""
+    """Why a step is worth recording."""
 
     says: str
     place: int | None
-    """Of the tensor in which it shows most."""
+    """Index of the tensor that shows it most."""
 
 
 class Ring:
@@ -64,7 +64,7 @@ class Ring:
         self._losses: deque[float] = deque(maxlen=size)
 
     def add(self, step: Step) -> Odd | None:
-        """Keep the step, and say in what it differs from those before."""
+        """Keeps the step, and returns how it differs from those before, if it does."""
         norm, loss = step.norm, step.loss
         odd = self._judge(step, norm)
         self.steps.append(step)
@@ -101,10 +101,10 @@ def _told(what: str, value: float, usual: Spread) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # The file of one rank: JSON lines, schema `forkpoint.forensics/1`.
 #
-# The first line names rank, world, interval and groups of tensors; then one line per step (loss, and per group norm, largest
-# element and number of NaN or infinite elements), and one line for what triggered writing. docs/forensics.md shows them.
+# The first line has rank, world, interval and groups of tensors; then one line per step (loss, and per group norm, largest
+# element and number of NaN or infinite elements), and one line for what triggered the write. docs/forensics.md shows them.
 #
-# NaN and infinity are the texts `nan`, `inf`, `-inf`: JSON has no numbers for them.
+# NaN and infinity are the strings `nan`, `inf`, `-inf`: JSON has no numbers for them.
 
 _DIGITS = 6
 
@@ -138,7 +138,7 @@ def trigger_line(step: Step, odd: Odd, names: Sequence[str]) -> str:
 
 
 def _largest(part: Tensor) -> float:
-    return float(part[:, LARGEST].max())  # NaN, where there is one
+    return float(part[:, LARGEST].max())  # NaN if there is one
 
 
 def _number(value: float) -> float | str:
@@ -150,9 +150,9 @@ def _number(value: float) -> float | str:
 
 FOLDER_VARIABLE: Final = "FORKPOINT_REPLICAS_DIR"
 _MOST_INDICES: Final = 256
-"""Of a step's batch; the others are counted."""
+"""Indexes of a step's batch that are kept; the others are counted."""
 _MOST_TRIGGERS: Final = 50
-"""A run that is broken for good would otherwise write every step; after this many the ring is written only at exit."""
+"""A run that stays broken would write every step; after this many triggers the ring is written only at exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class RecordRhythm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OnItsWay:
+class _Copying:
     """A step whose numbers are being copied to the host."""
 
     step: int
@@ -179,7 +179,7 @@ class _OnItsWay:
 def record(
     model: nn.Module, *, every: int = 1, ring: int = 200, folder: str | None = None, first_step: int = 1
 ) -> "Recorder":
-    """Record the gradients of this model, wrapped (DDP, FSDP2) or not, on every rank.
+    """Records the gradients of this model, wrapped (DDP, FSDP2) or not, on every rank.
 
     `every`: steps between records; `ring`: how many records are kept; `first_step`: its number, after a restart. Files go
     to `folder`, or to `FORKPOINT_REPLICAS_DIR`, or to `forkpoint-replicas`, where those of `replicas.watch` are.
@@ -201,7 +201,7 @@ class Recorder:
         self._samples = 0
         self._meter = GradientMeter(model, self._is_due)
         self._groups = group_places(self._meter.names)
-        self._on_their_way: deque[_OnItsWay] = deque()
+        self._copying: deque[_Copying] = deque()
         self._ring = Ring(rhythm.ring)
         self._triggers = 0
         self._begun = False
@@ -212,7 +212,7 @@ class Recorder:
         self.path = folder / f"forensics_rank_{self._rank}.jsonl"
 
     def before_reduction(self, *, loss: Tensor | None = None, data: Tensor | Sequence[int] | None = None) -> None:
-        """The loss of this rank alone and the indices of its batch; once per micro-batch. Before backward or after it."""
+        """This rank's own loss and the indices of its batch. Call it once per micro-batch, before or after backward."""
         if not self._is_due():
             return
         if loss is not None:
@@ -223,20 +223,20 @@ class Recorder:
             self._samples += len(indices)
 
     def step(self) -> None:
-        """Call at the end of a training step. Examines records that have arrived on the host, and waits for none."""
+        """Call it at the end of a training step. Examines records that have arrived on the host, without waiting."""
         if self._is_due():
             self._send()
         self._step += 1
         self._receive(wait=False)
 
     def write(self) -> Path:
-        """Write the steps that are not in the file yet. Waits for the device."""
+        """Writes the steps that are not in the file yet. Waits for the device."""
         self._receive(wait=True)
         self._append([])
         return self.path
 
     def close(self) -> None:
-        """Write, and remove the hooks from the model. Needed by processes that end without Python's normal exit."""
+        """Writes, and removes the hooks from the model. Needed by processes that end without Python's normal exit."""
         atexit.unregister(self.write)
         self.write()
         self._meter.remove()
@@ -258,20 +258,20 @@ class Recorder:
             data = [part.to("cpu", non_blocking=True) for part in data]
             arrived = torch.cuda.Event()
             arrived.record()
-        self._on_their_way.append(_OnItsWay(self._step, numbers, order, data, samples, bool(losses), arrived))
+        self._copying.append(_Copying(self._step, numbers, order, data, samples, bool(losses), arrived))
 
     def _receive(self, *, wait: bool) -> None:
-        while self._on_their_way:
-            first = self._on_their_way[0]
+        while self._copying:
+            first = self._copying[0]
             if first.arrived is not None:
                 if wait:
                     first.arrived.synchronize()
                 elif not first.arrived.query():
                     return
-            self._on_their_way.popleft()
+            self._copying.popleft()
             self._take_in(first)
 
-    def _take_in(self, came: _OnItsWay) -> None:
+    def _take_in(self, came: _Copying) -> None:
         indices = [int(index) for part in came.data for index in part.tolist()][:_MOST_INDICES]
         loss = float(came.numbers[-1, 0]) if came.has_loss else None
         step = Step(came.step, loss, came.numbers[:-1], came.order, indices, came.samples - len(indices))

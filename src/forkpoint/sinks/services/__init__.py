@@ -1,4 +1,4 @@
-"""The services that can be told, one file each, listed by hand."""
+"""The services that can be notified, one file each."""
 
 from typing import Final
 

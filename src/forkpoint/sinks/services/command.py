@@ -1,4 +1,4 @@
-"""The verdict's JSON on the standard input of a program of yours. No shell: nothing in a verdict is part of a command line."""
+"""Runs a program of yours with the verdict's JSON on standard input. No shell: no part of a verdict is in a command line."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ def render(notice: Notice, _environ: Mapping[str, str]) -> str:
 
 
 def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
-    """A program may have done half of its work, so it is run once."""
+    """Run only once: a program that failed may have done half of its work."""
     try:
         command = shlex.split(environ[_COMMAND.name])
     except ValueError as error:
@@ -38,7 +38,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
     try:
         _, said = process.communicate(notice.document.encode(), timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise SinkRefused(f"{command[0]}: not done after {limit_s:.0f} s, ended") from None
+        raise SinkRefused(f"{command[0]}: not done after {limit_s:.0f} s, killed") from None
     finally:
         if process.poll() is None:
             with suppress(ProcessLookupError):

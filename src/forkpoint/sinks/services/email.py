@@ -10,7 +10,7 @@ from forkpoint.sinks.notice import Notice
 from forkpoint.sinks.sink import Sink, SinkRefused, SinkUnreachable, Variable
 
 _TO = Variable("FORKPOINT_EMAIL_TO", "who gets it, separated by commas", required=True)
-_FROM = Variable("FORKPOINT_EMAIL_FROM", "the sender (default: the first who gets it)")
+_FROM = Variable("FORKPOINT_EMAIL_FROM", "the sender (default: the first recipient)")
 _HOST = Variable("FORKPOINT_SMTP_HOST", "the server, HOST or HOST:PORT (default port: 587)", required=True)
 _TLS = Variable(
     "FORKPOINT_SMTP_TLS", "`starttls` (default), `tls` from the start (port 465), or `none` on this machine"
@@ -22,7 +22,7 @@ _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _TRY_S = 10.0
 _MAX_SUBJECT = 200
 _MAX_ATTACHED = 2 << 20
-"""Bytes: servers refuse large mails whole."""
+"""Bytes: servers reject large mails completely."""
 
 
 def mail(notice: Notice, environ: Mapping[str, str]) -> EmailMessage:
@@ -57,7 +57,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
         with _connect(environ, min(_TRY_S, limit_s)) as server:
             server.send_message(message)
     except smtplib.SMTPRecipientsRefused as error:
-        raise SinkRefused("the server takes none of the addresses") from error
+        raise SinkRefused("the server accepts none of the addresses") from error
     except smtplib.SMTPResponseException as error:
         said = f"the server answers {error.smtp_code} {_text(error.smtp_error)}"
         raise (SinkUnreachable if 400 <= error.smtp_code < 500 else SinkRefused)(said) from error

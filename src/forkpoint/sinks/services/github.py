@@ -1,6 +1,6 @@
-"""An issue, or a comment on one, on GitHub; and the same text as a file, for whoever posts it otherwise.
+"""An issue on GitHub, or a comment on one; and the same text as a file, to be posted in another way.
 
-An open issue of the same fork gets a comment instead of a second issue: it is known by a mark in its text.
+An open issue about the same fork gets a comment instead of a second issue: a mark in its text identifies it.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def body(notice: Notice) -> str:
 
 
 _SHOWN = ("job", "evidence", "from")
-"""The rest stands in the report."""
+"""The rest is in the report."""
 
 
 def title(notice: Notice) -> str:

@@ -23,7 +23,7 @@ def render(notice: Notice, environ: Mapping[str, str]) -> str:
 
 
 def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
-    """Its own retries, minutes by default, are cut to what fits. The environment is that of the sending process alone."""
+    """Limits the client's own retries, which take minutes by default. Only the sending process has this environment."""
     os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = str(max(1, int(min(_TRY_S, limit_s))))
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "2"
     client = import_module("mlflow.tracking").MlflowClient(environ[_URI.name])

@@ -10,13 +10,13 @@ from forkpoint.sinks.notice import Notice
 from forkpoint.sinks.sink import Sink, SinkRefused, Variable
 
 _ENDPOINT = Variable("OTEL_EXPORTER_OTLP_ENDPOINT", "of the collector, such as http://localhost:4318")
-_LOGS_ENDPOINT = Variable("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "of the collector's logs, where that is another")
+_LOGS_ENDPOINT = Variable("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "of the collector's logs, if it is another")
 _HEADERS = Variable("OTEL_EXPORTER_OTLP_HEADERS", "name=value,... for a collector that asks who sends", secret=True)
 _SERVICE = Variable("OTEL_SERVICE_NAME", "what the job is called there")
 
 EVENT = "forkpoint.verdict"
 _SHARE = 0.8
-"""Of the time, for the exporter with its own retries."""
+"""Share of the time limit for the exporter with its own retries."""
 
 
 def attributes(notice: Notice) -> dict[str, str | bool | float | list[int] | list[str]]:
@@ -43,7 +43,7 @@ def render(notice: Notice, _environ: Mapping[str, str]) -> str:
 
 
 def send(notice: Notice, _environ: Mapping[str, str], limit_s: float) -> None:
-    """The exporter tries again by itself within its timeout, and logs what is wrong instead of raising it."""
+    """The exporter retries by itself within its timeout, and logs errors instead of raising them."""
     logs, sdk = import_module("opentelemetry._logs"), import_module("opentelemetry.sdk._logs")
     export = import_module("opentelemetry.sdk._logs.export")
     otlp = import_module("opentelemetry.exporter.otlp.proto.http._log_exporter")
@@ -62,7 +62,7 @@ def send(notice: Notice, _environ: Mapping[str, str], limit_s: float) -> None:
     )
     logging.getLogger("opentelemetry").removeHandler(complaints)
     if not exporter.is_taken:
-        raise SinkRefused(complaints.first or "the collector did not take it")
+        raise SinkRefused(complaints.first or "the collector did not accept it")
 
 
 def _severity(notice: Notice) -> str:
@@ -70,7 +70,7 @@ def _severity(notice: Notice) -> str:
 
 
 class _Watched:
-    """The exporter, asked through us: the SDK tells nobody whether it succeeded."""
+    """Wraps the exporter to see whether it succeeded: the SDK does not report that."""
 
     def __init__(self, exporter: Any) -> None:
         self._exporter = exporter
@@ -86,7 +86,7 @@ class _Watched:
 
 
 class _Complaints(logging.Handler):
-    """The first says what is wrong, later ones only that it goes on."""
+    """Keeps the first message, which says what is wrong; later ones only repeat it."""
 
     first = ""
 

@@ -18,7 +18,7 @@ _MAX_KEY = 255
 
 def event(notice: Notice, key: str) -> dict[str, object]:
     details: dict[str, object] = {}
-    for label, text in notice.facts():  # several of one label become lines of one
+    for label, text in notice.facts():  # facts with the same label become lines of one entry
         details[label] = f"{details[label]}\n{text}" if label in details else text
     details |= {"summary": notice.summary, "ranks": list(notice.suspects[:1000])}
     return {

@@ -1,7 +1,7 @@
 """A message for Slack's incoming webhooks, and for programs that take the same (Mattermost, Rocket.Chat, Zulip).
 
-One field, `text`: Slack's blocks are shown by Slack alone. Words of the evidence stand in code spans, where no mention and
-no link is made of them, with the three characters escaped that Slack gives a meaning to.
+One field, `text`: only Slack shows Slack's blocks. Text from the evidence is in code spans, where it becomes no mention and
+no link, with Slack's three special characters escaped.
 """
 
 import json
@@ -14,7 +14,7 @@ from forkpoint.sinks.web import HttpCall, post_json
 
 _URL = Variable("FORKPOINT_SLACK_URL", "the address of the incoming webhook", required=True, secret=True)
 _MAX_TEXT = 3500
-"""Slack advises 4,000 and cuts far beyond."""
+"""Slack recommends at most 4,000, and truncates far above that."""
 _LINE = 500
 
 

@@ -1,6 +1,6 @@
 """An Adaptive Card for a Teams channel, by the Workflows template "Post to a channel when a webhook request is received".
 
-Texts are runs of a RichTextBlock, which Teams shows as they are: in a TextBlock Markdown of the evidence would act.
+Texts are runs of a RichTextBlock, which Teams shows literally: a TextBlock would interpret Markdown in the evidence.
 """
 
 import json
@@ -15,11 +15,11 @@ _CARD = "application/vnd.microsoft.card.adaptive"
 _VERSION = "1.4"
 """Teams shows up to 1.5; nothing newer than 1.2 is used."""
 _MAX_FACTS = 24
-"""Of at most 600 characters each: a message may have 28 kB."""
+"""A fact has at most 600 characters, and a message may have 28 kB."""
 
 
 def message(notice: Notice) -> dict[str, object]:
-    """The title stands in `fallbackText`, too, for what shows no cards."""
+    """The title is also in `fallbackText`, for clients that show no cards."""
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

@@ -26,7 +26,7 @@ _QUIET = {
     "x_update_finish_state": False,
     "x_primary": False,
 }
-"""It speaks of a run that is not its own: it neither ends it nor measures this machine."""
+"""The run belongs to the training: we neither finish it nor record this machine's metrics."""
 
 
 def render(notice: Notice, environ: Mapping[str, str]) -> str:
@@ -54,7 +54,7 @@ def send(notice: Notice, environ: Mapping[str, str], limit_s: float) -> None:
 
 
 def _labels(notice: Notice) -> tuple[str, ...]:
-    """Few, since W&B filters by them; the rest is in the summary."""
+    """Only a few, for filtering in W&B; the rest is in the summary."""
     decided = f"forkpoint:{notice.cause}" if notice.is_decided else "forkpoint:not-decided"
     return ("forkpoint", decided)
 

@@ -2,17 +2,19 @@
 
     torchrun --nproc-per-node 8 -m forkpoint.lab.jobs.collectives
 
-The first rank prints the result. Every wait has an end: a rank that does not get on is told of by the others.
+Rank 0 prints the result. Every wait has a limit: a rank that makes no progress is reported by the others.
 """
 
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
 import time
 import warnings
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,16 +23,16 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from forkpoint.lab.collectives.arguments import add_plan_arguments
+from forkpoint.lab.collectives.arguments import add_plan_arguments, count_gpus
 from forkpoint.lab.collectives.plan import read_plan
 from forkpoint.lab.collectives.render import export_result, result_json, result_text
 from forkpoint.lab.collectives.report import CollectivesResult, Links, RanksHeard, assemble, read_report
-from forkpoint.lab.jobs.collectives.nursery import fork_ranks
 from forkpoint.lab.jobs.collectives.pairs import time_pairs
 from forkpoint.lab.jobs.collectives.worker import Board, Worker
+from forkpoint.lab.ranks import _free_port
 
 _GRACE_S = 5
-"""How much longer than a collective's own timeout a rank waits before it says that it hangs."""
+"""How much longer than a collective's own timeout a rank waits before it reports that it hangs."""
 _POLL_S = 0.25
 
 
@@ -44,7 +46,7 @@ def main() -> int:
 def _arguments() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m forkpoint.lab.jobs.collectives")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default=None)
-    parser.add_argument("--ranks", type=int, help="start so many here, rather than be one of a launcher's")
+    parser.add_argument("--ranks", type=int, help="start this many ranks here, instead of being started by a launcher")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--perfetto", type=Path, metavar="FILE")
     add_plan_arguments(parser)
@@ -81,7 +83,7 @@ def _run(args: Namespace, backend: str, log: Path | None) -> int:
 
 
 def _join(worker: Worker, store: Store, backend: str) -> None:
-    # NCCL's watchdog ends the process: ours tells what it knows before that.
+    # NCCL's watchdog ends the process: our own limit is shorter, so that the rank can report before that.
     limit = worker.plan.timeout if backend == "gloo" else 4 * (worker.plan.timeout + _GRACE_S)
     dist.init_process_group(
         backend, store=store, rank=worker.rank, world_size=worker.world, timeout=timedelta(seconds=limit)
@@ -90,7 +92,7 @@ def _join(worker: Worker, store: Store, backend: str) -> None:
 
 
 def _first_sentence(error: str) -> str:
-    """Without the place in the backend's source that it begins with."""
+    """Without the backend's source location at the beginning."""
     return re.sub(r"^\[[^\]]*\] *", "", error).partition("\n")[0].partition(". ")[0][:300]
 
 
@@ -104,7 +106,7 @@ def _work(worker: Worker) -> None:
 
 
 class _Finish:
-    """The end of a rank, from whichever thread comes to it first."""
+    """Ends a rank, from whichever thread gets there first."""
 
     def __init__(self, args: Namespace, worker: Worker, board: Board, backend: str) -> None:
         self.args = args
@@ -115,7 +117,7 @@ class _Finish:
 
     def __call__(self, links: Links) -> int:
         if not self.begun.acquire(blocking=False):
-            threading.Event().wait()  # the watching thread is at it, and ends the process
+            threading.Event().wait()  # the watching thread does it, and ends the process
         self.board.post("report", self.worker.report.to_json())
         if self.worker.rank:
             self.board.wait("printed", [0], 2 * (self.worker.plan.timeout + _GRACE_S))
@@ -130,7 +132,7 @@ class _Finish:
         result = assemble(plan, self.worker.world, heard, links, backend=self.backend, torch=torch.__version__)
         self._print(result)
         self.board.post("printed", "")
-        time.sleep(_POLL_S)  # who holds the store must not be the first to leave
+        time.sleep(_POLL_S)  # the rank that hosts the store must not leave first
         return 0 if result.good else 1
 
     def _print(self, result: CollectivesResult) -> None:
@@ -140,13 +142,13 @@ class _Finish:
 
 
 def _watch(worker: Worker, finish: _Finish) -> None:
-    """Ends a rank that does not get on, or whose starter is gone."""
+    """Ends a rank that makes no progress, or whose parent is gone."""
     parent = os.getppid()
     limit = worker.plan.timeout + _GRACE_S
     while os.getppid() == parent:
         time.sleep(_POLL_S)
         if time.monotonic() > worker.since + limit and not finish.begun.locked():
-            worker.report.failed = f"it has not got on for {limit:.0f} s"
+            worker.report.failed = f"it has made no progress for {limit:.0f} s"
             os._exit(finish(Links()))
     os._exit(1)
 
@@ -161,12 +163,88 @@ def _device(backend: str) -> torch.device:
 
 
 def _log_choices(folder: Path) -> Path:
-    """NCCL writes what it chooses to a file of this rank, unless the user has it write elsewhere already."""
+    """Makes NCCL log its choices to a file of this rank, unless the user has set a file."""
     given = os.environ.get("NCCL_DEBUG_FILE")
     if given is None:
         given = str(folder / "nccl.log")
         os.environ |= {"NCCL_DEBUG_FILE": given, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
     return Path(given)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ranks on one machine, forked from one process that has imported torch: eight of them start as fast as one.
+
+_FINISHED = (0, 1)
+"""Exit codes of a rank that finished: nothing found, something found."""
+_LOST = 4
+_END_S = 2
+_REAP_S = 0.05
+_ONE_GPU = {
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET_PLUGIN": "none",
+    "NCCL_MAX_NCHANNELS": "2",
+}
+"""If every rank claims its own host, NCCL accepts the same GPU twice, and uses loopback sockets."""
+
+
+def fork_ranks(world: int, backend: str | None, run: Callable[[], int]) -> int:
+    """Returns the exit code of rank 0. No rank is left, however this ends."""
+    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    shared |= {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    children = {_fork({**shared, **_of_rank(rank, world, backend)}, run): rank for rank in range(world)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _wait_for_first(children)
+    finally:
+        _end(children)
+
+
+def _wait_for_first(children: dict[int, int]) -> int:
+    """Removes the ranks that ended from `children` (pid -> rank)."""
+    while True:
+        pid, status = os.wait()
+        rank, ended = children.pop(pid), os.waitstatus_to_exitcode(status)
+        if ended not in _FINISHED:
+            said = f"forkpoint: rank {rank} ended with {ended} before it could report"
+            print(said, file=sys.stderr, flush=True)
+        if rank == 0:
+            return ended if ended in _FINISHED else _LOST
+
+
+def _end(children: dict[int, int]) -> None:
+    """They end by themselves when rank 0 has printed; those that do not are killed."""
+    deadline = time.monotonic() + _END_S
+    left = set(children)
+    while left and time.monotonic() < deadline:
+        left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}
+        time.sleep(_REAP_S)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _of_rank(rank: int, world: int, backend: str | None) -> dict[str, str]:
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    if backend == "gloo" or count_gpus() >= world:
+        return own
+    return {**own, **_ONE_GPU, "NCCL_HOSTID": f"node{rank}"}
+
+
+def _fork(env: dict[str, str], run: Callable[[], int]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    os.environ.update(env)
+    code = _LOST
+    try:
+        code = run()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The collectives as torch calls, on buffers that are filled, compared to the bit and damaged on purpose."""
+"""The collectives as torch calls, on buffers that are filled, compared bit by bit, and damaged on purpose."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from forkpoint.lab.collectives import patterns
 from forkpoint.lab.collectives.patterns import POISON, Values, as_bits, uneven_split
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Patterns as tensors, and the comparison to the bit.
+# Patterns as tensors, and their comparison.
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What tensors of one test are made of."""
+    """Type and device of the tensors of one test."""
 
     dtype: torch.dtype
     device: torch.device
@@ -27,7 +27,7 @@ class Buffers:
         return torch.from_numpy(held).to(self.dtype).to(self.device)
 
     def poisoned(self, expected: Tensor) -> Tensor:
-        """Room for a result, holding what is wrong everywhere."""
+        """An output buffer that is wrong in every element."""
         return ~expected if self.dtype is torch.bool else torch.full_like(expected, POISON)
 
 
@@ -40,7 +40,7 @@ class WrongData:
 
 
 def compare(got: Tensor, expected: Tensor) -> WrongData | None:
-    """By their bytes: -0.0 is not 0.0, and a NaN is what it is."""
+    """By their bytes: -0.0 differs from 0.0, and equal NaNs are equal."""
     if not got.numel() or torch.equal(got.view(torch.uint8), expected.view(torch.uint8)):
         return None
     size = got.element_size()
@@ -50,7 +50,7 @@ def compare(got: Tensor, expected: Tensor) -> WrongData | None:
 
 
 def flip_bit(tensor: Tensor) -> None:
-    """The lowest of the element in the middle."""
+    """The lowest bit of the element in the middle."""
     at = tensor.numel() // 2 * tensor.element_size()
     tensor.view(torch.uint8)[at] ^= 1
 
@@ -60,9 +60,9 @@ def lose_last(tensor: Tensor, before: Tensor) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Each collective with the pattern it is given and what must come back.
+# Each collective with its input pattern and the expected output.
 
-# Torch leaves what its collectives return half unknown, and from 2.13 on has new names for two that users still call.
+# Torch does not fully annotate what its collectives return, and 2.13 renamed two that users still call by the old name.
 # pyright: reportUnknownLambdaType=false, reportDeprecated=false
 
 
@@ -89,7 +89,7 @@ class CollectiveCall:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """All that a collective's buffers depend on."""
+    """Everything a collective's buffers depend on."""
 
     member: Member
     elements: int
@@ -173,7 +173,7 @@ def _all_gather_into_tensor(make: Make) -> CollectiveCall:
 
 
 def _scattered(make: Make) -> tuple[list[Values], Values]:
-    """One part for each member, and the sum of those for this one."""
+    """One part for each member, and the sum of the parts for this one."""
     me, n, count = make.member.me, make.member.count, make.elements
     parts = [patterns.addend(me, n, count, seed=make.seed, start=count * to) for to in range(n)]
     return parts, patterns.total(n, count, seed=make.seed, start=count * me)
@@ -245,7 +245,7 @@ def _around(make: Make) -> tuple[int, int]:
 
 
 def _ring(make: Make) -> tuple[Tensor, Tensor, Tensor]:
-    """What is sent on, room for what comes, and what must come."""
+    """What is sent, the output buffer, and its expected content."""
     return make.buffers.of(make.sent(make.member.me)), *make.result(make.sent(_around(make)[1]))
 
 
@@ -254,7 +254,7 @@ def _send_recv(make: Make) -> CollectiveCall:
     mine, out, expected = _ring(make)
 
     def run() -> None:
-        """Members in turn, so that a blocking send meets its receiver."""
+        """Even members send first, so that a blocking send meets its receiver."""
         if make.member.me % 2 == 0:
             dist.send(mine, after, make.member.group)
         dist.recv(out, before, make.member.group)

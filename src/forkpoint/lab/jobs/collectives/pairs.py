@@ -1,4 +1,4 @@
-"""The time of every pair of ranks: all of them in rounds, then the suspicious ones alone."""
+"""Times every pair of ranks: all of them in rounds, then the suspicious ones alone."""
 
 import json
 import time
@@ -17,7 +17,7 @@ from forkpoint.lab.jobs.collectives.worker import Board, Worker
 
 _SMALL = 8
 _WHILE_NS = 30_000_000
-"""How long a pair is timed alone, at least: longer than what other work takes of a core at once."""
+"""How long a pair is timed alone, at least: longer than a time slice of other work on a core."""
 _LONGEST_NS = 20 * _WHILE_NS
 _LEAST, _MOST = 4, 1000
 Times = dict[str, list[list[int]]]
@@ -27,7 +27,7 @@ Counts = dict[Pair, list[int]]
 
 
 def time_pairs(worker: Worker, board: Board) -> Links:
-    """The first rank gets what all measured; the others get nothing."""
+    """Rank 0 gets all measurements; the others get none."""
     rounds = rounds_of_pairs(worker.world)
     all_alike = {pair: [worker.plan.iterations] * 2 for pairs in rounds for pair in pairs}
     links = Links(_time_rounds(worker, board, "pairs", rounds, all_alike))
@@ -56,7 +56,7 @@ def _write_counts(links: Links, hosts: Mapping[int, str]) -> str:
 
 
 def _count(fastest_ns: int, usual_ns: int) -> int:
-    """Enough for a while, and so many that a pair that is really slow does not take for ever."""
+    """Enough for `_WHILE_NS`, but bounded, so that a really slow pair does not take forever."""
     return max(min(_WHILE_NS // usual_ns, _LONGEST_NS // fastest_ns, _MOST), _LEAST)
 
 
@@ -99,12 +99,12 @@ def _time_pair(worker: Worker, peer: int, counts: Sequence[int]) -> list[list[in
             exchange(put, peer, out, peer, group)
             worker.synchronise()
             times.append(time.perf_counter_ns() - begun)
-        found.append(times[1:])  # the first makes the connection
+        found.append(times[1:])  # the first exchange opens the connection
     return found
 
 
 def _joined(pairs: Sequence[Pair], told: dict[int, Times]) -> tuple[PairTimes, ...]:
-    """Of the two ends' times the longer ones; a pair of which an end is silent has none."""
+    """The longer of the two ends' times; a pair without times from both ends is left out."""
     found: list[PairTimes] = []
     for pair in pairs:
         name = f"{pair[0]}-{pair[1]}"

@@ -32,9 +32,7 @@ from forkpoint.lab.jobs.collectives.calls import (
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where ranks tell each other what they measured: the store that also brought them together.
-#
-# Not through the collectives: they are what is being doubted.
+# How ranks exchange measurements: through the rendezvous store, since the collectives are what is being tested.
 
 _POLL_S = 0.05
 _PREFIX = "forkpoint/collectives"
@@ -50,12 +48,12 @@ class Board:
         self.store.set(f"{_PREFIX}/{what}/{self.rank}", text)
 
     def read(self, what: str, rank: int) -> str | None:
-        """None: it has not told. Never waits, so that another thread may ask at the same time."""
+        """None: nothing posted yet. Never blocks, so that other threads may use the store at the same time."""
         key = f"{_PREFIX}/{what}/{rank}"
         return self.store.get(key).decode() if self.store.check([key]) else None
 
     def wait(self, what: str, ranks: Sequence[int], seconds: float) -> dict[int, str]:
-        """What these ranks told, as soon as all have, or what is there when the time is over."""
+        """What these ranks posted, as soon as all have, or what is there when the time is up."""
         deadline = time.monotonic() + seconds
         missing, told = list(ranks), dict[int, str]()
         while missing:
@@ -100,7 +98,7 @@ def adapter_mbps(system: System) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One rank at work: its tests in the order that all ranks have, what it finds, and where it is.
+# One rank: runs the tests in the same order as all ranks, and reports what it finds and where it is.
 
 _NOT_THERE = (
     "invalid scalar type",
@@ -110,7 +108,7 @@ _NOT_THERE = (
     "not implemented",
     "does not implement",
 )
-"""What backends say, on every rank alike and before anything is sent, of what they do not have."""
+"""Parts of backends' errors for what they do not support: raised on every rank, before anything is sent."""
 
 
 class Worker:
@@ -125,13 +123,13 @@ class Worker:
         self.tests = plan.tests(board.world)
         self.report = RankReport(board.rank, socket.gethostname(), device.type, adapter_mbps(live_system()))
         self.since = time.monotonic()
-        """When the rank last got on: a watching thread looks at it."""
+        """When the rank last made progress, for the watching thread."""
         self._log = log
         self._read = 0
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
 
     def make_groups(self) -> None:
-        """All ranks make all groups, in the same order, as torch asks for."""
+        """All ranks make all groups in the same order, as torch requires."""
         world = dist.group.WORLD
         assert world is not None  # made before
         for partition in self.plan.partitions(self.world):
@@ -171,13 +169,13 @@ class Worker:
         self.report.spans.append(Span(what, begun, time.time_ns()))
 
     def synchronise(self) -> None:
-        """After every call: the rank got on."""
+        """After every call. Also notes that the rank made progress."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.since = time.monotonic()
 
     def pause_before(self, peer: int) -> float:
-        """Seconds that a planted slow link takes more."""
+        """Extra seconds of a planted slow link."""
         planted = [one for one in self.plan.inject if isinstance(one, Delay)]
         return sum(one.ms for one in planted if {one.one, one.other} == {self.rank, peer}) / 1000
 
@@ -223,7 +221,7 @@ class Worker:
 
     def _time(self, test: Test, member: Member) -> None:
         call = self._call(test, member, seed=0)
-        call.run()  # the first is slower than all others
+        call.run()  # the first call is slower than all others
         self.synchronise()
         times: list[int] = []
         for _ in range(self.plan.iterations):
@@ -255,4 +253,4 @@ class Worker:
 
 def _new_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     made = dist.new_group(list(ranks))
-    return cast("dist.ProcessGroup", made)  # for ranks outside it a number that nobody uses
+    return cast("dist.ProcessGroup", made)  # for ranks outside it a placeholder that is never used

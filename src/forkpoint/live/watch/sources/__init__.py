@@ -13,7 +13,7 @@ from forkpoint.model.world import name_ranks
 # The folder with the evidence: `now/` is the last look, `found/0001/` what an alarm was read from.
 
 MAX_FOUND = 100
-"""Incidents kept: each may hold a dump of every rank, and a job that fails so often is looked at by then."""
+"""Incidents kept: each may contain a dump of every rank, and nobody needs more than this many."""
 
 
 class Spool:
@@ -27,7 +27,7 @@ class Spool:
         self._count = max((int(f.name) for f in self.found.iterdir() if f.name.isdecimal()), default=0)
 
     def put(self, name: str, data: bytes) -> str:
-        """Written beside and renamed: who reads it sees a whole file."""
+        """Writes a temporary file and renames it, so readers always see a complete file."""
         path = self._now / name
         new = path.with_name(f".{name}")
         new.write_bytes(data)
@@ -35,9 +35,9 @@ class Spool:
         return str(path)
 
     def gather(self, copied: Iterable[str], linked: Iterable[str], ranks: str) -> str:
-        """All evidence of one look in one folder, under names that still tell the rank. `copied` may be overwritten by
-        the job at any time, `linked` are logs: they only grow, and are too large to copy. `ranks`
-        is what only someone who looked more than once can know. Raises OSError.
+        """Puts all evidence of one look into one folder, under names that keep the rank. `copied`: files that the job may
+        overwrite at any time. `linked`: logs, which only grow and are too large to copy. `ranks`: the text of
+        `ranks.json`, which takes more than one look to know. Raises OSError.
         """
         shutil.rmtree(self._candidate, ignore_errors=True)
         self._candidate.mkdir()
@@ -49,7 +49,7 @@ class Spool:
         return str(self._candidate)
 
     def keep(self) -> str:
-        """What was gathered last is an incident now."""
+        """Keeps what was gathered last as an incident."""
         self._count += 1
         folder = self.found / f"{self._count:04}"
         self._candidate.rename(folder)
@@ -57,7 +57,7 @@ class Spool:
         return str(folder)
 
     def _place(self, path: str, number: int) -> Path:
-        """The last folder stays in the name: it may be what tells the rank (`rank_12/stderr.log`)."""
+        """Keeps the last folder of the path: it may name the rank (`rank_12/stderr.log`)."""
         source = Path(path)
         folder = self._candidate
         if source.parent != self._now:
@@ -67,16 +67,16 @@ class Spool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where evidence of a running job comes from: one file each. None of them signals, stops or changes the job.
+# What sources have in common. None of them signals, stops or changes the job.
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
     path: str
     seen: float
-    """When this content was first seen, on this process's own clock (monotonic): an old file shows no new moment."""
+    """When this content was first seen, on our monotonic clock: an unchanged file keeps its time."""
     written: float | None
-    """When it was written, in seconds since 1970, where that may be compared with the times in it."""
+    """When it was written, in seconds since 1970; None if that cannot be compared with the times in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class Gathered:
     dumps: tuple[Dump, ...] = ()
     stacks: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-    """Logs and other texts, where they lie."""
+    """Paths of logs and other texts, which are not copied."""
     world_size: int | None = None
-    """Where the source states it."""
+    """If the source states it."""
     has_grown: bool = False
     """Logs were written to since the look before."""
     said: tuple[LogEvent, ...] = ()
-    """What the logs say in the lines that came since."""
+    """Events in the lines that were added since."""
     notes: tuple[str, ...] = ()
 
 
@@ -101,7 +101,7 @@ class LiveSource(Protocol):
     def name(self) -> str: ...
 
     def gather(self, spool: Spool, *, stacks: bool) -> Gathered:
-        """`stacks`: also where each rank stands. Asked for only when nothing moves, since it costs the job more."""
+        """`stacks`: also each rank's stack. Asked for only when nothing moves, since it costs the job more."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""One question over a socket, one answer: bounded in time and size. Whoever answers is not trusted."""
+"""One question over a socket, one answer: bounded in time and size. The other side is not trusted."""
 
 import http.client
 import io
@@ -43,17 +43,17 @@ def parse_address(text: str) -> SourceAddress:
 
 
 def ask(address: SourceAddress, question: bytes, max_bytes: int, limit_s: float = LIMIT_S) -> bytes | NoAnswer:
-    """All that comes back until the other side closes."""
+    """Everything that comes back until the other side closes."""
     deadline = time.monotonic() + limit_s
     try:
         with _connect(address, limit_s) as connection:
-            if question:  # who answers at once may have closed already
+            if question:  # a server that answers at once may have closed already
                 connection.sendall(question)
             return _read_all(connection, deadline, max_bytes)
     except TimeoutError:
-        return NoAnswer(f"no whole answer in {limit_s:g} s")
+        return NoAnswer(f"no complete answer within {limit_s:g} s")
     except OSError as error:
-        return NoAnswer(f"cannot be asked ({error.strerror or error})")
+        return NoAnswer(f"cannot be reached ({error.strerror or error})")
 
 
 def ask_http(address: SourceAddress, method: str, path: str, max_bytes: int) -> bytes | NoAnswer:
@@ -68,12 +68,12 @@ def ask_http(address: SourceAddress, method: str, path: str, max_bytes: int) -> 
         response.begin()
         body = response.read()
     except (http.client.HTTPException, ValueError):
-        return NoAnswer("its answer is not HTTP, or was cut")
+        return NoAnswer("its answer is not HTTP, or is truncated")
     return body if response.status == http.HTTPStatus.OK else NoAnswer(f"it answers with status {response.status}")
 
 
 class _Received:
-    """Bytes where a socket is expected."""
+    """Makes bytes look like a socket."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -99,7 +99,7 @@ def _read_all(connection: socket.socket, deadline: float, max_bytes: int) -> byt
     pieces: list[bytes] = []
     size = 0
     while (left := deadline - time.monotonic()) > 0:
-        connection.settimeout(left)  # of each piece, so that drops of an answer do not stretch the limit
+        connection.settimeout(left)  # per piece, so an answer that trickles in does not stretch the limit
         piece = connection.recv(_PIECE)
         if not piece:
             return b"".join(pieces)

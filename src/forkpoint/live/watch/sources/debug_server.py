@@ -1,8 +1,8 @@
 """torch's debug server: each rank answers over HTTP from C++ threads, even while its Python is stuck.
 
 A worker lists its handlers. NCCL's recorder (`dump_nccl_trace_pickle`, CUDA builds) is asked without stacks, since those
-need the job's GIL; builds without it have `fr_trace_json`. Where nothing moves, `dump_traceback` says where each rank
-stands. `pyspy_dump` stops the process for a moment, so it is asked only where the user wants it.
+need the job's GIL; builds without it have `fr_trace_json`. When nothing moves, `dump_traceback` gives each rank's stack.
+`pyspy_dump` stops the process for a moment, so it is used only if the user asks for it.
 """
 
 import json
@@ -85,7 +85,7 @@ class DebugServer:
         missing = [(a.worker, a.dump.why) for a in answers if isinstance(a.dump, NoAnswer)]
         missing += [(a.worker, f"no stack: {a.stacks.why}") for a in answers if isinstance(a.stacks, NoAnswer)]
         if not dumps:
-            self._world_size = None  # a job that was started again has other workers: ask the frontend anew
+            self._world_size = None  # a restarted job has other workers: ask the frontend again
         for worker, _ in missing:
             self._handlers.pop(worker.rank, None)  # it may come back as another process
         found = [
@@ -143,7 +143,7 @@ class Listed:
 
 
 def list_workers(frontend: SourceAddress) -> Listed | NoAnswer:
-    """The page of wait counters has all ranks, but waits for each; the store has those that have begun."""
+    """The page of wait counters lists all ranks, but waits for each; the store lists those that have started."""
     page = ask_http(frontend, "GET", "/wait_counters", _MAX_PAGE)
     pattern = _WORKER_ON_PAGE
     if isinstance(page, NoAnswer):

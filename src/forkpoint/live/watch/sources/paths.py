@@ -1,7 +1,7 @@
 """Files and folders that the job writes to: dumps are read when they change, of logs only what was added.
 
-A log is heard as it grows, by the same reader that reads it whole when there is something to judge. So a log of many
-gigabytes costs what is written to it.
+Log lines are parsed as they are added, by the same reader that reads whole logs when there is something to judge. So a log
+of many gigabytes costs only what is added to it.
 """
 
 import time
@@ -19,7 +19,7 @@ from forkpoint.model.log import LogEvent
 from forkpoint.traces.dump import looks_like_dump
 
 _PIECE = 64 << 20
-"""Of a log, in memory at a time."""
+"""Bytes of a log in memory at a time."""
 _BACK = 1 << 16
 """Read again before what was added: a traceback may have been half written at the last look."""
 _MAX_NOTES = 5
@@ -32,8 +32,8 @@ class _File:
     version: _Version
     seen: float
     is_dump: bool
-    heard: int = 0
-    """Bytes of a log that were read."""
+    parsed: int = 0
+    """Bytes of a log that were parsed."""
 
 
 class Paths:
@@ -43,7 +43,7 @@ class Paths:
         self._paths = tuple(paths)
         self._files: dict[str, _File] = {}
 
-    def gather(self, spool: Spool, *, stacks: bool) -> Gathered:  # noqa: ARG002 - files say what they say
+    def gather(self, spool: Spool, *, stacks: bool) -> Gathered:  # noqa: ARG002 - files cannot be asked for stacks
         notes: list[str] = []
         said: list[LogEvent] = []
         has_grown = False
@@ -51,13 +51,13 @@ class Paths:
         for path in self._find(str(spool.root), notes):
             try:
                 file = there[path] = self._look_at(path)
-                before = file.heard
-                said += [] if file.is_dump else _hear_added(path, file)
+                before = file.parsed
+                said += [] if file.is_dump else _parse_added(path, file)
             except OSError as error:
                 notes.append(f"{path}: cannot be read ({error.strerror})")
                 there.pop(path, None)
                 continue
-            has_grown = has_grown or file.heard != before
+            has_grown = has_grown or file.parsed != before
         self._files = there
         dumps = tuple(Dump(path, f.seen, f.version[0] / 1e9) for path, f in there.items() if f.is_dump)
         texts = tuple(path for path, file in there.items() if not file.is_dump)
@@ -66,7 +66,7 @@ class Paths:
         return Gathered(dumps, texts=texts, has_grown=has_grown, said=tuple(said), notes=tuple(notes))
 
     def _find(self, spool: str, notes: list[str]) -> list[str]:
-        """The spool may lie inside a watched folder: what was copied there is not the job's."""
+        """The spool may be inside a watched folder: copies in it are left out."""
         found: list[str] = []
         for path in self._paths:
             try:
@@ -88,14 +88,14 @@ class Paths:
             head = stream.read(SNIFF)
         file = _File(version, time.monotonic(), looks_like_dump(head))
         if is_archive(head):
-            file.heard = status.st_size  # packed, so nobody writes to it: read when there is something to judge
-        elif known and not known.is_dump and known.heard <= status.st_size:
-            file.heard = known.heard  # shorter than before: begun anew
+            file.parsed = status.st_size  # packed, so nobody writes to it: read when there is something to judge
+        elif known and not known.is_dump and known.parsed <= status.st_size:
+            file.parsed = known.parsed  # a file that got shorter is read from its start
         return file
 
 
-def _hear_added(path: str, file: _File) -> list[LogEvent]:
-    """Events in the whole lines that came since; notes in `file` how far it was heard. Raises OSError."""
+def _parse_added(path: str, file: _File) -> list[LogEvent]:
+    """Events in the complete lines that were added; updates `file.parsed`. Raises OSError."""
     said: list[LogEvent] = []
     with Path(path).open("rb") as stream:
         for piece in _whole_lines(stream, file):
@@ -104,15 +104,15 @@ def _hear_added(path: str, file: _File) -> list[LogEvent]:
 
 
 def _whole_lines(stream: BinaryIO, file: _File) -> Iterator[bytes]:
-    while file.heard < file.version[1]:
-        start = max(0, file.heard - _BACK)
+    while file.parsed < file.version[1]:
+        start = max(0, file.parsed - _BACK)
         stream.seek(start)
         data = stream.read(min(_PIECE, file.version[1] - start))
         end = data.rfind(b"\n") + 1
-        if len(data) == _PIECE and start + end <= file.heard:
-            end = len(data)  # a line longer than a piece: no log line, and not waited for
-        if start + end <= file.heard:
+        if len(data) == _PIECE and start + end <= file.parsed:
+            end = len(data)  # a line longer than a piece is not a log line: skip it
+        if start + end <= file.parsed:
             return
         begin = data.find(b"\n") + 1 if start else 0
-        file.heard = start + end
+        file.parsed = start + end
         yield data[begin:end]

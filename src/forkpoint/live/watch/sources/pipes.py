@@ -1,6 +1,6 @@
 """The pipes of TORCH_NCCL_DEBUG_INFO_PIPE_FILE: a byte in `<stem><rank>.pipe` makes that rank write its dump.
 
-The rank writes beside its training, to the place it would use after a timeout. The file is read when it is whole, and
+The rank writes while it trains, to the file it would use after a timeout. That file is read once it is complete, and
 stays where it is.
 """
 
@@ -19,7 +19,7 @@ from forkpoint.traces.dump import MAX_BYTES, decode, looks_like_dump
 POKE_EVERY_S = 60.0
 """As often as torch's own periodic dumper: a dump with stacks takes the GIL for 20 ms and more."""
 _PATIENCE_S = 5.0
-"""For all dumps together. One that takes longer is taken up by the next look."""
+"""For all dumps together. The next look picks up those that take longer."""
 _AGAIN_S = 0.1
 _WRITERS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _DEFAULTS = ("~/.cache/torch/comm_lib_trace_rank_", "~/.cache/torch/nccl_trace_rank_", "/tmp/nccl_trace_rank_")  # noqa: S108 - where torch writes
@@ -29,7 +29,7 @@ _Version = tuple[int, int]
 
 
 def usual_prefixes() -> tuple[str, ...]:
-    """Where ranks write dumps if nothing else was said: the environment first, then each torch release's default."""
+    """Where ranks write dumps: as the environment says, else the default of each torch release."""
     told = tuple(os.environ[name] for name in _WRITERS if os.environ.get(name))
     return told or tuple(os.path.expanduser(prefix) for prefix in _DEFAULTS)  # noqa: PTH111 - a prefix, not a path
 
@@ -40,7 +40,7 @@ class _Rank:
     before: dict[str, _Version]
     """The files it could write, as they were when it was asked."""
     dump: Dump | None = None
-    """The last that was whole."""
+    """The last complete one."""
     is_due: bool = False
     """It was asked, and has not written yet."""
 

@@ -6,7 +6,7 @@ from forkpoint.live.watch.sources.ask import NoAnswer, SourceAddress, ask
 
 _QUESTION = b"verbose status\n"
 _MAX_BYTES = 16 << 20
-"""As much text as is read of one file."""
+"""The same limit as for one text file."""
 _LIMIT_S = 15.0
 """RAS itself waits 5 s for processes that do not answer, and asks again."""
 

@@ -1,7 +1,7 @@
-"""How guards reach each other: a store connection of their own, never the job's communicators or the job's own client.
+"""How guards reach each other: a separate store connection, never the job's communicators or the job's own client.
 
-Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and tells its
-address once through the job's store. Every call is bounded; a store that does not answer makes the guard blind, no more.
+Under torchrun that is the agent's store, which outlives every rank. Otherwise rank 0's guard serves one, and publishes its
+address once in the job's store. Every call has a time limit; if the store does not answer, the guard is blind, no more.
 """
 
 import os
@@ -26,21 +26,23 @@ class Blind(Exception):
     """The other guards cannot be reached; the text says why."""
 
 
-class Meeting:
+class GuardStore:
+    """The guards' keys in a store. All methods raise Blind if the store does not answer."""
+
     def __init__(self, store: TCPStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
         self._known: set[str] = set()
-        """Keys that were there once: asking for one that is not blocks."""
+        """Keys that exist: `get` of a missing key would block."""
 
-    def tell(self, key: str, value: bytes) -> None:
+    def publish(self, key: str, value: bytes) -> None:
         try:
-            self._store.set(self._prefix + key, cast("str", value))  # bytes are taken, whatever the stub says
+            self._store.set(self._prefix + key, cast("str", value))  # bytes are accepted, whatever the stub says
         except (DistError, RuntimeError) as error:
             raise Blind(_why(error)) from error
 
-    def hear(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What was told under each key; None where nothing was."""
+    def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key; None if it is missing."""
         try:
             for key in keys:
                 if key not in self._known and self._store.check([self._prefix + key]):
@@ -52,7 +54,7 @@ class Meeting:
         told = dict(zip(known, values, strict=True))
         return [told.get(key) for key in keys]
 
-    def forget(self, keys: Sequence[str]) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         """Deletes what is no longer needed: a dump of every rank is large."""
         try:
             for key in keys:
@@ -62,37 +64,37 @@ class Meeting:
             raise Blind(_why(error)) from error
 
 
-def meet(
+def connect_guards(
     rank: int, session: int, give_up: float, environ: Mapping[str, str] = os.environ, *, again: bool = False
-) -> Meeting:
-    """`session` counts the process groups of this process. `again`: an earlier connection was lost. Raises Blind where no store
+) -> GuardStore:
+    """`session` counts the process groups of this process. `again`: an earlier connection was lost. Raises Blind if no store
     is found before `give_up` (time.monotonic).
     """
-    # A restart, of the job or of the process group in it, must not hear what was told before.
+    # After a restart, of the job or of its process group, messages from before must not be read.
     run, restart = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = f"forkpoint/guard/{run}/{restart}/{session}/"
     try:
         if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            return Meeting(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
-        if again and _told:
-            # Not through the job's own client: a training thread that waits in it keeps everybody else out.
-            return Meeting(_connect(*_told[0]), prefix)
+            return GuardStore(_connect(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])), prefix)
+        if again and _known_address:
+            # Not through the job's own client: a training thread that waits in it blocks all other users.
+            return GuardStore(_connect(*_known_address[0]), prefix)
         job = distributed_c10d._get_default_store()  # noqa: SLF001 the only way to the job's store
         if rank == 0:
             served = _serve(job, environ)
-            _told[:] = [("127.0.0.1", served.port)]
-            return Meeting(served, prefix)
+            _known_address[:] = [("127.0.0.1", served.port)]
+            return GuardStore(served, prefix)
         host, _, port = _address(job, give_up).rpartition(":")
-        _told[:] = [(host, int(port))]
-        return Meeting(_connect(host, int(port)), prefix)
+        _known_address[:] = [(host, int(port))]
+        return GuardStore(_connect(host, int(port)), prefix)
     except (DistError, RuntimeError, OSError, KeyError, ValueError) as error:
         raise Blind(_why(error)) from error
 
 
-_told: list[tuple[str, int]] = []
-"""Where the guards' store is, once it was told: it stays there as long as rank 0's process."""
+_known_address: list[tuple[str, int]] = []
+"""Address of the guards' store once it is known: it lives as long as rank 0's process."""
 _served: list[TCPStore] = []
-"""One for all sessions of a process: its address must not change while others may still hold the old one."""
+"""One for all sessions of a process: its address must not change while others may still use the old one."""
 
 
 def _serve(job: Store, environ: Mapping[str, str]) -> TCPStore:
@@ -106,7 +108,7 @@ def _serve(job: Store, environ: Mapping[str, str]) -> TCPStore:
 
 
 def _address(job: Store, give_up: float) -> str:
-    # `get` would block the job's own client until rank 0 has come.
+    # `get` would block the job's own client until rank 0 has published it.
     while not job.check([_ADDRESS]):
         if time.monotonic() > give_up:
             raise Blind("rank 0's guard has not published its address; is FORKPOINT set on every rank?")
@@ -124,7 +126,7 @@ def _connect(host: str, port: int) -> TCPStore:
 
 
 def _connections() -> dict[str, int]:
-    """Of this process, by a name that no other ever has: the job's own client may be connected to the same store."""
+    """File descriptors of this process by inode name: the job's own client may be connected to the same store."""
     found: dict[str, int] = {}
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
@@ -133,17 +135,17 @@ def _connections() -> dict[str, int]:
 
 
 def _bound(number: int, port: int) -> None:
-    """Makes reads from a store's connection give up. Without that a host that is frozen holds whoever asks it for ever:
-    the store's own timeout is only for keys that are not there yet.
+    """Sets a time limit on the store's connection. Without it a frozen host would block its clients forever: the store's own
+    timeout is only for keys that do not exist yet.
     """
     try:
-        with socket.socket(fileno=os.dup(number)) as connection:  # another number for the same connection
+        with socket.socket(fileno=os.dup(number)) as connection:  # a second descriptor of the same connection
             if connection.getpeername()[1] == port:
                 limit = struct.pack("ll", int(_ANSWERS_S), 0)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     except OSError:
-        return  # no connection: a file that another thread opened meanwhile
+        return  # not a socket: a file that another thread opened meanwhile
 
 
 def _why(error: Exception) -> str:

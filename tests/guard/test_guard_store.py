@@ -1,4 +1,4 @@
-"""Where guards meet: a real store, which may not answer."""
+"""Where guards connect_guards: a real store, which may not answer."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from forkpoint.guard import meeting
-from forkpoint.guard.meeting import Blind, Meeting, _connect
+from forkpoint.guard import guard_store
+from forkpoint.guard.guard_store import Blind, GuardStore, _connect
 
 pytestmark = pytest.mark.torch
 
@@ -24,20 +24,20 @@ time.sleep(3600)
 """
 
 
-def connect(port: int) -> Meeting:
-    return Meeting(_connect("127.0.0.1", port), "guard/")
+def connect(port: int) -> GuardStore:
+    return GuardStore(_connect("127.0.0.1", port), "guard/")
 
 
 def test_what_one_tells_the_other_hears_and_what_nobody_told_is_none() -> None:
     host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=1))
     one, other = connect(host.port), connect(host.port)
-    one.tell("a", b"\x00\xff")
-    one.tell("c", b"")
-    assert one.hear(["c"]) == [b""]  # a store takes words without an answer: now they have arrived
-    assert other.hear(["a", "b", "c"]) == [b"\x00\xff", None, b""]  # who waits for what is not there goes blind
-    one.tell("b", b"2")
-    assert one.hear(["b"]) == [b"2"]
-    assert other.hear(["b"]) == [b"2"]
+    one.publish("a", b"\x00\xff")
+    one.publish("c", b"")
+    assert one.read(["c"]) == [b""]  # a store takes words without an answer: now they have arrived
+    assert other.read(["a", "b", "c"]) == [b"\x00\xff", None, b""]  # who waits for what is not there goes blind
+    one.publish("b", b"2")
+    assert one.read(["b"]) == [b"2"]
+    assert other.read(["b"]) == [b"2"]
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -45,13 +45,13 @@ def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
     with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
         try:
             assert host.stdout is not None
-            meeting = connect(int(host.stdout.readline()))
-            meeting.tell("a", b"1")
-            assert meeting.hear(["a"]) == [b"1"]
+            guard_store = connect(int(host.stdout.readline()))
+            guard_store.publish("a", b"1")
+            assert guard_store.read(["a"]) == [b"1"]
             host.send_signal(9 if how == "kill" else 19)
             os.waitpid(host.pid, os.WUNTRACED)  # until it is gone, or stopped with all its threads
             with pytest.raises(Blind, match="does not answer"):
-                meeting.hear(["a"])
+                guard_store.read(["a"])
         finally:
             host.kill()
 
@@ -59,12 +59,12 @@ def test_a_host_that_dies_or_freezes_makes_it_blind(how: str) -> None:
 def test_a_lost_connection_is_made_again_without_the_jobs_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on rank 0, whose first connection is the served store's own."""
     host = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=3))
-    monkeypatch.setattr(meeting, "_told", [("127.0.0.1", host.port)])
+    monkeypatch.setattr(guard_store, "_known_address", [("127.0.0.1", host.port)])
     monkeypatch.setattr(
-        meeting.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
+        guard_store.distributed_c10d, "_get_default_store", lambda: pytest.fail("the job's client was asked")
     )
 
     for rank in (0, 3):
-        made = meeting.meet(rank, 1, time.monotonic() + 1.0, {}, again=True)
-        made.tell(f"beat/{rank}", b"1")
-        assert made.hear([f"beat/{rank}"]) == [b"1"]
+        made = guard_store.connect_guards(rank, 1, time.monotonic() + 1.0, {}, again=True)
+        made.publish(f"beat/{rank}", b"1")
+        assert made.read([f"beat/{rank}"]) == [b"1"]
