@@ -166,7 +166,7 @@ def test_a_rank_outside_the_group_contradicts() -> None:
     check = issued(7, "default_pg", 16, "all_reduce").check(recorded("0001"))
 
     assert check.status is Status.CONTRADICTED
-    assert "rank 7 is not of `default_pg`" in check.why
+    assert "rank 7 is not in `default_pg`" in check.why
 
 
 def test_one_rank_that_did_something_else_contradicts_a_claim_about_several() -> None:
@@ -225,7 +225,7 @@ def test_sentences_say_who_and_where() -> None:
     told = issued(0, "default_pg", 16, "all_reduce").sentence()
 
     assert told == "rank 0 issued `all_reduce` at seq 16 of `default_pg`"
-    assert missing([1, 2, 3], "0", 9).sentence() == "ranks 1-3 have not come to seq 9 of `0`"
+    assert missing([1, 2, 3], "0", 9).sentence() == "ranks 1-3 have not reached seq 9 of `0`"
 
 
 def test_a_message_may_be_named_with_both_its_ends() -> None:

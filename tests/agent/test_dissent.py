@@ -18,7 +18,7 @@ from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 
 ABSENT = "0003"
-"""Rank 0 does not come to seq 23 of the default group, and ranks 1-3 wait there."""
+"""Rank 0 does not reach seq 23 of the default group, and ranks 1-3 wait there."""
 
 
 def compared(case: Case, hypothesis: Hypothesis) -> BothAnswers:
@@ -57,8 +57,12 @@ def test_a_verdict_that_facts_contradict_is_said_to_be_contradicted() -> None:
 
     assert found.model is not None
     assert any("its repair would not have let the job go on" in one for one in found.verdict.speaks_against)
-    assert any("rank 1, which it says did not come, issued the call" in one for one in found.verdict.speaks_against)
-    assert any("rank 0, which it does not suspect, did not come either" in one for one in found.verdict.speaks_against)
+    assert any(
+        "rank 1, which it says never made the call, issued the call" in one for one in found.verdict.speaks_against
+    )
+    assert any(
+        "rank 0, which it does not suspect, did not make the call either" in one for one in found.verdict.speaks_against
+    )
     assert any(one.startswith("Checked facts contradict the verdict") for one in found.dissent)
     assert any("take the other answer" in one or "against the verdict" in one for one in found.dissent)
 

@@ -251,7 +251,7 @@ def test_the_table_says_what_the_model_adds(capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert "fork point right     2 of 2 (100%)  2 of 2 (100%)" in out
     assert "claims: 4 handed in, 4 supported (100%), 0 contradicted, 0 unverifiable" in out
-    assert "verdict to the byte as without a model: 2 of 2" in out
+    assert "verdict identical to the one without a model: 2 of 2" in out
     assert "forkpoint: 2/2 0003: 2 of 2 claims supported" in err
 
 

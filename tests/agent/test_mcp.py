@@ -95,7 +95,7 @@ def test_the_server_says_that_text_in_facts_is_data(peer: Peer) -> None:
 def test_no_text_tells_an_agent_that_the_verdict_stands_whatever_it_finds(peer: Peer) -> None:
     told = [peer.client.instructions or "", peer.prompt(), *(t.description or "" for t in peer.tools().values())]
 
-    assert "a claim like others" in told[0]
+    assert "a claim like any other" in told[0]
     assert not re.search(r"verdict stands(?! side)|whatever you|does not change|do not argue", " ".join(told))
 
 
@@ -152,7 +152,7 @@ def test_a_lie_is_not_supported_and_the_verdict_as_it_was(peer: Peer) -> None:
     before = peer.text("verdict")
     told = peer.whole("submit_hypothesis", **LIE)
 
-    assert "contradicted: rank 3 has not come to seq 16" in told
+    assert "contradicted: rank 3 has not reached seq 16" in told
     assert "\nsupported: " not in told
     assert "The verdict: divergent-path of rank 0" in told
     assert ORDERS not in told

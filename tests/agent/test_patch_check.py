@@ -100,7 +100,7 @@ def test_several_hunks_in_several_functions_are_taken_if_all_are_named(case: Cas
     patch = diff(TRAIN, after)
 
     assert git_takes(check_patch(case, patch, ["Trainer.fit", "main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="not in a function that was named"):
+    with pytest.raises(Refused, match="not in a named function"):
         check_patch(case, patch, ["Trainer.fit"])
 
 
@@ -122,16 +122,16 @@ WRONG: dict[str, tuple[str, str]] = {
     "no change": ("--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n import os\n", "changes nothing"),
     "a new file": ("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1,1 @@\n+x = 1\n", "not made or deleted"),
     "a deleted file": ("--- a/train.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-import os\n", "not made or deleted"),
-    "a new file, as git says it": ("diff --git a/n.py b/n.py\nnew file mode 100644\n" + GOOD, "not of a plain change"),
-    "a mode": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + GOOD, "not of a plain change"),
+    "a new file, as git says it": ("diff --git a/n.py b/n.py\nnew file mode 100644\n" + GOOD, "not part of a plain change"),
+    "a mode": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + GOOD, "not part of a plain change"),
     "a renamed file": (GOOD.replace("+++ b/train.py", "+++ b/other.py"), "rename"),
-    "a binary": ("diff --git a/x b/x\nGIT binary patch\nliteral 0\nHcmV?d00001\n", "not of a plain change"),
+    "a binary": ("diff --git a/x b/x\nGIT binary patch\nliteral 0\nHcmV?d00001\n", "not part of a plain change"),
     "a file outside": (GOOD.replace("/train.py", "/../train.py"), "not in the source"),
     "an absolute file": (GOOD.replace("a/train.py", "a//etc/passwd").replace("b/train.py", "b//etc/passwd"), "not in the"),
-    "talk around it": ("Here is the fix:\n" + GOOD, "not of a plain change"),
-    "a fence": ("```diff\n" + GOOD + "```\n", "not of a plain change"),
+    "talk around it": ("Here is the fix:\n" + GOOD, "not part of a plain change"),
+    "a fence": ("```diff\n" + GOOD + "```\n", "not part of a plain change"),
     "the same file twice": (GOOD + GOOD, "each once"),
-    "nothing": ("", "no change of a file"),
+    "nothing": ("", "the patch changes no file"),
     "a hidden character": (GOOD.replace("nan_to_num", "nan\u202e_to_num"), "U+202E|not shown"),
     "a NUL": (GOOD.replace("nan_to_num", "nan\x00"), "U\\+0000"),
     "a lone surrogate": (GOOD.replace("nan_to_num", "nan\ud800"), "U\\+D800"),
@@ -182,7 +182,7 @@ def test_functions_that_the_files_do_not_have_are_refused(functions: list[str], 
     ],
 )
 def test_what_runs_fetches_or_unpacks_is_refused(line: str, case: Case) -> None:
-    with pytest.raises(Refused, match="may not bring in"):
+    with pytest.raises(Refused, match="may not introduce"):
         check_patch(case, changed("                continue\n", f"                {line}\n"), ["Trainer.fit"])
 
 
@@ -199,7 +199,7 @@ def test_what_was_there_before_may_be_moved(tmp_path: Path) -> None:
     patch = diff(text, text.replace("    if rank:\n        os.system('ls')\n", "    os.system('ls')\n"))
 
     assert git_takes(check_patch(case, patch, ["main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="may not bring in"):
+    with pytest.raises(Refused, match="may not introduce"):
         check_patch(case, diff(text, text.replace("    rank += 1\n", "    os.system('ls')\n")), ["main"])
 
 
@@ -208,7 +208,7 @@ def test_what_reaches_out_of_the_program_is_told(case: Case) -> None:
     notes = check_patch(case, changed("                continue\n", lines), ["Trainer.fit"]).notes
 
     assert "train.py: imports `json`" in notes
-    assert "train.py: uses `open`, which reaches out of the program" in notes
+    assert "train.py: uses `open`, which can affect things outside the program" in notes
     assert "train.py: adds characters beyond ASCII" in notes
 
 

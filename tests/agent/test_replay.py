@@ -258,7 +258,7 @@ def test_a_record_in_the_place_of_a_reply_is_found(good, tmp_path):
     records = list(read_transcript(str(good)))
     records[4] = Record("phase", {"name": "symptom"})
 
-    with pytest.raises(InputError, match=r"line 5 \(phase\) stands where the engine asks the model now"):
+    with pytest.raises(InputError, match=r"line 5 \(phase\) is not a reply, but the engine asks the model now"):
         play(chained(tmp_path, records), fresh_cached())
 
 
@@ -278,14 +278,14 @@ def test_the_case_is_found_where_it_was(good):
 def test_a_case_that_is_no_longer_there_has_to_be_named(good, tmp_path):
     path = changed(good, tmp_path, "case", paths=["no/such/folder"])
 
-    with pytest.raises(UsageError, match="no/such/folder is not there: name it, as in forkpoint agent PATH"):
+    with pytest.raises(UsageError, match="no/such/folder does not exist: give them, as in forkpoint agent PATH"):
         Replayed(read_transcript(str(path)), "t.jsonl").places()
 
 
 def test_a_case_whose_place_was_not_told_has_to_be_named(good, tmp_path):
     path = changed(good, tmp_path, "case", paths=None, source=None)
 
-    with pytest.raises(UsageError, match="it does not say where the case lay: name it"):
+    with pytest.raises(UsageError, match="it does not contain the paths of the case: give them"):
         Replayed(read_transcript(str(path)), "t.jsonl").places()
 
 

@@ -156,5 +156,5 @@ def test_explain_recognises_a_line_and_cuts_no_sentence_off() -> None:
 
 
 def test_explain_refuses_what_nobody_knows() -> None:
-    with pytest.raises(Refused, match="nothing is known of it"):
+    with pytest.raises(Refused, match="the knowledge base has nothing on this"):
         ask(recorded("0001"), "explain", query="qwertzuiop")

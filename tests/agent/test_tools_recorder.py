@@ -116,7 +116,7 @@ def cells(case: Case, seq: int) -> dict[str, str]:
 
 
 def test_a_table_tells_each_kind_of_gap_from_the_others() -> None:
-    """Rank 1 has not come to the last call, rank 2's ring buffer no longer has the first, rank 3 left no dump."""
+    """Rank 1 has not reached the last call, rank 2's ring buffer no longer has the first, rank 3 left no dump."""
     job = SmallJob(4)
     for _ in range(5):
         job.op()
@@ -152,15 +152,15 @@ def test_a_seq_that_was_not_recorded_is_refused_with_those_that_were() -> None:
 
 
 def test_a_table_of_an_inverted_order_tells_of_the_ring_and_so_do_waits() -> None:
-    assert "a ring of 4 ranks, each waits for the next: 0 -> 1 -> 3 -> 2 -> 0" in says(recorded("0115"), "waits")
+    assert "a cycle of 4 ranks, each waits for the next: 0 -> 1 -> 3 -> 2 -> 0" in says(recorded("0115"), "waits")
     assert "ranks 0, 1, 3, 2 wait for each other in a ring" in says(recorded("0115"), "table")[0]
 
 
 def test_waits_tell_who_has_not_come() -> None:
     told = says(recorded("0003"), "waits")
 
-    assert "ranks 1-3 wait: rank 0 not come" in told
-    assert "nothing is pending on rank 0, for which others wait" in told
+    assert "ranks 1-3 wait: rank 0 did not call it" in told
+    assert "rank 0: no pending call, but others wait for it" in told
 
 
 def test_a_table_of_a_healthy_job_shows_its_last_rows() -> None:
@@ -230,7 +230,7 @@ def test_messages_show_both_ends_each_with_its_own_call() -> None:
         ("default_pg message 59 of 2->3", "rank 2 send [4, 128] Float, scheduled; rank 3 recv [4, 128] Float, issued"),
         (
             "default_pg message 60 of 2->3",
-            "rank 2 has not come to it (its last is 59); rank 3 recv [4, 128] Float, scheduled",
+            "rank 2 has not reached it (its last is 59); rank 3 recv [4, 128] Float, scheduled",
         ),
     ]
 
@@ -293,10 +293,10 @@ def test_stack_diff_shows_what_is_shared_and_where_two_ranks_part() -> None:
             '`log.info("step %d running loss %.4f", step, metric.compute())`'
         ),
         "rank 0 alone from here on, outermost first: metrics.py:15 compute: `dist.all_reduce(synced)`",
-        "rank 0 alone from here on, outermost first: c10d_logger.py:83 wrapper and 1 more of libraries",
+        "rank 0 alone from here on, outermost first: c10d_logger.py:83 wrapper and 1 more in libraries",
         "rank 1 alone from here on, outermost first: train.py:35 main: `metric.update(loss.item(), 8)`",
     ]
 
 
 def test_stack_diff_of_ranks_that_stand_together_says_so() -> None:
-    assert says(recorded("0115"), "stack_diff", rank=0, other=3)[-1] == "they do not part: both stand at the same line"
+    assert says(recorded("0115"), "stack_diff", rank=0, other=3)[-1] == "they do not differ: both are at the same line"

@@ -50,7 +50,7 @@ def test_read_source_lists_files_and_functions() -> None:
     case = recorded("0001")
 
     assert {f.where for f in ask(case, "read_source")} == {"metrics.py", "train.py"}
-    assert "log_progress; comes to all_reduce" in says(case, "read_source", file="train.py")
+    assert "log_progress; reaches all_reduce" in says(case, "read_source", file="train.py")
 
 
 def test_read_source_refuses_a_line_beyond_the_end() -> None:
@@ -85,7 +85,7 @@ def test_callers_show_both_directions() -> None:
     assert ("train.py:37", "main calls log_progress: `log_progress(step, metric)`") in told
     assert (
         "train.py:16",
-        "log_progress calls `metric.compute()`: MeanMetric.compute in metrics.py:13, which comes to all_reduce",
+        "log_progress calls `metric.compute()`: MeanMetric.compute in metrics.py:13, which reaches all_reduce",
     ) in told
 
 
@@ -128,7 +128,7 @@ def test_taint_says_equal_and_not_known_where_that_is_so(tmp_path: Path) -> None
         for mark in ("unknown", "equal", "caught")
     }
 
-    assert "not known" in says(case, "taint", file="train.py", line=at["unknown"])[0]
+    assert "unknown" in says(case, "taint", file="train.py", line=at["unknown"])[0]
     assert says(case, "taint", file="train.py", line=at["equal"])[0].endswith("equal on all ranks")
     assert "origin exception" in says(case, "taint", file="train.py", line=at["caught"])[0]
 

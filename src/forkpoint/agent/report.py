@@ -1,4 +1,4 @@
-"""Case and explanation -> what is printed: the verdict first and as ever, then what a model added, with what it is worth.
+"""Renders the model's explanation, as text below the verdict's report or as JSON that contains the verdict unchanged.
 
 JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
 """
@@ -17,7 +17,7 @@ from forkpoint.report.json_report import render_json
 SCHEMA = "forkpoint.agent/1"
 MAX_OPINION = 400
 _MAX_READ = 20_000
-"""Characters of a model's text that are looked at. What masks make shorter stays longer than what is shown."""
+"""Characters of a model's text that are read. Even after masking, more is left than is shown."""
 _MAX_SUSPECTS = 1_000
 _HEADS = {
     Status.SUPPORTED: "Supported by the evidence",
@@ -27,7 +27,7 @@ _HEADS = {
 
 
 def render_explanation_json(case: Case, explanation: Explanation) -> str:
-    """`verdict` comes last and is, to the byte, what `diagnose --json` prints."""
+    """`verdict` comes last and is byte for byte what `diagnose --json` prints."""
     told = ascii_json({"schema": SCHEMA, "explanation": _explanation(case, explanation)}, indent=2)
     return f'{told[:-2]},\n  "verdict": {render_json(case.verdict)}\n}}'
 
@@ -149,7 +149,7 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
 
 
 def _comparison_lines(compared: BothAnswers, width: int) -> Iterator[str]:
-    """Where the two answers differ, and what speaks for each."""
+    """Where the two answers differ, and the evidence for each."""
     if compared.dissent:
         yield from ("", "Where it and the verdict differ")
         yield from (line for one in compared.dissent for line in _wrapped(f"- {escape(one)}", width))
@@ -187,7 +187,7 @@ def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
 
 
 def _answers(case: Case, told: Hypothesis) -> list[str]:
-    """What it filled in beside its words."""
+    """The structured fields of its answer."""
     seq, line, confidence = _number(told.earliest_seq), _number(told.site_line), _confidence(told)
     earliest = f"earliest mismatch {_clean(case, told.earliest_group)} seq {seq}"
     site = f"site {_clean(case, told.site_file)}:{line}"
@@ -206,7 +206,7 @@ def _remedy_lines(remedy: Remedy, width: int) -> Iterator[str]:
         yield "UNTRUSTED, written by the model: read it before you use it"
     yield from _wrapped(f"{remedy.kind.capitalize()} it chose: {escape(remedy.title)}", width)
     yield from (line for note in remedy.notes for line in _wrapped(f"- {escape(note)}", width))
-    # Tabs are what a patch is applied with, and act on no terminal.
+    # Keep tabs: a patch needs them, and they are harmless on a terminal.
     yield from ("\t".join(map(escape, line.split("\t"))) for line in remedy.patch.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file per command, parsing and printing only. This is where errors are caught and shown."""
+"""The command line: one file per command, which parses and prints. Errors are caught and shown here."""
 
 import argparse
 import io
@@ -86,11 +86,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def build_parsers(words: Sequence[str] | None = None) -> Parsers:
-    """`words`: a command that is not among them is known by its name alone, which saves its options' time."""
+    """`words`: the command line. Only a command that occurs in it gets its options, which saves time; None: all do."""
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
-        epilog="Results go to standard output, all else to standard error. `forkpoint COMMAND --help` says more.",
+        epilog="Results go to standard output, everything else to standard error. See also `forkpoint COMMAND --help`.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"forkpoint {__version__}")
     _add_common_arguments(parser, hidden=False)
@@ -111,10 +111,10 @@ def build_parsers(words: Sequence[str] | None = None) -> Parsers:
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, *, hidden: bool) -> None:
-    """Before or after the command; listed once."""
+    """Options allowed before and after the command, but shown in help only once."""
     for names, choices, help_text in (
         (("--color", "--colour"), ("auto", "always", "never"), "colours on standard output (default: auto)"),
-        (("--log-level",), LEVELS, "write what is done to a file, for bug reports"),
+        (("--log-level",), LEVELS, "write a log to a file, for bug reports"),
         (("--log-file",), None, f"that file (default: {DEFAULT_FILE})"),
     ):
         shown = argparse.SUPPRESS if hidden else help_text
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character gets its escape, not a traceback.
+            # Escape characters that the terminal cannot show, instead of raising.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(argv)
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(f"  {line}")
         return _USAGE if isinstance(error, UsageError) else _UNREADABLE
     except BrokenPipeError:
-        # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.
+        # The reader closed the pipe. Without this the interpreter complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
@@ -159,7 +159,7 @@ def _run(argv: Sequence[str] | None) -> int:
     words = find_command(given, COMMANDS)
     check_json_file(words)
     settings = read_settings()
-    parsers = build_parsers(None if settings else words)  # settings may be wrong in any command
+    parsers = build_parsers(None if settings else words)  # settings of all commands are checked
     apply_settings(settings, parsers.commands)
     try:
         args, unknown = parsers.main.parse_known_args(words)
@@ -174,7 +174,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _set_up(args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """What every command has: colours, by the variables that rich and others know, and a log."""
+    """Common to all commands: colours, by the usual environment variables, and the log."""
     color = getattr(args, "color", "auto")
     if color != "auto":
         os.environ.pop("NO_COLOR", None)
@@ -187,7 +187,7 @@ def _set_up(args: argparse.Namespace, argv: Sequence[str]) -> None:
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """The shell asks, through code that `forkpoint completion` printed. Does not come back."""
+    """Answers the shell, which runs the code of `forkpoint completion`. Does not return."""
     import argcomplete
 
     argcomplete.autocomplete(parser)
@@ -197,4 +197,4 @@ def _print_crash() -> None:
     _log.exception("crashed")
     for line in traceback.format_exc().splitlines():
         print(escape(line), file=sys.stderr)
-    say("this is a bug in forkpoint, not in your job; please report it with the lines above")
+    say("this is a bug in forkpoint, not in your job; please report it with the traceback above")

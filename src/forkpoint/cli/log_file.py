@@ -1,4 +1,4 @@
-"""`--log-level debug`: what this run does, to a file for bug reports. Nothing of the evidence goes into it but file names."""
+"""`--log-level`: writes a log for bug reports. Of the evidence it contains only file names."""
 
 import logging
 import platform
@@ -13,7 +13,7 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
 def open_log(level: str, file: str, argv: Sequence[str]) -> None:
-    """All loggers below `forkpoint` write there from now on. Raises UsageError."""
+    """Makes all `forkpoint` loggers write to the file. Raises UsageError."""
     try:
         handler = logging.FileHandler(Path(file), encoding="utf-8", errors="backslashreplace")
     except OSError as error:

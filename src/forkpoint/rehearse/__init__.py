@@ -1,4 +1,4 @@
-"""`forkpoint rehearse`: the user's own job on few ranks, one of them made unlucky in each of the usual ways. Do all react alike?
+"""`forkpoint rehearse`: runs the user's own job on a few ranks and disturbs one of them. Do all ranks react the same way?
 
     command --launch--> Program --calm--> Calm --plan--> Trials --trial--> Results --render--> text|json|html|junit
 

@@ -1,7 +1,7 @@
-"""An outside agent on recorded incidents, in three arms: the engine alone, the agent alone, the agent with forkpoint.
+"""An external agent on recorded incidents, in three arms: the engine alone, the agent alone, the agent with forkpoint.
 
-Each case is a fresh process of the agent's command, in a folder that holds evidence, source and the task, and nothing else. It
-answers in `answer.json`. What it printed is kept, and what it asked forkpoint.
+Each case is a new process of the agent's command, in a folder with evidence, source and the task only. The agent answers in
+`answer.json`. Its output and its requests to forkpoint are kept.
 """
 
 import json
@@ -44,7 +44,7 @@ class Arm(StrEnum):
     ENGINE = "engine"
     """forkpoint alone."""
     ALONE = "alone"
-    """The agent with whatever it has, and no forkpoint."""
+    """The agent with its own tools, without forkpoint."""
     WITH = "with"
     """The agent with forkpoint's MCP server."""
 
@@ -52,7 +52,7 @@ class Arm(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ArmsPlan:
     command: str
-    """As a shell would read it, without one. `{prompt}`, `{dir}` and `{mcp}` are filled in."""
+    """Split like a shell command, but run without a shell. `{prompt}`, `{dir}` and `{mcp}` are filled in."""
     arms: tuple[Arm, ...]
     minutes: float
     repeat: int
@@ -63,7 +63,7 @@ class ArmsPlan:
 class Effort:
     seconds: float
     calls: int | None
-    """None: what the agent printed does not tell."""
+    """None if the agent's output does not show it."""
     characters: int | None
     """Read from tools."""
 
@@ -77,11 +77,11 @@ class ArmRun:
     marks: Marks
     effort: Effort
     ended: str | None
-    """Why there is no answer, or none that can be read."""
+    """Why there is no readable answer."""
 
     @property
     def is_right(self) -> bool:
-        """In all that the truth says."""
+        """Cause, suspects and line, as far as the truth has them."""
         asked = (self.marks.suspects, self.marks.site)
         return self.cause and all(mark is not False for mark in asked)
 
@@ -91,13 +91,13 @@ class ArmRun:
 
 
 def is_solved(known: KnownCase) -> bool:
-    """In all that is marked, the fork point too."""
+    """The engine alone is right, also about the fork point."""
     run = _of_engine(known, 1)
     return run.is_right and run.marks.earliest is not False
 
 
 def run_arms(cases: Sequence[KnownCase], plan: ArmsPlan) -> Iterator[ArmRun]:
-    """Runs as they are done."""
+    """Yields each run when it is done."""
     for known in cases:
         for number in range(1, plan.repeat + 1):
             for arm in plan.arms:
@@ -181,7 +181,7 @@ def _neutralise(known: KnownCase, folder: Path) -> None:
 
 
 def _run(plan: ArmsPlan, folder: Path, kept: Path) -> str | None:
-    """Why it did not end by itself."""
+    """Runs the agent. Returns why it failed, or None."""
     prompt = (folder / "TASK.md").read_text("utf-8")
     filled = {"{prompt}": prompt, "{dir}": str(folder), "{mcp}": str(folder / ".mcp.json")}
     words = [filled.get(word, word) for word in shlex.split(plan.command)]
@@ -212,7 +212,7 @@ def _read_answer(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, "no answer.json"
     except ValueError:
         return None, "answer.json is not JSON"
-    return (answer, None) if isinstance(answer, dict) else (None, "answer.json is no object")
+    return (answer, None) if isinstance(answer, dict) else (None, "answer.json is not an object")
 
 
 def _as_answer(told: dict[str, Any]) -> CaseAnswer:
@@ -229,7 +229,7 @@ def _as_answer(told: dict[str, Any]) -> CaseAnswer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What it took: calls and what they answered, as common agents print them (JSON, an event on a line).
+# Effort: tool calls and the size of their results, from the output of common agents (JSON lines).
 
 
 def _effort(kept: Path, seconds: float) -> Effort:
@@ -256,7 +256,7 @@ _CODEX_CALLS = frozenset({"command_execution", "mcp_tool_call", "web_search", "f
 
 
 def _call_in(event: dict[str, Any]) -> tuple[int, int]:
-    """Claude Code's `tool_use` and `tool_result`; Codex' completed items."""
+    """(calls, characters read): Claude Code's `tool_use` and `tool_result`, Codex's completed items."""
     kind = event.get("type")
     if kind == "tool_use":
         return 1, 0
@@ -284,7 +284,7 @@ class ArmTotals:
     causes: int
     suspects: int
     sites: tuple[int, int]
-    """Right, of so many with a line at fault."""
+    """Right; and cases that have a line at fault."""
     calls: float | None
     characters: float | None
     minutes: float
@@ -315,7 +315,7 @@ def _mean(numbers: Sequence[int | None]) -> float | None:
 
 
 def find_misled(runs: Sequence[ArmRun]) -> list[str]:
-    """Cases in which the agent was right alone, and not with forkpoint."""
+    """Cases in which the agent was right alone and wrong with forkpoint."""
     alone = {(run.case, run.number): run for run in runs if run.arm is Arm.ALONE}
     return [
         run.case
@@ -346,8 +346,8 @@ def arms_table(runs: Sequence[ArmRun]) -> Table:
             str(one.causes),
             str(one.suspects),
             f"{one.sites[0]} of {one.sites[1]}",
-            "not told" if one.calls is None else f"{one.calls:g}",
-            "not told" if one.characters is None else f"{one.characters:,.0f}",
+            "unknown" if one.calls is None else f"{one.calls:g}",
+            "unknown" if one.characters is None else f"{one.characters:,.0f}",
             f"{one.minutes:g}",
         )
     return table
