@@ -69,7 +69,7 @@ def test_the_json_is_as_its_schema_says():
 def test_the_text_names_line_rank_and_what_was_done_to_it():
     text = render_text(TOLD, 100)
 
-    assert "ranks part at train.py:8" in text
+    assert "ranks diverge at train.py:8" in text
     assert "after train.py:8 rank 1 went to line 9, rank 0 to line 10" in text
     assert "4 trials in 9 s: 1 agrees, 2 parts, 1 not reached" in text
 
@@ -78,7 +78,7 @@ def test_ci_sees_a_failed_test_for_each_trial_that_parts():
     suite = ET.fromstring(render_junit(TOLD))
 
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    assert suite.find("testcase/failure").get("message") == "ranks part at train.py:8"
+    assert suite.find("testcase/failure").get("message") == "ranks diverge at train.py:8"
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows():

@@ -4,6 +4,6 @@
 
 `calm` runs the job once undisturbed and notes which rank-local things it uses. `plan` asks every perturbation
 (`perturbations/`, one file each) what it could do to a job like that. `trial` runs the job again with one rank disturbed;
-the guard inside the ranks says within seconds when they part, and the engine names the line. `inside/` is what runs in
+the guard inside the ranks reports within seconds when they diverge, and the engine names the line. `inside/` runs in
 the ranks; nothing else here imports torch.
 """

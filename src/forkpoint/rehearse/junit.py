@@ -31,7 +31,7 @@ def _add(suite: ET.Element, result: Result) -> None:
         ET.SubElement(case, "skipped", message=_plain(result.says))
     if result.outcome is Outcome.PARTS:
         text = "\n".join(filter(None, [_effect(result), tell_fork(result), result.says, *_fixes(result)]))
-        failure = ET.SubElement(case, "failure", message=_plain(f"ranks part at {place_of(result)}"), type="parts")
+        failure = ET.SubElement(case, "failure", message=_plain(f"ranks diverge at {place_of(result)}"), type="parts")
         failure.text = _plain(text)
 
 
@@ -44,5 +44,5 @@ def _fixes(result: Result) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """XML has no place for control characters."""
+    """XML does not allow control characters."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

@@ -1,5 +1,5 @@
-"""What a rank is told of everything rank-local that its program does, and may change: the calm run takes notes, a
-perturbation changes one thing. Runs inside the ranks, but knows torch only as what it is handed.
+"""The listener: called for everything rank-local that a program does, and may change the answer. The calm run takes notes, a
+perturbation changes one thing. Runs inside the ranks, but does not import torch: it gets it as an argument.
 """
 
 import os
@@ -16,16 +16,16 @@ EFFECT_FILE = "effect.json"
 
 @dataclass(frozen=True, slots=True)
 class LoaderFacts:
-    """Of one DataLoader."""
+    """Facts about one DataLoader."""
 
     number: int
     """In the order in which loaders were first iterated in this process."""
     batches: int
-    """By its own `len`; 0 = it does not say."""
+    """Its `len`; 0 if it has none."""
     iterable: bool
-    """An IterableDataset: what it yields is decided while it is read."""
+    """An IterableDataset: what it yields is known only while reading."""
     shared_out: bool
-    """A sampler that shares one data set out to all ranks evenly decides who gets what."""
+    """A sampler shares one data set evenly between all ranks."""
     own_collate: bool
     """The user's own function makes batches of samples."""
     drops: bool
@@ -45,10 +45,10 @@ class Inside:
     torch: Any
     order: Order
     rank: Callable[[], int | None]
-    """None: not known yet."""
+    """None: unknown yet."""
     steps: Callable[[], int]
     mark: Callable[[], None]
-    """Notes in the path of this rank that the perturbation has its effect now."""
+    """Marks in the path of this rank where the perturbation takes effect."""
 
 
 class Listener:
@@ -58,7 +58,7 @@ class Listener:
         self.inside = inside
 
     def begin(self) -> None:
-        """The process group has just been made."""
+        """The process group was just created."""
 
     def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         """A loader is iterated."""
@@ -66,7 +66,7 @@ class Listener:
         return batches
 
     def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
-        """Processes of a loader that has just been started."""
+        """The worker processes of a loader that was just started."""
 
     def read(self, site: Site, how: str, value: Any) -> Any:
         """The user's code reads a tensor's value."""
@@ -78,7 +78,7 @@ class Listener:
         return value
 
     def drew(self, site: Site, name: str, value: Any) -> None:
-        """A number of a stream that the whole process shares."""
+        """A number was drawn from a random stream that the whole process shares."""
 
     def exists(self, site: Site, path: str, there: bool) -> bool:
         del site, path
@@ -96,7 +96,7 @@ class Listener:
         self.writing(site, path)
 
     def loading(self, site: Site | None, path: str) -> str:
-        """A checkpoint is about to be read: from where?"""
+        """A checkpoint is about to be read. Returns the path to read."""
         del site
         return path
 
@@ -145,7 +145,7 @@ class Listener:
 
 
 class Disturbance(Listener):
-    """Waits for its moment on the chosen rank, and says what it did."""
+    """Waits for the chosen occasion on the chosen rank, and reports what it did."""
 
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
@@ -158,7 +158,7 @@ class Disturbance(Listener):
         self._told = False
 
     def is_here(self, site: Site | None, what: str | None = None) -> bool:
-        """This is the rank and the place that was chosen."""
+        """This is the chosen rank and place."""
         if self.inside.rank() != self.trial.rank or os.getpid() != self._pid:  # a loader's worker is not the rank
             return False
         if what is not None and what != self.trial.target.what:
@@ -167,16 +167,16 @@ class Disturbance(Listener):
         return wanted is None or (site is not None and (site.file, site.line) == (wanted.file, wanted.line))
 
     def is_due(self) -> bool:
-        """Counts the occasions: it is the chosen one, or one after it."""
+        """Counts occasions. True from the chosen one on."""
         self._seen += 1
         return self._seen > self.trial.at
 
     def is_now(self) -> bool:
-        """As `is_due`, once."""
+        """True only until the effect was reported."""
         return self.is_due() and not self._told
 
     def say(self, says: str, site: Site | None) -> None:
-        """The first time it had an effect."""
+        """Records the effect, the first time."""
         if not self._told:
             self._told = True
             self.inside.mark()

@@ -1,4 +1,4 @@
-"""A rehearsal as one page: what was tried on which rank, what happened, and each place at which ranks part. Self-contained."""
+"""A rehearsal as one self-contained page: what was tried on which rank, what happened, and each place where ranks diverge."""
 
 from collections.abc import Iterator, Sequence
 from html import escape as quoted
@@ -21,10 +21,12 @@ small { color: var(--quiet); }
 
 
 def render_page(rehearsal: Rehearsal, reports: dict[int, str]) -> str:
-    """`reports`: by trial, the page of its incident, relative to this one."""
+    """`reports`: trial -> the page of its incident, relative to this one."""
     hazards = find_hazards(rehearsal.results)
     head = (
-        f"{len(hazards)} place{'s' * (len(hazards) != 1)} at which ranks part" if hazards else "all ranks react alike"
+        f"{len(hazards)} place{'s' * (len(hazards) != 1)} where ranks diverge"
+        if hazards
+        else "all ranks react the same way"
     )
     return "".join(
         [
@@ -45,7 +47,7 @@ def render_page(rehearsal: Rehearsal, reports: dict[int, str]) -> str:
 def _hazard(hazard: Hazard, reports: dict[int, str]) -> str:
     first = hazard.results[0]
     verdict = first.verdict or {}
-    lines = [f"<section><h2>Ranks part at <code>{quoted(hazard.place)}</code></h2>"]
+    lines = [f"<section><h2>Ranks diverge at <code>{quoted(hazard.place)}</code></h2>"]
     if first.effect:
         where = f" at <code>{quoted(str(first.effect.site))}</code>" if first.effect.site else ""
         lines.append(f"<p>Rank {first.trial.rank}: {quoted(first.effect.says)}{where}. {quoted(tell_fork(first))}</p>")
@@ -64,7 +66,7 @@ def _hazard(hazard: Hazard, reports: dict[int, str]) -> str:
 
 
 def _table(results: Sequence[Result], reports: dict[int, str]) -> Iterator[str]:
-    """Perturbations by ranks."""
+    """A row per perturbation, a column per rank."""
     ranks = sorted({result.trial.rank for result in results})
     rows: dict[tuple[str, str], dict[int, Result]] = {}
     for result in results:

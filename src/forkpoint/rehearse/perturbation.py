@@ -1,4 +1,4 @@
-"""What a perturbation is: a way for one rank to be unlucky that can really happen to one rank alone."""
+"""What a perturbation is: something that can really happen to a single rank."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ class Perturbation:
     kind: str
     title: str
     find: Callable[[Calm, Decisions], Iterator[Target]]
-    """What of the job it could disturb, by what the calm run used and what the source decides with it."""
+    """What it could disturb in this job, according to the calm run and the source."""
     install: Callable[[Inside], Disturbance]
-    """In the rank."""
+    """Called in the rank."""
     otherwise: str
-    """Why there is nothing to disturb, where `find` finds nothing."""
+    """Why there is nothing to disturb, if `find` finds nothing."""
 
 
 def targets_of(
     calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True
 ) -> Iterator[tuple[Use, Target]]:
-    """One for each place, with the ranks that come by."""
+    """One for each place, with the ranks that execute it."""
     for by_rank in calm.uses(kind).values():
         ranks = {rank: use for rank, use in by_rank.items() if wanted(use)}
         if ranks:

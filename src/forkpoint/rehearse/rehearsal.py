@@ -1,4 +1,4 @@
-"""The whole of it: calm run, plan, trials until all are done or the time is up."""
+"""A whole rehearsal: calm run, plan, and trials until all are done or the time is up."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from forkpoint.rehearse.verify import verify_fix
 from forkpoint.rehearse.workspace import scratch_folder, workspace
 
 Progress = Callable[[int, int, str], None]
-"""Trials done, of how many, and what is being done."""
+"""Gets (trials done, total, current activity)."""
 Heard = Callable[[Result], None]
 """Called with each result as it comes."""
 
@@ -36,15 +36,15 @@ class Settings:
     only: tuple[str, ...] = ()
     """Kinds; () = all."""
     ranks: tuple[int, ...] | None = None
-    """To disturb; None = chosen by role."""
+    """Ranks to disturb; None: chosen by role."""
     seed: int = 0
     trial: int | None = None
-    """This one alone."""
+    """Run only this one."""
     known: Rehearsal | None = None
-    """Of an earlier rehearsal: its calm run and its plan count."""
+    """An earlier rehearsal, whose calm run and plan are reused."""
     warm: bool = True
     starter: WarmStart | None = None
-    """One that is there already, for those who rehearse many programs."""
+    """An existing one, to share between rehearsals."""
     cpu: bool = False
     verify: bool = False
     keep: Path | None = None
@@ -52,7 +52,7 @@ class Settings:
 
 
 def rehearse(program: Program, settings: Settings, progress: Progress, heard: Heard) -> Rehearsal:
-    """Raises CalmRunFailed where the job does not even run undisturbed."""
+    """Raises CalmRunFailed if the job does not even run undisturbed."""
     began = time.monotonic()
     until = began + settings.minutes * 60
     wanted = [p for p in PERTURBATIONS if not settings.only or p.kind in settings.only]
@@ -87,7 +87,7 @@ def pretend(program: Program, settings: Settings, world: int, progress: Progress
 
 @contextmanager
 def _starter(program: Program, settings: Settings, progress: Progress) -> Generator[WarmStart | None]:
-    """None: ranks are started one by one, or by the command."""
+    """None: ranks are new processes, or the command starts them."""
     if program.starts_itself or not settings.warm or settings.starter is not None:
         yield settings.starter
         return
@@ -101,7 +101,7 @@ def _starter(program: Program, settings: Settings, progress: Progress) -> Genera
 
 
 def _calm(job: RehearsedJob, settings: Settings, progress: Progress, resumed: Path) -> Calm:
-    """`resumed`: gets a copy of the folder as the run left it, where a second run could resume from there."""
+    """`resumed`: gets a copy of the folder after the run, if a second run could resume from it."""
     progress(0, 0, "calm run")
     limit_s = settings.minutes * 60 / 3
     with workspace(job.program.folder) as place:
@@ -123,7 +123,7 @@ def _is_chosen(trial: Trial, settings: Settings) -> bool:
 def _run_all(
     trials: Sequence[Trial], stage: Stage, until: float, progress: Progress, heard: Heard, *, verify: bool
 ) -> tuple[Result, ...]:
-    """At least one; the rest as long as there is time."""
+    """Runs at least one trial, then more until the time is up."""
     results: list[Result] = []
     for done, trial in enumerate(trials):
         if results and time.monotonic() > until:

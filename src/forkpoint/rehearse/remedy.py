@@ -1,4 +1,4 @@
-"""Probe and fix for the very line at which ranks parted: the engine's remedies, for a fork that was seen, not inferred."""
+"""Probe and fix for the exact line where ranks diverged: the engine's remedies for an observed fork."""
 
 import ast
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LEAVES = ast.Return | ast.Continue | ast.Break
 
 
 def with_remedies(verdict: dict[str, Any], seen: SeenFork, roots: Sequence[str]) -> dict[str, Any]:
-    """The verdict with what mends this line in front; as it is, where the source does not show how."""
+    """The verdict with remedies for this line first; unchanged if the source does not show the decision."""
     analysis = analyse(read_program(list(roots)))
     fork = locate(seen, analysis)
     if fork is None:
@@ -58,5 +58,13 @@ def _fork(
     branch = analysis.branches.at(node, function)
     steps = [step for arm in branch.arms for step in arm.steps] if branch else []
     return Fork(
-        kind, function, node, test, reasons, steps[0] if steps else None, None, 1.0, "ranks parted here in a rehearsal"
+        kind,
+        function,
+        node,
+        test,
+        reasons,
+        steps[0] if steps else None,
+        None,
+        1.0,
+        "ranks diverged here in a rehearsal",
     )

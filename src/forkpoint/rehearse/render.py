@@ -17,7 +17,7 @@ SCHEMA: Final = "forkpoint.rehearsal/1"
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """One place at which ranks part, and the trials that showed it."""
+    """A place where ranks diverge, and the trials that showed it."""
 
     place: str
     results: tuple[Result, ...]
@@ -32,7 +32,7 @@ class Hazard:
 
 
 def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
-    """Trials that part at one line are one mistake in the program."""
+    """Trials that diverge at the same line show the same mistake."""
     by_place: dict[str, list[Result]] = {}
     for result in results:
         if result.outcome is Outcome.PARTS:
@@ -41,8 +41,8 @@ def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
 
 
 def place_of(result: Result) -> str:
-    """Where the disturbed rank went another way; else where it was disturbed; else the engine's first site. Calls that do not
-    fit, or come in another order, are the place themselves.
+    """Where the disturbed rank took another path; else where it was disturbed; else the engine's first site. For mismatched
+    calls, or calls in another order, the site of the call.
     """
     named = (result.verdict or {}).get("sites", [])[:1]
     if named and result.verdict and result.verdict["cause"] in ("metadata-mismatch", "order-inversion"):
@@ -56,7 +56,7 @@ def place_of(result: Result) -> str:
 
 
 def tell_fork(result: Result) -> str:
-    """Where the disturbed rank left the others, in a sentence; "" = it is not known."""
+    """Where the disturbed rank left the others, in a sentence; "" if unknown."""
     fork = result.fork
     if fork is None:
         return ""
@@ -82,13 +82,13 @@ def _calm_line(rehearsal: Rehearsal) -> str:
     calm = rehearsal.calm
     steps = min((told.steps for told in calm.ranks), default=0)
     places = len({use.key for told in calm.ranks for use in told.uses})
-    end = "to its end" if calm.complete else "as far as there was time for"
+    end = "to its end" if calm.complete else "as far as time allowed"
     return f"calm run: {calm.world} ranks, {steps} steps, {end}, {calm.seconds:.1f} s, {places} rank-local things used"
 
 
 def _hazard_lines(number: int, hazard: Hazard, width: int) -> Iterator[str]:
     first = hazard.results[0]
-    yield f"{number}. ranks part at {hazard.place}   ({', '.join(hazard.kinds)}; {name_ranks(hazard.ranks)})"
+    yield f"{number}. ranks diverge at {hazard.place}   ({', '.join(hazard.kinds)}; {name_ranks(hazard.ranks)})"
     effect = first.effect.says if first.effect else "nothing was disturbed"
     where = f" at {first.effect.site}" if first.effect and first.effect.site else ""
     yield fill(f"rank {first.trial.rank}: {effect}{where}", width, initial_indent="   ", subsequent_indent="   ")

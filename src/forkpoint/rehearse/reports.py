@@ -1,4 +1,4 @@
-"""For each place at which ranks part, the page of its incident: as `forkpoint diagnose --html` writes it."""
+"""For each place where ranks diverge, the page of its incident, as `forkpoint diagnose --html` writes it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from forkpoint.report.page import render_html
 
 
 def write_reports(told: Rehearsal, folder: Path) -> dict[int, str]:
-    """The name of the page, by trial. Of one place the first trial is enough."""
+    """Writes the pages. Returns trial -> name of its page, for the first trial of each place."""
     written: dict[int, str] = {}
     for hazard in find_hazards(told.results):
         first = hazard.results[0]

@@ -1,4 +1,4 @@
-"""One trial: the job again, with one rank made unlucky."""
+"""One trial: runs the job again, with one rank disturbed."""
 
 import shutil
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from forkpoint.rehearse.workspace import Workspace, workspace
 
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
-"""For four processes that each import torch, on a machine with other work."""
+"""Time for four processes to import torch on a busy machine."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -25,12 +25,12 @@ class Stage:
 
     job: RehearsedJob
     origin: Path
-    """The folder that is copied for each."""
+    """The folder that is copied for each trial."""
     calm: Calm
     keep: Path | None
-    """Where the evidence of trials that part is kept."""
+    """Where the evidence of trials in which ranks diverge is kept."""
     resumed: Path | None = None
-    """The folder as the calm run left it, where a second run resumes."""
+    """The folder as the calm run left it, if a second run resumes."""
 
 
 def run_trial(trial: Trial, stage: Stage) -> Result:
@@ -39,7 +39,7 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
         other = choose_other(trial.rank, stage.calm)
         order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         limits = limits_for(stage.calm)
-        if resumes:  # a rank that begins elsewhere makes the same calls, until the others are done
+        if resumes:  # a rank that starts at another step makes the same calls until the others are done
             limits = replace(limits, steps_after=False)
         ended = run_job(stage.job, order, place, limits)
         site = ended.effect.site if ended.effect else None
@@ -53,14 +53,14 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
 
 
 def choose_other(rank: int, calm: Calm) -> int:
-    """The rank whose path is compared, preferably one that used the same lines in the calm run: what rank 0 does alone is no fork."""
+    """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
     places = {told.rank: {use.key for use in told.uses if use.site.file} for told in calm.ranks}
     others = [other for other in places if other != rank]
     return next((other for other in others if places[other] == places[rank]), others[0])
 
 
 def limits_for(calm: Calm) -> Limits:
-    """Hangs end by the guard. The time limit is against a machine that is too busy, and decides nothing."""
+    """The guard ends hangs. The time limit only protects against an overloaded machine, and decides nothing."""
     pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
     stall_s = max(_LEAST_STALL_S, _PATIENCE * pause_s)
     return Limits(

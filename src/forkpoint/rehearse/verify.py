@@ -1,4 +1,4 @@
-"""`--verify-fix`: the proposed patch applied to the copy, and the same trial once more."""
+"""`--verify-fix`: applies the proposed patch to a copy and repeats the trial."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from forkpoint.rehearse.workspace import copy_folder, scratch_folder
 
 
 def verify_fix(result: Result, stage: Stage) -> Result:
-    """With the fix that is shown, where it is a patch; as it is, where it is words."""
+    """Repeats the trial with the first fix, if it is a patch; otherwise returns the result unchanged."""
     fixes = (result.verdict or {}).get("fixes", [])[:1]
     if result.outcome is not Outcome.PARTS or not fixes or not fixes[0].get("patch"):
         return result
@@ -43,7 +43,7 @@ def apply_patch(patch: str, folder: Path) -> bool:
 
 
 def _moved(trial: Trial, before: Path, after: Path) -> Trial:
-    """The same place, where the patch has moved it."""
+    """The trial with its site at the line to which the patch moved it."""
     site = trial.target.site
     if site is None or not (before / site.file).is_file():
         return trial
@@ -53,7 +53,7 @@ def _moved(trial: Trial, before: Path, after: Path) -> Trial:
 
 
 def moved_line(old: list[str], new: list[str], line: int) -> int:
-    """Where a line (from 1) is after a change; in a part that was changed, at the same distance from its beginning."""
+    """The new number of a line (from 1) after a change; inside a changed block, at the same offset."""
     for _, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if begin < line <= end:
             return min(new_begin + line - begin, max(new_end, new_begin + 1))

@@ -1,4 +1,4 @@
-"""Called by autoload in every process of a rehearsed job: reads the order, opens the taps, starts the guard with the group."""
+"""Called by autoload in every process of a rehearsed job: reads the order and installs the taps, which start the guard."""
 
 import atexit
 import os
@@ -26,7 +26,7 @@ from forkpoint.rehearse.perturbations import find_perturbation
 from forkpoint.rehearse.steps import StepFile
 
 _CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
-"""The rank's own process: what it starts inherits RANK, and is no rank."""
+"""Pid of the rank itself: its child processes inherit RANK, but are not ranks."""
 _MAX_ERROR: Final = 4000
 
 
@@ -36,7 +36,7 @@ def begin() -> None:
         return
     places = Places(order.roots)
     if order.mode is RunMode.FAKE:
-        from forkpoint.rehearse.inside.schedule import pretend  # noqa: PLC0415 torch's own tests: imported where asked for
+        from forkpoint.rehearse.inside.schedule import pretend  # noqa: PLC0415 uses torch's test helpers, imported only if needed
 
         pretend(order, int(os.environ["RANK"]), places)
         return
@@ -74,7 +74,7 @@ def _listener(order: Order, inside: Inside) -> Listener:
 
 
 class _Rank:
-    """From when it joins until it ends: its steps, its path, and what it leaves behind."""
+    """This rank, from joining to its end: its steps, its path, and what it leaves behind."""
 
     def __init__(self, order: Order, steps: StepFile, places: Places) -> None:
         self._order = order
@@ -90,7 +90,7 @@ class _Rank:
             self._path.mark()
 
     def join(self) -> None:
-        if self._recorder is not None:  # a second group of processes in one run
+        if self._recorder is not None:  # init_process_group was called again
             return
         self._number = dist.get_rank()
         self._recorder = TorchRecorder()
@@ -116,12 +116,12 @@ class _Rank:
             follow(self._path, self._places)
 
     def _leave(self, error: str) -> None:
-        """Once: an error is told before the exit."""
+        """Writes only once: an error comes before the exit."""
         told = Path(self._order.folder) / f"left_rank_{self._number}.json"
         if self._recorder is None or told.exists():
             return
         write_value(told, Left(self._number, error, tuple(find_groups()) or self._groups))
-        # As with the guard: of a rank that is done nothing but that is told.
+        # As with the guard: a rank that finished normally leaves no dump.
         evidence = Path(self._order.folder) / "evidence"
         evidence.mkdir(exist_ok=True)
         if error:

@@ -1,4 +1,4 @@
-"""Notes every line of the user's code that the main thread executes, from now on."""
+"""Records every line of the user's code that the main thread executes."""
 
 import sys
 from types import FrameType
@@ -9,7 +9,7 @@ from forkpoint.rehearse.paths import PathFile
 
 
 def follow(path: PathFile, places: Places) -> None:
-    """Frames that run already are followed, too: the training loop may be one of them."""
+    """Also follows frames that are already running: the training loop may be one of them."""
 
     def local(frame: FrameType, event: str, _arg: Any) -> Any:
         if event == "line":

@@ -1,4 +1,4 @@
-"""What is known of a DataLoader: how its batches are counted out, and what puts them together."""
+"""Facts about a DataLoader: how many batches it has, how data is shared out, and how it collates samples."""
 
 import ast
 from typing import Any
@@ -33,7 +33,7 @@ def loader_facts(loader: Any, number: int, places: Places) -> LoaderFacts:
 
 
 def _shares_out(sampler: Any) -> bool:
-    """By the attributes that torch's own and those like it have."""
+    """By the attributes of torch's DistributedSampler and similar samplers."""
     return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes"))
 
 

@@ -1,4 +1,4 @@
-"""The calm run's listener: which rank-local things this rank uses, where and how often."""
+"""The listener of the calm run: records which rank-local things this rank uses, where and how often."""
 
 import math
 import os
@@ -18,12 +18,12 @@ from forkpoint.rehearse.model import OLDER, RankUses, Site, Use, UseKind, write_
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
 _FILTERED: Final = 8
-"""How many runs of a filter are compared between ranks."""
+"""Runs of a filter that are compared between ranks."""
 _MAX_PLACES: Final = 500
 _EVERY_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 _LIBRARY: Final = Site("", 0, "")
-"""Where no frame of the user's code is on the stack."""
+"""Used if no frame of the user's code is on the stack."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Note:
 
 
 class Notes(Listener):
-    """Written to a file once a second where there is news, and at the end."""
+    """Written to a file once a second, and at the end."""
 
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
@@ -47,7 +47,7 @@ class Notes(Listener):
         self._pause_s = 0.0
         self._pid = os.getpid()
         self.after_first_steps: Any = None
-        """Called once calls of modules need not be heard any more."""
+        """Called after two steps, when calls of modules need no longer be recorded."""
 
     def begin(self) -> None:
         self._last = time.monotonic()
@@ -102,7 +102,7 @@ class Notes(Listener):
         self._add(UseKind.WRITE, site, path)
 
     def saving(self, site: Site | None, path: str) -> None:
-        """Keeps the version that is saved over: a later run may find it in place of the newest."""
+        """Keeps a copy of the version that is overwritten, for the perturbation with an older checkpoint."""
         if Path(path).is_file():
             older = Path(OLDER)
             older.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ class Notes(Listener):
         self._compare(note, first, count)
 
     def _compare(self, note: "_Note", values: list[Any], count: int) -> None:
-        """Notes a fingerprint, so that the data of ranks can be compared later."""
+        """Records a fingerprint, to compare the data of ranks later."""
         found = fingerprint(values)
         note.values.append(found or 0.0)
         plain = found is not None and note.facts.get("plain", "1") == "1"
@@ -211,7 +211,7 @@ class Notes(Listener):
         key = (kind, site or _LIBRARY, what)
         note = self._notes.get(key)
         if note is None:
-            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # a worker's are not the rank's
+            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # not for loader workers
                 return None
             note = self._notes[key] = _Note(key[1], what)
         note.count += 1
@@ -245,7 +245,7 @@ class Notes(Listener):
 
 
 class _Counted(Iterator[Any]):
-    """A loader's own iterator, counted. Whatever else is asked of it, it answers itself."""
+    """Counts the batches of a loader's iterator. Everything else is passed on to it."""
 
     def __init__(self, batches: Iterator[Any], notes: Notes, note: _Note) -> None:
         self._rehearsed = (batches, notes, note)

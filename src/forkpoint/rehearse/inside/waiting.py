@@ -1,6 +1,6 @@
 """Taps on how threads and ranks synchronise: polls, work started in other threads, messages in the store.
 
-A poll is reported only where its answer depends on timing. If the asking thread did the work itself, or has already waited for it,
+A poll is reported only if its answer depends on timing. If the asking thread did the work itself, or has already waited for it,
 the answer is certain.
 """
 
@@ -19,7 +19,7 @@ from forkpoint.rehearse.inside.places import Places
 from forkpoint.rehearse.listening import Listener
 from forkpoint.rehearse.model import Site
 
-_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+_frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 _OWN: Final = "this thread's own"
 
 _PLAIN_LOCK: Final[type] = type(threading.Lock())
@@ -31,8 +31,8 @@ class WaitingTaps:
         self._listener = listener
         self._places = places
         self._done_by: dict[int, int | str] = {}
-        """Which thread did what is asked for, by the id of the event, future or queue. One that is used again for another
-        object hides a question, and changes none.
+        """id of an event, future or queue -> the thread that set or filled it. If an id is reused for another object, a poll may
+        be missed, but no answer is wrong.
         """
         self._sent: set[str] = set()
         """Keys that this rank has put into the store itself."""

@@ -1,10 +1,10 @@
-"""A value that a rank reads differs: beyond the number it is compared with, or much larger or smaller.
+"""A value that a rank reads differs: across the threshold it is compared with, or much larger or smaller.
 
 What it does
-    From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just
-    beyond the threshold that the source compares it with, on the other side than it was; without a threshold in sight,
-    a thousand times more or less, or a thousand times more once, as a program sees a spike that compares a value with its own
-    average. A `bool()` is turned around once.
+    From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just on the
+    other side of the threshold that the source compares it with. If there is no such threshold: a thousand times more or less,
+    or a thousand times more once, like a spike to a program that compares a value with its own average. A `bool()` is inverted
+    once.
 
 Where it comes from
     A loss spike, a validation metric of this rank's own shard, no unmasked token in this rank's batch.
@@ -12,9 +12,9 @@ Where it comes from
     where this rank has no token), YOLOv5 8345.
 
 When it can happen
-    Only to values that are each rank's own: they differed between ranks in the calm run, some ranks alone read them, or
-    the source shows why they can differ. A whole number is changed only where the source compares it: one that is a size
-    must stay true to its tensor.
+    Only to values that are local to a rank: they differed between ranks in the calm run, only some ranks read them, or the
+    source shows why they can differ. An integer is changed only if the source compares it: it may be a size, which must match
+    its tensor.
 
 A healthy program
     Reduces the value over all ranks before it decides, or lets one rank decide and broadcasts the decision.
@@ -45,7 +45,7 @@ def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
 
 
 def _is_own(uses: list[Use], decisions: Decisions) -> bool:
-    """Each rank's own value, not one that all have agreed on."""
+    """The value is local to a rank, not one that all ranks agree on."""
     shared = min(len(use.values) for use in uses)
     differs = any(use.values[:shared] != uses[0].values[:shared] for use in uses)
     site = uses[0].site
@@ -55,7 +55,7 @@ def _is_own(uses: list[Use], decisions: Decisions) -> bool:
 
 def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]:
     if use.what == "bool":
-        yield replace(target, settings={"to": "not"}, label="bool, turned around")
+        yield replace(target, settings={"to": "not"}, label="bool, inverted")
         return
     found = decisions.thresholds(use.site)[:_MAX_BOUNDS]
     for bound in found:
@@ -96,5 +96,5 @@ def _install(inside: Inside) -> Disturbance:
 
 
 PERTURBATION = Perturbation(
-    "another-value", "a value that differs", find, _install, "no value of a tensor that is each rank's own is read"
+    "another-value", "a value that differs", find, _install, "the program reads no tensor value that is local to a rank"
 )

@@ -1,4 +1,4 @@
-"""A value on the other side of the number it is compared with."""
+"""Moves a value to the other side of the threshold it is compared with."""
 
 import ast
 import operator
@@ -11,7 +11,7 @@ _HOPS = 8
 
 
 def across(value: Any, comparison: str, bound: float) -> Any:
-    """The nearest plain value of the same type for which `value comparison bound` turns out otherwise."""
+    """A nearby value of the same type for which `value comparison bound` has the opposite result."""
     whole = isinstance(value, int)
     step = 1 if whole else abs(bound) * 1e-3 or 1e-3
     edge = int(bound) if whole else bound
@@ -26,8 +26,8 @@ def across(value: Any, comparison: str, bound: float) -> Any:
 
 
 def look_up_bound(bound: str) -> float | None:
-    """Numbers, and what dotted names stand for in the frame of the user's code that is asking, with plain arithmetic. Only
-    plain attributes are followed: nothing of the program is run.
+    """Evaluates numbers, dotted names in the calling frame of the user's code, and simple arithmetic. Reads attributes from
+    `__dict__` only, so that no code of the program runs.
     """
     try:
         return _work_out(ast.parse(bound, mode="eval").body, _asking_frame())
@@ -59,7 +59,7 @@ def _work_out(node: ast.expr, frame: FrameType | None) -> float | None:
 
 
 def _asking_frame() -> FrameType | None:
-    """The first frame outside of forkpoint."""
+    """The first frame outside forkpoint."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 documented
     while frame is not None and "/forkpoint/rehearse/" in frame.f_code.co_filename:
         frame = frame.f_back

@@ -1,18 +1,18 @@
-"""A file is there on one rank and not on the others, or the other way round.
+"""A file exists on one rank and not on the others, or the other way round.
 
 What it does
-    From the chosen question on, the chosen rank gets the other answer for one path (`os.path.exists`, `Path.is_file`,
-    `os.stat` and their like), or finds one name fewer in a folder.
+    From the chosen check on, the chosen rank gets the opposite answer for one path (`os.path.exists`, `Path.is_file`,
+    `os.stat` and similar), or finds one name fewer in a folder.
 
 Where it comes from
-    A checkpoint, a cache or a flag on a node's own disk; a shared disk that shows a new file to some nodes later; a
+    A checkpoint, a cache or a flag on a node's local disk; a shared disk that shows a new file to some nodes later; a
     download that failed on one node. NeMo Automodel 3261 (a folder of an interrupted save on one rank).
 
 When it can happen
-    Wherever several ranks look for a file by themselves. Where one rank alone asks, its answer is changed as well.
+    Wherever ranks look for a file themselves, also if only one rank does.
 
 A healthy program
-    Lets one rank look and broadcasts what it saw.
+    Lets one rank look, and broadcasts the result.
 """
 
 from collections.abc import Iterator
@@ -57,5 +57,5 @@ def _install(inside: Inside) -> Disturbance:
 
 
 PERTURBATION = Perturbation(
-    "file-differs", "a file that is there, or not", find, _install, "the program looks for no file"
+    "file-differs", "a file that exists, or not", find, _install, "the program looks for no file"
 )

@@ -1,8 +1,8 @@
-"""One rank's loss is not a number, or infinite.
+"""One rank's loss is NaN or infinite.
 
 What it does
-    In the chosen step what the outermost module returns on the chosen rank is multiplied by NaN or infinity, gradients
-    included: the loss that the program makes of it, and everything it computes from that, is what it would be.
+    In the chosen step, the output of the outermost module on the chosen rank is multiplied by NaN or infinity, so gradients
+    are affected, too: the loss, and everything computed from it, is as it would really be.
 
 Where it comes from
     An overflow in half precision, a division by an empty mask, one corrupt sample.
@@ -59,5 +59,5 @@ def _install(inside: Inside) -> Disturbance:
 
 
 PERTURBATION = Perturbation(
-    "not-a-number", "a loss that is no number", find, _install, "no module is called in training"
+    "not-a-number", "a loss that is not a number", find, _install, "no module is called in training"
 )

@@ -1,13 +1,13 @@
 """One rank resumes from an older checkpoint.
 
 What it does
-    The job is run a second time where the calm run left its files, so that it resumes. On the chosen rank the newest
-    checkpoint is not there: a file that was saved over gives its version before, a folder is listed without the newest
-    file or its folder, and a question for one of them is answered with no.
+    The job runs again in the folder that the calm run left, so that it resumes. On the chosen rank the newest checkpoint is
+    missing: an overwritten file has its previous version, folder listings lack the newest file or its folder, and checks
+    whether they exist return no.
 
 Where it comes from
-    Checkpoints on a node's own disk of which one was not written; a shared disk that shows the newest file later to
-    some nodes; a rank that was killed while it saved.
+    A checkpoint on a node's local disk that was not written; a shared disk that shows the newest file to some nodes later; a
+    rank that was killed while it saved.
 
 When it can happen
     Where a second run in the same folder reads what the first one saved.
@@ -34,7 +34,7 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _Older(Disturbance):
-    """The newest file is hidden everywhere on this rank; where there is an older version, that is read in its place."""
+    """Hides the newest file on this rank; if there is an older version, it is read instead."""
 
     def exists(self, site: Site, path: str, there: bool) -> bool:
         if there and not self.settings[RESUMED] and self._belongs_to_newest(path):
@@ -59,7 +59,7 @@ class _Older(Disturbance):
         return self.is_here(self.trial.target.site) and Path(path).name == Path(self.settings["newest"]).name
 
     def _belongs_to_newest(self, path: str) -> bool:
-        """It is the file, or the folder in which it lies: checkpoints of several files have one each."""
+        """It is the file, or its folder: a checkpoint of several files has a folder."""
         newest = Path(self.settings["newest"])
         return self.is_here(self.trial.target.site) and Path(path).name in (newest.name, newest.parent.name)
 

@@ -1,18 +1,18 @@
 """One rank's loader ends one batch early.
 
 What it does
-    In the chosen epoch of one loader, the chosen rank does not get its last batch. The loader ends as it always ends. The same
-    for a function of the program's own that yields batches.
+    In the chosen epoch of one loader, the chosen rank does not get its last batch. The loader ends normally. The same for a
+    generator of the program that yields batches.
 
 Where it comes from
-    A shard with fewer samples, packing that fills fewer batches, samples that were filtered out, a file that is cut.
-    axolotl 461 (packed batches are not even), torchtitan 1634 (validation until the data set ends), NeMo Automodel
+    A shard with fewer samples, packing that fills fewer batches, samples that were filtered out, a truncated file.
+    axolotl 461 (uneven packed batches), torchtitan 1634 (validation until the data set ends), NeMo Automodel
     1601 (15 batches on some ranks, 14 on others).
 
 When it can happen
-    Where nothing makes the ranks' numbers of batches equal: an IterableDataset, or a loader whose sampler does not share
-    out one data set to all ranks. A DistributedSampler pads, so its loaders are left alone. A function that yields, where a
-    test in its loop decides what is yielded, and what it yields was each rank's own in the calm run.
+    Where nothing makes the number of batches the same on all ranks: an IterableDataset, or a loader whose sampler does not
+    share one data set between all ranks. A DistributedSampler pads, so its loaders are left alone. A generator counts if a test
+    in its loop decides what it yields, and its items differed between ranks in the calm run.
 
 A healthy program
     Agrees on the number of rounds before the loop (a minimum over all ranks), asks all ranks in every round whether one
@@ -71,5 +71,5 @@ PERTURBATION = Perturbation(
     "one batch fewer",
     find,
     _install,
-    "no loader whose number of batches is each rank's own",
+    "no loader whose number of batches can differ by rank",
 )

@@ -1,14 +1,14 @@
-"""One rank's loader gives one batch more.
+"""One rank's loader yields one batch more.
 
 What it does
     In the chosen epoch of one loader, the chosen rank gets its last batch twice.
 
 Where it comes from
-    The same as one batch fewer, seen from the other side: the data of this rank are the longest. axolotl 461,
+    The same as one batch fewer, seen from the other side: this rank has the most data. axolotl 461,
     torchtitan 1634, NeMo Automodel 1601.
 
 When it can happen
-    Where nothing makes the ranks' numbers of batches equal, as for one batch fewer.
+    Where nothing makes the number of batches the same on all ranks, as for one batch fewer.
 
 A healthy program
     Agrees on the number of rounds before the loop, asks all ranks in every round, or uses torch's `Join`.
@@ -45,7 +45,7 @@ class _More(Disturbance):
             last = [batch]
             yield batch
         if last:
-            self.say("its loader gave one batch more", site)
+            self.say("its loader yielded one batch more", site)
         yield from last
 
 
@@ -58,5 +58,5 @@ PERTURBATION = Perturbation(
     "one batch more",
     find,
     _install,
-    "no loader whose number of batches is each rank's own",
+    "no loader whose number of batches can differ by rank",
 )

@@ -2,7 +2,7 @@
 
 What it does
     In the chosen step the outermost module's call, or `backward`, raises `torch.OutOfMemoryError` on the chosen rank,
-    with the words that CUDA's allocator uses.
+    with the text of CUDA's allocator.
 
 Where it comes from
     One rank gets the longest sequence, or shares its GPU. fairseq 6c006a34 (the batch is skipped on one rank, which then

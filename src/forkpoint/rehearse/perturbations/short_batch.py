@@ -1,7 +1,7 @@
 """One rank gets a batch with a single sample, or with none.
 
 What it does
-    The chosen batch of one loader has one sample left on the chosen rank, or none: every tensor of it is cut along its
+    The chosen batch of one loader has only one sample on the chosen rank, or none: every tensor is cut along its
     first dimension.
 
 Where it comes from
@@ -9,12 +9,12 @@ Where it comes from
     token), detectron2 7c69c051 (an empty batch is not part of the graph), DeepSpeed 5117 (a shorter last batch).
 
 When it can happen
-    Where nothing makes batches equally large on all ranks: the loaders of *one batch fewer*, and those with a collate
-    function of the program's own that filters. An empty batch only where such a function could make one.
+    Where nothing makes batches the same size on all ranks: the loaders of *one batch fewer*, and those with the program's own
+    collate function that filters. An empty batch only if such a function could make one.
 
 A healthy program
-    Communicates sizes before data, pads, or reduces sums and counts in place of means. That an empty batch is an error
-    that ends the job is clear, too.
+    Communicates sizes before data, pads, or reduces sums and counts instead of means. An error that ends the job on an empty
+    batch is also fine.
 """
 
 from collections.abc import Iterator
@@ -62,5 +62,5 @@ PERTURBATION = Perturbation(
     "a short or empty batch",
     find,
     _install,
-    "no loader whose batches can be of another size on one rank",
+    "no loader whose batches can have another size on one rank",
 )

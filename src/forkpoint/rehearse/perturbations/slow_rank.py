@@ -10,7 +10,7 @@ When it can happen
     Always.
 
 A healthy program
-    Waits. One that decides by its own clock, by what is ready, or by a short timeout of its own does not.
+    Waits. A program that decides by its own clock, by what is ready, or by a short timeout does not.
 """
 
 import time
@@ -50,5 +50,5 @@ def _install(inside: Inside) -> Disturbance:
 
 
 PERTURBATION = Perturbation(
-    "slow-rank", "one slow rank", find, _install, "no optimizer makes steps, and nothing is put into the store"
+    "slow-rank", "one slow rank", find, _install, "the program makes no optimizer steps and puts nothing into the store"
 )

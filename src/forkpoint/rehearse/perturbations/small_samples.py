@@ -1,15 +1,15 @@
 """One rank gets a batch of its smallest samples.
 
 What it does
-    The chosen batch of one loader is put together, on the chosen rank, of copies of the smallest sample among some sixty of its
-    data set: the shortest text, the record without a picture. The batch has as many samples as ever.
+    On the chosen rank, the chosen batch of one loader consists of copies of the smallest sample among about sixty in the data
+    set: the shortest text, the record without a picture. The number of samples in the batch stays the same.
 
 Where it comes from
     Luck: any batch may consist of such samples. TRL 3069 and 3056 (padding to the longest sample of this rank's batch),
-    verl 3670 (no picture in this rank's batch, so that a part of the model is not called), ms-swift 4889.
+    verl 3670 (no picture in this rank's batch, so a part of the model is not called), ms-swift 4889.
 
 When it can happen
-    Where a collate function of the program's own makes batches of samples that differ in size.
+    Where the program's own collate function makes batches of samples that differ in size.
 
 A healthy program
     Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
@@ -98,5 +98,5 @@ PERTURBATION = Perturbation(
     "a batch of small samples",
     find,
     _install,
-    "no function of the program's own makes batches of samples",
+    "the program has no collate function of its own",
 )

@@ -1,7 +1,7 @@
 """One rank's loader worker is killed.
 
 What it does
-    A worker process of one loader gets SIGKILL on the chosen rank, as the kernel does it when memory runs out.
+    On the chosen rank, a worker process of one loader gets SIGKILL, as from the kernel when memory runs out.
 
 Where it comes from
     Workers that load large samples; a small /dev/shm.
@@ -10,7 +10,7 @@ When it can happen
     Where a loader has workers.
 
 A healthy program
-    Does not catch the error that torch raises then, so that the job ends; or tells all ranks before it builds a new loader.
+    Does not catch the error that torch then raises, so that the job ends; or tells all ranks before it builds a new loader.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A write fails on one rank, or takes long.
 
 What it does
-    The chosen write (a file opened for writing, `torch.save`, a folder made) raises "No space left on device" on the
+    The chosen write (opening a file for writing, `torch.save`, creating a folder) raises "No space left on device" on the
     chosen rank, or takes three seconds longer.
 
 Where it comes from
@@ -12,7 +12,7 @@ When it can happen
     Wherever a rank writes.
 
 A healthy program
-    Does not catch it, so that the job ends with a clear error; or tells all ranks whether it could be written. A slow
+    Does not catch it, so that the job ends with a clear error; or tells all ranks whether the write worked. A slow
     write is waited for.
 """
 
@@ -31,7 +31,7 @@ _SLOW_S = 3.0
 
 
 def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
-    """One place may write many files: it is disturbed once."""
+    """One target per place, even if it writes many files."""
     places: dict[tuple[str, int], Target] = {}
     for _, target in targets_of(calm, UseKind.WRITE):
         if target.site is not None:
