@@ -218,7 +218,7 @@ def test_a_seq_that_nobody_has_come_to_misses_nobody() -> None:
     check = missing([0], "0", 1000).check(recorded("0001"))
 
     assert check.status is Status.UNVERIFIABLE
-    assert "nobody is missed there" in check.why
+    assert "so no rank is missing there" in check.why
 
 
 def test_sentences_say_who_and_where() -> None:

@@ -137,7 +137,7 @@ def test_a_long_answer_is_cut_and_more_has_the_rest(peer: Peer) -> None:
     assert "more lines: more M" in page
     assert len(whole) > 2 * len(page)
     assert len(facts_in(whole)) == len(set(facts_in(whole)))
-    assert "no more of that answer" in peer.refusal("more", id="M999")
+    assert "nothing is left of that answer" in peer.refusal("more", id="M999")
 
 
 def test_a_true_claim_comes_back_supported(peer: Peer) -> None:
@@ -224,7 +224,7 @@ def test_names_of_arguments_cannot_act_on_a_terminal(peer: Peer) -> None:
 
 @for_each("uri", ["case://evidence/F9999", "case://evidence/../secret", "case://other", "file:///etc/passwd"])
 def test_addresses_that_are_not_of_the_case_are_refused(peer: Peer, uri: str) -> None:
-    with pytest.raises(MCPError, match=r"no such id|nothing at this address"):
+    with pytest.raises(MCPError, match=r"no such id|no such resource"):
         peer.read(uri)
 
 

@@ -33,7 +33,7 @@ from forkpoint.rehearse.model import (
 from forkpoint.rehearse.outcome import judge_trial, last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
-from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
+from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
 from forkpoint.rehearse.run import Ended
 from forkpoint.rehearse.trial import choose_other

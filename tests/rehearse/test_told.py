@@ -13,9 +13,8 @@ from forkpoint.rehearse.junit import render_junit
 from forkpoint.rehearse.model import Calm, Effect, Outcome, RankUses, Rehearsal, Result, Site, Target, Trial, Verified
 from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
-from forkpoint.rehearse.remedy import with_remedies
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
-from forkpoint.rehearse.verify import apply_patch, moved_line
+from forkpoint.rehearse.trial import apply_patch, moved_line, with_remedies
 
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
 VERDICT = {

@@ -69,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
 
 _log = logging.getLogger(__name__)
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
+_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -181,9 +182,23 @@ def _set_up(args: argparse.Namespace, argv: Sequence[str]) -> None:
         os.environ.pop("FORCE_COLOR", None)
         os.environ["NO_COLOR" if color == "never" else "FORCE_COLOR"] = "1"
     if level := getattr(args, "log_level", None):
-        from forkpoint.cli.log_file import open_log
+        _open_log(level, getattr(args, "log_file", DEFAULT_FILE), argv)
 
-        open_log(level, getattr(args, "log_file", DEFAULT_FILE), argv)
+
+def _open_log(level: str, file: str, argv: Sequence[str]) -> None:
+    """A log for bug reports: all `forkpoint` loggers write to the file. Of the evidence it contains only file names."""
+    import platform
+
+    try:
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UsageError(f"--log-file {file}: cannot be written ({error.strerror})") from error
+    handler.setFormatter(logging.Formatter(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
+    logger = logging.getLogger("forkpoint")
+    logger.setLevel(level.upper())
+    logger.addHandler(handler)
+    logger.info("forkpoint %s, Python %s on %s", __version__, sys.version.split()[0], platform.platform())
+    logger.info("arguments: %s", list(argv))
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:

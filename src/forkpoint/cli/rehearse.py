@@ -137,8 +137,7 @@ def _write(told: "Rehearsal", args: Namespace) -> None:
         write_value(args.out / _PLAN, told)
     write_file(str(args.out / "rehearsal.json"), [render_json(told), "\n"])
     if args.html is not None:
-        from forkpoint.rehearse.page import render_page
-        from forkpoint.rehearse.reports import write_reports
+        from forkpoint.rehearse.page import render_page, write_reports
 
         reports = write_reports(told, Path(args.html).parent)
         write_file(args.html, [render_page(told, reports)])

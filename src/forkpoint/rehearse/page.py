@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from html import escape as quoted
+from pathlib import Path
 from typing import Final
 
+from forkpoint.evidence import read
+from forkpoint.pipeline import diagnose
 from forkpoint.rehearse.model import Outcome, Rehearsal, Result
 from forkpoint.rehearse.render import Hazard, count_line, find_hazards, tell_fork
+from forkpoint.report.page import render_html
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --parts: #c62828; --agrees: #2e7d32; --quiet: #777; }
@@ -103,3 +107,20 @@ def _skipped(skipped: Sequence[str]) -> Iterator[str]:
         yield "<h2>What cannot happen here</h2><ul>"
         yield "".join(f"<li>{quoted(why)}" for why in skipped)
         yield "</ul>"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For each place where ranks diverge, the page of its incident, as `forkpoint diagnose --html` writes it.
+
+
+def write_reports(told: Rehearsal, folder: Path) -> dict[int, str]:
+    """Writes the pages. Returns trial -> name of its page, for the first trial of each place."""
+    written: dict[int, str] = {}
+    for hazard in find_hazards(told.results):
+        first = hazard.results[0]
+        if first.evidence:
+            verdict = diagnose(read([first.evidence]), (str(Path.cwd()),), picture=True)
+            name = f"trial_{first.trial.number}.html"
+            (folder / name).write_text(render_html(verdict), encoding="utf-8", errors="backslashreplace")
+            written[first.trial.number] = name
+    return written

@@ -19,8 +19,7 @@ from forkpoint.rehearse.perturbations import PERTURBATIONS
 from forkpoint.rehearse.plan import plan_trials
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.run import RehearsedJob
-from forkpoint.rehearse.trial import Stage, run_trial
-from forkpoint.rehearse.verify import verify_fix
+from forkpoint.rehearse.trial import Stage, run_trial, verify_fix
 from forkpoint.rehearse.workspace import scratch_folder, workspace
 
 Progress = Callable[[int, int, str], None]

@@ -101,8 +101,8 @@ class Missing(Claim):
         have = "has" if len(set(self.ranks)) == 1 else "have"
         if self.channel is not None:
             way = "->".join(map(number, self.channel[:2]))
-            return f"{told_ranks(self.ranks)} {have} not come to message {number(self.seq)} of {way} in {named(self.group)}"
-        return f"{told_ranks(self.ranks)} {have} not come to seq {number(self.seq)} of {named(self.group)}"
+            return f"{told_ranks(self.ranks)} {have} not reached message {number(self.seq)} of {way} in {named(self.group)}"
+        return f"{told_ranks(self.ranks)} {have} not reached seq {number(self.seq)} of {named(self.group)}"
 
     def check(self, case: Case) -> Check:
         group = claimed_group(self.group, self.ranks, case)

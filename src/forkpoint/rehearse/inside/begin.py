@@ -5,8 +5,8 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,6 @@ from forkpoint.guard import start as start_guard
 from forkpoint.guard.recorder import TorchRecorder, find_groups
 from forkpoint.guard.settings import read_settings
 from forkpoint.model.world import ProcessGroup
-from forkpoint.rehearse.inside.lines import follow
 from forkpoint.rehearse.inside.notes import Notes
 from forkpoint.rehearse.inside.places import Places
 from forkpoint.rehearse.inside.taps import Taps
@@ -126,3 +125,28 @@ class _Rank:
         evidence.mkdir(exist_ok=True)
         if error:
             (evidence / f"trace_rank_{self._number}").write_bytes(self._recorder.dump())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Records every line of the user's code that the main thread executes.
+
+
+def follow(path: PathFile, places: Places) -> None:
+    """Also follows frames that are already running: the training loop may be one of them."""
+
+    def local(frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "line":
+            site = places.at(frame)
+            if site is not None:
+                path.add(path.number_of(site.file), site.line)
+        return local
+
+    def entered(frame: FrameType, _event: str, _arg: Any) -> Any:
+        return local if places.at(frame) is not None else None
+
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 documented
+    while frame is not None:
+        if places.at(frame) is not None:
+            frame.f_trace = local
+        frame = frame.f_back
+    sys.settrace(entered)
