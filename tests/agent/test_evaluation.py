@@ -343,9 +343,9 @@ def test_a_transcript_of_an_evaluation_plays_again_as_it_was(
 
 
 def test_a_folder_without_cases_and_a_case_that_is_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no recorded case"):
+    with pytest.raises(UsageError, match="contains no recorded case"):
         read_known(tmp_path)
-    with pytest.raises(UsageError, match="holds no case 9999"):
+    with pytest.raises(UsageError, match="contains no case 9999"):
         read_known(CASES, ["9999"])
 
 

@@ -90,7 +90,7 @@ def test_resources_and_the_prompt_can_be_read(peer: Peer) -> None:
     assert json.loads(peer.read("case://verdict"))["cause"] == "divergent-path"
     assert "divergent-path" in peer.read("case://report")
     assert json.loads(peer.read("case://evidence/E1"))["rank"] == 1
-    assert "Find out why the ranks of this job parted" in peer.prompt()
+    assert "Find out why the ranks of this job diverged" in peer.prompt()
 
 
 def test_a_lie_is_contradicted_and_changes_nothing(peer: Peer) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.claim_cases import with_text
-from forkpoint.agent.case import Case, Refused
+from forkpoint.agent.case import Case, QuestionRefused
 from forkpoint.agent.patch_check import MAX_CHARACTERS, check_patch
 from looping import for_each
 
@@ -100,7 +100,7 @@ def test_several_hunks_in_several_functions_are_taken_if_all_are_named(case: Cas
     patch = diff(TRAIN, after)
 
     assert git_takes(check_patch(case, patch, ["Trainer.fit", "main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="not in a named function"):
+    with pytest.raises(QuestionRefused, match="not in a named function"):
         check_patch(case, patch, ["Trainer.fit"])
 
 
@@ -143,7 +143,7 @@ WRONG: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("patch", "why"), WRONG.values(), ids=WRONG)
 def test_what_is_no_plain_change_of_a_named_function_is_refused(patch: str, why: str, case: Case) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(QuestionRefused, match=why):
         check_patch(case, patch, ["Trainer.fit"])
 
 
@@ -151,7 +151,7 @@ def test_what_is_no_plain_change_of_a_named_function_is_refused(patch: str, why:
     "functions", [[], ["fit"], ["<module>"], ["Trainer.fit", "nothing"], ["x"] * 9, ["\x00" * 9999]]
 )
 def test_functions_that_the_files_do_not_have_are_refused(functions: list[str], case: Case) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(QuestionRefused):
         check_patch(case, GOOD, functions)
 
 
@@ -182,7 +182,7 @@ def test_functions_that_the_files_do_not_have_are_refused(functions: list[str], 
     ],
 )
 def test_what_runs_fetches_or_unpacks_is_refused(line: str, case: Case) -> None:
-    with pytest.raises(Refused, match="may not introduce"):
+    with pytest.raises(QuestionRefused, match="may not introduce"):
         check_patch(case, changed("                continue\n", f"                {line}\n"), ["Trainer.fit"])
 
 
@@ -199,7 +199,7 @@ def test_what_was_there_before_may_be_moved(tmp_path: Path) -> None:
     patch = diff(text, text.replace("    if rank:\n        os.system('ls')\n", "    os.system('ls')\n"))
 
     assert git_takes(check_patch(case, patch, ["main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="may not introduce"):
+    with pytest.raises(QuestionRefused, match="may not introduce"):
         check_patch(case, diff(text, text.replace("    rank += 1\n", "    os.system('ls')\n")), ["main"])
 
 
@@ -215,12 +215,12 @@ def test_what_reaches_out_of_the_program_is_told(case: Case) -> None:
 def test_a_file_that_changed_since_it_was_read_is_refused(case: Case, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN + "\n")
 
-    with pytest.raises(Refused, match="has changed since it was read"):
+    with pytest.raises(QuestionRefused, match="has changed since it was read"):
         check_patch(case, GOOD, ["Trainer.fit"])
 
 
 def test_without_source_there_is_nothing_to_patch(case: Case) -> None:
-    with pytest.raises(Refused, match="not in the source"):
+    with pytest.raises(QuestionRefused, match="not in the source"):
         check_patch(replace(case, analysis=None), GOOD, ["Trainer.fit"])
 
 
@@ -270,7 +270,7 @@ def test_whatever_is_let_through_applies_and_leaves_other_code_alone(
     after = "".join(lines)
     try:
         remedy = check_patch(case, diff(TRAIN, after), functions)
-    except Refused:
+    except QuestionRefused:
         return
 
     assert git_takes(remedy.patch, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
 from forkpoint.agent.mcp.pages import LIMIT, Pages
 from forkpoint.errors import UsageError
 from forkpoint.model.timeline import Gap
@@ -79,13 +79,13 @@ def test_progress_comes_from_logs_where_there_are_no_dumps(tmp_path: Path) -> No
 
 
 def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Refused, match="there are default_pg"):
+    with pytest.raises(QuestionRefused, match="there are default_pg"):
         ask(recorded("0001"), "table", group="default", seq=16)
 
 
 def test_groups_of_one_description_are_told_apart() -> None:
     case = recorded("0115")
-    with pytest.raises(Refused, match=r"mesh_tp \(name 3, ranks 0-1\), mesh_tp \(name 4, ranks 2-3\)"):
+    with pytest.raises(QuestionRefused, match=r"mesh_tp \(name 3, ranks 0-1\), mesh_tp \(name 4, ranks 2-3\)"):
         ask(case, "table", group="mesh_tp", seq=30)
 
     by_name = ask(case, "table", group="4", seq=30, around=0)
@@ -147,7 +147,7 @@ def test_an_all_to_all_shows_each_rank_s_own_volume() -> None:
 
 def test_a_seq_that_was_not_recorded_is_refused_with_those_that_were() -> None:
     for seq in (0, 18):
-        with pytest.raises(Refused, match="this group has recorded seq 1 to 16"):
+        with pytest.raises(QuestionRefused, match="this group has recorded seq 1 to 16"):
             ask(recorded("0001"), "table", group="default_pg", seq=seq)
 
 
@@ -236,12 +236,12 @@ def test_messages_show_both_ends_each_with_its_own_call() -> None:
 
 
 def test_messages_on_another_way_are_refused_with_the_ways_there_are() -> None:
-    with pytest.raises(Refused, match="0->1, 1->2, 2->3"):
+    with pytest.raises(QuestionRefused, match="0->1, 1->2, 2->3"):
         ask(recorded("0005"), "channels", source=3, destination=0)
 
 
 def test_a_message_that_was_not_recorded_is_refused_with_the_last_that_was() -> None:
-    with pytest.raises(Refused, match="the last is 60"):
+    with pytest.raises(QuestionRefused, match="the last is 60"):
         ask(recorded("0005"), "channels", source=2, destination=3, number=100)
 
 
@@ -280,7 +280,7 @@ def test_stacks_of_a_rank_that_has_none_are_refused() -> None:
     job = SmallJob(3)
     job.op()
 
-    with pytest.raises(Refused, match="no stack of rank 2"):
+    with pytest.raises(QuestionRefused, match="no stack of rank 2"):
         ask(written(job, ranks=[0, 1]), "threads", rank=2)
 
 

@@ -21,15 +21,15 @@ from agent.walks import (
     submit,
     walk,
 )
-from forkpoint.agent.case import Status
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.model import Budget
 from looping import for_each
 
-S, C, U = Status.SUPPORTED, Status.CONTRADICTED, Status.UNVERIFIABLE
-UNREADABLE = "what the model handed in as a hypothesis could not be read"
+S, C, U = ClaimStatus.SUPPORTED, ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
+UNREADABLE = "the model's hypothesis could not be read"
 
 
-def statuses(found: Walk) -> list[Status]:
+def statuses(found: Walk) -> list[ClaimStatus]:
     return [checked.status for checked in found.explanation.claims]
 
 
@@ -209,7 +209,7 @@ def test_a_patch_that_the_model_wrote_is_checked_and_shown_as_untrusted():
         (PATCH.replace("a/train.py", "a/../../x.py").replace("b/train.py", "b/../../x.py"), "is not in the source"),
         (PATCH.replace("value = metric", "value = = metric"), "would no longer parse"),
         ("rm -rf /", "is not part of a plain change to a file"),
-        (PATCH.replace("value =", "value\x1b[2J ="), "a character that is not shown"),
+        (PATCH.replace("value =", "value\x1b[2J ="), "an unprintable character"),
         ("x" * 20_001, "the patch has 20001 characters; 20000 are read"),
     ],
     ids=["runs something", "elsewhere", "no Python", "no patch", "escape", "too long"],
@@ -229,7 +229,7 @@ def test_a_choice_that_cannot_be_read_may_be_made_again():
     never = walk([*reading(), submit(ISSUED), *[calls("choose", remedies="X1")] * 3]).explanation
 
     assert ([r.where for r in again.remedies], again.refused) == (["train.py:15"], ())
-    assert never.refused == ("what the model handed in as a choice could not be read",)
+    assert never.refused == ("the model's choice could not be read",)
     assert [c.status for c in never.claims] == [S]
 
 

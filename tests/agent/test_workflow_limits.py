@@ -155,7 +155,7 @@ def ended(found: Walk) -> str:
         (Refusal(), "refused to answer"),
         (Cut(says("Rank 2 was late because of"), 3), "the answer broke off|ended without a"),
         (HangUp(), "the connection ended before the answer did"),
-        (Raw(b"<html>gateway</html>", "text/html"), "sent text/html where a stream of events was asked for"),
+        (Raw(b"<html>gateway</html>", "text/html"), "sent text/html instead of a stream of events"),
     ],
     ids=["500", "401", "refusal", "cut", "hang up", "html"],
 )

@@ -184,7 +184,7 @@ def _limit(node: Any, choices: Mapping[str, Sequence[str]]) -> None:
 # What a tool is: a question that the engine answers with facts. Tools read nothing but the case.
 
 
-class Refused(Exception):
+class QuestionRefused(Exception):
     """The question cannot be answered as asked; the text says what is possible."""
 
 
@@ -202,7 +202,7 @@ class Tool:
 # What a claim is: a statement that the engine can check.
 
 
-class Status(StrEnum):
+class ClaimStatus(StrEnum):
     SUPPORTED = "supported"
     """The evidence, or the source, shows it."""
     CONTRADICTED = "contradicted"
@@ -212,8 +212,8 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    status: Status
+class ClaimCheck:
+    status: ClaimStatus
     why: str
     """One sentence: what was found instead, or what would be needed."""
     facts: tuple[Fact, ...] = ()
@@ -221,7 +221,7 @@ class Check:
 
     @classmethod
     def unverifiable(cls, why: str) -> Self:
-        return cls(Status.UNVERIFIABLE, why)
+        return cls(ClaimStatus.UNVERIFIABLE, why)
 
 
 class Claim(Wire):
@@ -235,5 +235,5 @@ class Claim(Wire):
         """The claim in words. Contains only checked fields: numbers, and names in backquotes."""
 
     @abstractmethod
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         """Asks the engine; ignores what the model cited."""

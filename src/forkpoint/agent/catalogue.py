@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case, Check, Refused
+from forkpoint.agent.case import Case, ClaimCheck, QuestionRefused
 from forkpoint.agent.claims.guards import Line, calls_at, deciding_at, find_line, whole_decisions
 from forkpoint.agent.hypothesis import Remedy
 from forkpoint.model.verdict import Cause
@@ -49,17 +49,19 @@ def offers(case: Case) -> tuple[Offered, ...]:
 def offer_at(case: Case, file: str, line: int) -> tuple[Offered, ...]:
     """For a decision or a collective on a line of source. Raises Refused with the reason if there is none."""
     found = find_line(file, line, case)
-    if isinstance(found, Check):
-        raise Refused(found.why)
+    if isinstance(found, ClaimCheck):
+        raise QuestionRefused(found.why)
     if case.verdict.cause is Cause.HEALTHY:
-        raise Refused("nothing wrong was found in this case: there is nothing to probe or to fix")
+        raise QuestionRefused("nothing wrong was found in this case: there is nothing to probe or to fix")
     where = case.clean(str(found))
     forks = [*_known_at(found, case), *_forks_at(found)]
     if not forks:
-        raise Refused(f"{where} calls nothing that communicates, and no communication depends on a decision there")
+        raise QuestionRefused(
+            f"{where} calls nothing that communicates, and no communication depends on a decision there"
+        )
     made = tuple(_numbered(case, forks, f"@{found}"))
     if not made:
-        raise Refused(
+        raise QuestionRefused(
             f"no patch is known to be safe for {where}: not all ranks may reach it, or its code has an unknown form"
         )
     return made

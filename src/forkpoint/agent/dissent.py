@@ -5,9 +5,9 @@ Nothing here changes the verdict; disagreement is printed beside it.
 
 from collections.abc import Iterator, Sequence
 
-from forkpoint.agent.case import Case, Status
+from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.claims import AnyClaim, Issued, Missing, NothingFurther, SameValue
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis
 from forkpoint.agent.naming import is_plain, matching_groups, told_ranks
 from forkpoint.judge.repairs import find_replay, is_excluded, recorded_job
 from forkpoint.model.incident import Divergence, PartingKind
@@ -21,7 +21,7 @@ _UNDECIDED = (Cause.HEALTHY, Cause.INCONCLUSIVE)
 _SHOWN = 6
 
 
-def compare(case: Case, hypothesis: Hypothesis, claims: Sequence[CheckedClaim]) -> BothAnswers:
+def compare(case: Case, hypothesis: ModelHypothesis, claims: Sequence[CheckedClaim]) -> BothAnswers:
     verdict, model = _of_verdict(case, claims), _of_model(case, hypothesis, claims)
     return BothAnswers(verdict, model, tuple(_dissent(case, verdict, model)))
 
@@ -44,7 +44,7 @@ def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> AnswerSide:
 def _contradiction(checked: CheckedClaim, verdict: Verdict) -> str | None:
     """What a supported claim shows against the verdict, if anything."""
     claim, fork = checked.claim, verdict.divergence
-    if checked.status is not Status.SUPPORTED or not verdict.suspects:
+    if checked.status is not ClaimStatus.SUPPORTED or not verdict.suspects:
         return None
     if isinstance(claim, SameValue) and any((s.file, s.line) == (claim.file, claim.line) for s in verdict.sites):
         return f"the condition at its site, {claim.file}:{claim.line}, is the same on all ranks"
@@ -93,15 +93,15 @@ def _refusals(found: Replay | None, case: Case) -> Iterator[str]:
 # The model's answer.
 
 
-def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> AnswerSide | None:
+def _of_model(case: Case, told: ModelHypothesis, claims: Sequence[CheckedClaim]) -> AnswerSide | None:
     suspects = tuple(sorted({rank for rank in told.suspects if is_plain(rank)}))
     cause = told.cause or case.verdict.cause
     if (cause, suspects) == (case.verdict.cause, case.verdict.suspects):
         return None
     fork = _fork(case, told)
     found = _replayed(cause, suspects, fork, case)
-    speaks_for = [c.claim.sentence() for c in claims if c.status is Status.SUPPORTED]
-    against = [f"{c.claim.sentence()}: {c.check.why}" for c in claims if c.status is Status.CONTRADICTED]
+    speaks_for = [c.claim.sentence() for c in claims if c.status is ClaimStatus.SUPPORTED]
+    against = [f"{c.claim.sentence()}: {c.check.why}" for c in claims if c.status is ClaimStatus.CONTRADICTED]
     listed = next(
         (n for n, h in enumerate(case.verdict.hypotheses, 1) if (h.cause, h.suspects) == (cause, suspects)), None
     )
@@ -116,7 +116,7 @@ def _of_model(case: Case, told: Hypothesis, claims: Sequence[CheckedClaim]) -> A
     return AnswerSide(_told(cause, suspects), *clean, found.explains if found is not None else None)
 
 
-def _fork(case: Case, told: Hypothesis) -> Divergence | None:
+def _fork(case: Case, told: ModelHypothesis) -> Divergence | None:
     """The divergence that the hypothesis names, or the verdict's."""
     groups = {g.group for g in matching_groups(case, told.earliest_group)} if told.earliest_group else set()
     named = [d for d in case.incident.divergences if d.group in groups]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import Explanation, Hypothesis, Remedy
+from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.hypothesis import Explanation, ModelHypothesis, Remedy
 from forkpoint.report.markdown import code, fenced, sentence
 
 _LONGEST = 600
@@ -56,7 +56,7 @@ def _differ(case: Case, explanation: Explanation) -> Iterator[str]:
 
 
 def _checked(case: Case, explanation: Explanation) -> Iterator[str]:
-    supported = [c for c in explanation.claims if c.status is Status.SUPPORTED]
+    supported = [c for c in explanation.claims if c.status is ClaimStatus.SUPPORTED]
     if supported:
         yield from ("", "## Checked facts", "")
     for checked in supported:
@@ -79,5 +79,5 @@ def _remedy(remedy: Remedy) -> Iterator[str]:
     yield from ("", *fenced(remedy.patch))
 
 
-def _missing(case: Case, told: Hypothesis) -> list[str]:
+def _missing(case: Case, told: ModelHypothesis) -> list[str]:
     return _said(case, "What would decide", told.missing_evidence)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case, Check, Ledger, Status, Wire
+from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Ledger, Wire
 from forkpoint.agent.claims import AnyClaim
 from forkpoint.agent.model import Usage
 from forkpoint.model.verdict import Cause
@@ -15,7 +15,7 @@ from forkpoint.report.escape import escape
 # What a model hands in at the end, and the result of the checks.
 
 
-class Hypothesis(Wire):
+class ModelHypothesis(Wire):
     """The model's own answer, shown beside the verdict: it may be another one."""
 
     cause: Annotated[Cause | None, Field(strict=False)] = None
@@ -40,10 +40,10 @@ class Hypothesis(Wire):
 @dataclass(frozen=True, slots=True)
 class CheckedClaim:
     claim: AnyClaim
-    check: Check
+    check: ClaimCheck
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ClaimStatus:
         return self.check.status
 
 
@@ -89,7 +89,7 @@ class Explanation:
     """What is shown beside the verdict. Nothing in it was used to judge."""
 
     model: str
-    hypothesis: Hypothesis | None
+    hypothesis: ModelHypothesis | None
     """None: the model did not get that far."""
     claims: tuple[CheckedClaim, ...]
     comparison: BothAnswers | None
@@ -119,7 +119,7 @@ class Checked:
     """Claims that were not checked, and why."""
 
 
-def check_claims(case: Case, ledger: Ledger, hypothesis: Hypothesis) -> Checked:
+def check_claims(case: Case, ledger: Ledger, hypothesis: ModelHypothesis) -> Checked:
     """A claim that cites a fact that was never shown is refused unchecked: its evidence is made up."""
     known = frozenset(ledger.ids)
     claims: list[CheckedClaim] = []

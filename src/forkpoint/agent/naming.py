@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-from forkpoint.agent.case import Case, Fact, Refused
+from forkpoint.agent.case import Case, Fact, QuestionRefused
 from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.world import ProcessGroup, name_ranks
 from forkpoint.report.escape import escape
@@ -85,7 +85,7 @@ def known_rank(case: Case, rank: int) -> int:
     world = case.incident.timeline.world
     if rank not in world:
         there = f"ranks are 0 to {world[-1]}" if world else "the evidence names no ranks"
-        raise Refused(f"there is no rank {rank} in this case: {there}")
+        raise QuestionRefused(f"there is no rank {rank} in this case: {there}")
     return rank
 
 
@@ -127,21 +127,21 @@ def find_group(case: Case, named: str) -> GroupTimeline:
         return found[0]
     if found:
         members = [case.clean(_told_apart(g.group, len(found))) for g in found]
-        raise Refused(f"several groups have this name: {names(members)}")
+        raise QuestionRefused(f"several groups have this name: {names(members)}")
     spelled = _spelled(case)
     if not spelled:
-        raise Refused("no dump of this case has groups; ask log_lines for what the logs say")
-    raise Refused(f"there is no such group; there are {names(spelled)}")
+        raise QuestionRefused("no dump of this case has groups; ask log_lines for what the logs say")
+    raise QuestionRefused(f"there is no such group; there are {names(spelled)}")
 
 
 def known_seq(group: GroupTimeline, seq: int) -> range:
     """The seqs that some member recorded. Allows one more: the next slot, which nobody has reached."""
     held = [track for _, rank in group.kinds if (track := group.track(rank))]
     if not held:
-        raise Refused("no rank recorded a call of this group; ask progress")
+        raise QuestionRefused("no rank recorded a call of this group; ask progress")
     first, last = min(t.first_seq for t in held), max(t.last_seq for t in held)
     if not first <= seq <= last + 1:
-        raise Refused(f"this group has recorded seq {first} to {last}")
+        raise QuestionRefused(f"this group has recorded seq {first} to {last}")
     return range(first, last + 1)
 
 
@@ -165,7 +165,7 @@ _LONGEST_PATH = 1000
 
 def analysis_of(case: Case) -> Analysis:
     if case.analysis is None:
-        raise Refused("no source was given with this case")
+        raise QuestionRefused("no source was given with this case")
     return case.analysis
 
 
@@ -184,7 +184,7 @@ def find_module(case: Case, file: str) -> Module:
     if len(ending) == 1:
         return ending[0]
     near = get_close_matches(file[:_LONGEST_PATH], known, n=5, cutoff=0.5)
-    raise Refused(f"no such file was read; there are {names(near or sorted(known))}")
+    raise QuestionRefused(f"no such file was read; there are {names(near or sorted(known))}")
 
 
 def line_of(module: Module, line: int) -> str:
@@ -195,7 +195,7 @@ def line_of(module: Module, line: int) -> str:
 def function_of(case: Case, module: Module, line: int) -> Function:
     found = module.function_at(line) if line > 0 else None
     if found is None:
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     return found
 
 

@@ -8,8 +8,8 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, ModelHypothesis, Remedy
 from forkpoint.agent.naming import is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
@@ -20,9 +20,9 @@ _MAX_READ = 20_000
 """Characters of a model's text that are read. Even after masking, more is left than is shown."""
 _MAX_SUSPECTS = 1_000
 _HEADS = {
-    Status.SUPPORTED: "Supported by the evidence",
-    Status.UNVERIFIABLE: "Unverifiable: neither supported nor contradicted",
-    Status.CONTRADICTED: "Contradicted by the evidence",
+    ClaimStatus.SUPPORTED: "Supported by the evidence",
+    ClaimStatus.UNVERIFIABLE: "Unverifiable: neither supported nor contradicted",
+    ClaimStatus.CONTRADICTED: "Contradicted by the evidence",
 }
 
 
@@ -50,7 +50,7 @@ def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
+def _hypothesis(case: Case, told: ModelHypothesis) -> dict[str, Any]:
     return {
         "cause": told.cause,
         "opinion": _clean(case, told.opinion),
@@ -64,7 +64,7 @@ def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
     }
 
 
-def _suspects(told: Hypothesis) -> list[int]:
+def _suspects(told: ModelHypothesis) -> list[int]:
     return sorted({rank for rank in told.suspects if is_plain(rank)})[:_MAX_SUSPECTS]
 
 
@@ -73,7 +73,7 @@ def _number(value: int | None) -> int | None:
     return value if value is not None and is_plain(value) else None
 
 
-def _confidence(told: Hypothesis) -> float | None:
+def _confidence(told: ModelHypothesis) -> float | None:
     """Clamped to 0..1. None: not a finite number."""
     return min(max(told.confidence, 0.0), 1.0) if isfinite(told.confidence) else None
 
@@ -161,18 +161,18 @@ def _comparison_lines(compared: BothAnswers, width: int) -> Iterator[str]:
         yield from (line for one in told for line in _wrapped(f"    {escape(one)}", width))
 
 
-def _claim_lines(case: Case, explanation: Explanation, status: Status, width: int) -> Iterator[str]:
+def _claim_lines(case: Case, explanation: Explanation, status: ClaimStatus, width: int) -> Iterator[str]:
     found = [checked for checked in explanation.claims if checked.status is status]
     if found:
         yield from ("", _HEADS[status])
     for checked in found:
-        why = "" if status is Status.SUPPORTED else f" ({case.clean(checked.check.why)})"
+        why = "" if status is ClaimStatus.SUPPORTED else f" ({case.clean(checked.check.why)})"
         yield from _wrapped(f"- {case.clean(checked.claim.sentence())}{why}", width)
         for fact in checked.check.facts[:2]:
             yield from _wrapped(f"    {fact.where}: {fact.says}", width)
 
 
-def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
+def _opinion_lines(case: Case, told: ModelHypothesis, width: int) -> Iterator[str]:
     yield from ("", "Its opinion, in its own words, not checked")
     yield from _wrapped(f"> {_clean(case, told.opinion)}", width)
     answers = _answers(case, told)
@@ -186,7 +186,7 @@ def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
         yield from _wrapped(f"> what would decide: {_clean(case, told.missing_evidence)}", width)
 
 
-def _answers(case: Case, told: Hypothesis) -> list[str]:
+def _answers(case: Case, told: ModelHypothesis) -> list[str]:
     """The structured fields of its answer."""
     seq, line, confidence = _number(told.earliest_seq), _number(told.site_line), _confidence(told)
     earliest = f"earliest mismatch {_clean(case, told.earliest_group)} seq {seq}"

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from forkpoint.agent.case import Case, Fact, Ledger, Refused, Shown, Tool, Wire, schema_of
+from forkpoint.agent.case import Case, Fact, Ledger, QuestionRefused, Shown, Tool, Wire, schema_of
 from forkpoint.agent.model import Account, Answered, Call, Message, Model, ModelFailed, Offer, Reply, Said, Usage
-from forkpoint.agent.transcript import Record, Transcript
+from forkpoint.agent.transcript import Transcript, TranscriptRecord
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model is told, and what it may hand in besides a hypothesis.
@@ -114,7 +114,7 @@ class Talk:
         """Starts a phase. Messages of the one before are dropped, so their questions may be asked again."""
         self._asked.clear()
         self._messages = [Said(f"{text}\n\n{list_facts(facts)}")]
-        self.transcript.write(Record("phase", {"name": name}))
+        self.transcript.write(TranscriptRecord("phase", {"name": name}))
         self.hear.phase(name)
 
     def show(self, facts: Sequence[Fact]) -> tuple[Shown, ...]:
@@ -131,7 +131,9 @@ class Talk:
         self.account.check()
         said = [_on_record(message) for message in self._messages]
         self.transcript.write(
-            Record("ask", {"instructions": INSTRUCTIONS, "messages": said, "offers": [asdict(o) for o in offers]})
+            TranscriptRecord(
+                "ask", {"instructions": INSTRUCTIONS, "messages": said, "offers": [asdict(o) for o in offers]}
+            )
         )
         began = self.clock()
         try:
@@ -139,11 +141,13 @@ class Talk:
                 self.model.ask(INSTRUCTIONS, self._messages, offers, self.account.seconds_left, self.hear.text)
             )
         except ModelFailed as error:
-            self.transcript.write(Record("failed", {"why": str(error), "seconds": self._seconds_since(began)}))
+            self.transcript.write(
+                TranscriptRecord("failed", {"why": str(error), "seconds": self._seconds_since(began)})
+            )
             raise
         seconds = self._seconds_since(began)
         self.account.add(reply.usage, seconds)
-        self.transcript.write(Record("reply", {"reply": asdict(reply), "seconds": seconds}))
+        self.transcript.write(TranscriptRecord("reply", {"reply": asdict(reply), "seconds": seconds}))
         self._messages.append(reply)
         return reply
 
@@ -178,7 +182,7 @@ class Talk:
             return asked
         try:
             return answer(asked)
-        except Refused as why:
+        except QuestionRefused as why:
             return f"refused: {self.case.clean(str(why))}"
 
     def parse(self, wire: type[_Asked], call: Call) -> _Asked | str:

@@ -33,20 +33,20 @@ _LINE = re.compile(r'\{"hash": "([0-9a-f]{64})", "record": (\{.*\})\}')
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TranscriptRecord:
     kind: str
     body: dict[str, Any]
     """JSON."""
 
 
 class Transcript(Protocol):
-    def write(self, record: Record) -> None: ...
+    def write(self, record: TranscriptRecord) -> None: ...
 
 
 class Unwritten:
     """Used if no transcript was asked for."""
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         pass
 
 
@@ -63,7 +63,7 @@ class TranscriptFile:
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         text = _as_text(record.kind, record.body)
         self._last = _follow(self._last, text)
         if self.problem is None:
@@ -84,17 +84,17 @@ class TranscriptFile:
         self.close()
 
 
-def places(paths: Sequence[str], source: Sequence[str], redactor: Redactor) -> Record:
+def places(paths: Sequence[str], source: Sequence[str], redactor: Redactor) -> TranscriptRecord:
     """The paths of the case as given, so that it can be replayed from the same folder. Left out if they contain something that
     redaction hides.
     """
     # On a copy of the redactor: otherwise these paths would use up pseudonyms, and a replay from elsewhere would differ.
     redact = deepcopy(redactor).redact
     hidden = any(redact(one) != one for one in (*paths, *source))
-    return Record("case", {} if hidden else {"paths": [*paths], "source": [*source]})
+    return TranscriptRecord("case", {} if hidden else {"paths": [*paths], "source": [*source]})
 
 
-def read_transcript(path: str) -> tuple[Record, ...]:
+def read_transcript(path: str) -> tuple[TranscriptRecord, ...]:
     """Checks the whole chain. Raises InputError."""
     try:
         with Path(path).open("rb") as file:
@@ -109,7 +109,7 @@ def read_transcript(path: str) -> tuple[Record, ...]:
     return tuple(_read(lines, path))
 
 
-def _read(lines: Iterable[str], path: str) -> Iterator[Record]:
+def _read(lines: Iterable[str], path: str) -> Iterator[TranscriptRecord]:
     last = _FIRST
     for number, line in enumerate(lines, start=1):
         found = _LINE.fullmatch(line)
@@ -122,12 +122,12 @@ def _read(lines: Iterable[str], path: str) -> Iterator[Record]:
         yield record
 
 
-def _record(text: str) -> Record | None:
+def _record(text: str) -> TranscriptRecord | None:
     """None: not a record as we write it."""
     try:
         match json.loads(text):
             case {"kind": str(kind), **body} if kind in _KINDS and _as_text(kind, body) == text:
-                return Record(kind, body)
+                return TranscriptRecord(kind, body)
             case _:
                 return None
     except (ValueError, RecursionError):
@@ -180,7 +180,7 @@ class _Failed:
 class Replayed:
     """Both the model and the transcript of a replay: everything written must match the record."""
 
-    def __init__(self, records: Sequence[Record], path: str) -> None:
+    def __init__(self, records: Sequence[TranscriptRecord], path: str) -> None:
         self._path = path
         if [r.kind for r in records[:2]] != ["case", "start"] or records[1].body.get("schema") != SCHEMA:
             raise InputError(f"{path}: not a transcript of forkpoint agent (schema {SCHEMA})")
@@ -210,7 +210,7 @@ class Replayed:
     def clock(self) -> float:
         return self._seconds
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         if record.kind not in {"reply", "failed"}:
             number, recorded = self._next()
             if recorded != _as_json(record):
@@ -244,7 +244,7 @@ class Replayed:
         if rest is not None:
             raise self._differs(f"line {rest[0]} ({rest[1].kind}) is left over after the engine has finished")
 
-    def _next(self) -> tuple[int, Record]:
+    def _next(self) -> tuple[int, TranscriptRecord]:
         found = next(self._records, None)
         if found is None:
             raise InputError(f"{self._path}: ends before the engine does; it is truncated")
@@ -259,7 +259,7 @@ class Replayed:
         )
         return InputError(f"{self._path}: {what}: the evidence or the source is different{by}")
 
-    def _typed(self, kind: type[_T], number: int, record: Record) -> _T:
+    def _typed(self, kind: type[_T], number: int, record: TranscriptRecord) -> _T:
         try:
             return TypeAdapter(kind).validate_python(record.body)
         except ValidationError as error:
@@ -268,6 +268,6 @@ class Replayed:
             ) from error
 
 
-def _as_json(record: Record) -> Record:
+def _as_json(record: TranscriptRecord) -> TranscriptRecord:
     """The record after a round trip through JSON."""
-    return Record(record.kind, json.loads(json.dumps(record.body)))
+    return TranscriptRecord(record.kind, json.loads(json.dumps(record.body)))

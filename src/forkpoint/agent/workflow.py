@@ -7,10 +7,18 @@ from hashlib import sha256
 from itertools import chain, islice
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, Fact, Refused, Shown, Status, Tool, Wire
+from forkpoint.agent.case import Case, ClaimStatus, Fact, QuestionRefused, Shown, Tool, Wire
 from forkpoint.agent.catalogue import Offered, offer_at, offers
 from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import MAX_CLAIMS, Checked, CheckedClaim, Explanation, Hypothesis, Remedy, check_claims
+from forkpoint.agent.hypothesis import (
+    MAX_CLAIMS,
+    Checked,
+    CheckedClaim,
+    Explanation,
+    ModelHypothesis,
+    Remedy,
+    check_claims,
+)
 from forkpoint.agent.model import Call, ModelFailed, Offer, Spent
 from forkpoint.agent.naming import fact
 from forkpoint.agent.patch_check import check_patch
@@ -24,7 +32,7 @@ from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT, ReadSource
 from forkpoint.agent.tools.stacks import STACK_DIFF
 from forkpoint.agent.tools.table import TABLE, TableArguments
 from forkpoint.agent.tools.waiting import THREADS, WAITS
-from forkpoint.agent.transcript import SCHEMA, Record
+from forkpoint.agent.transcript import SCHEMA, TranscriptRecord
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 
@@ -122,7 +130,7 @@ def _asked(case: Case, tool: Tool, arguments: object) -> Iterator[Fact]:
     """The tool's facts; nothing if it refuses."""
     try:
         found: Sequence[Fact] = tool.answer(case, arguments)
-    except Refused:
+    except QuestionRefused:
         return iter(())
     return iter(found)
 
@@ -151,7 +159,7 @@ class _Course:
         self.talk = talk
         self.notes: list[str] = []
         self.kept: dict[str, Shown] = {}
-        self.hypothesis: Hypothesis | None = None
+        self.hypothesis: ModelHypothesis | None = None
         self.checked = Checked((), ())
         self.remedies: tuple[Remedy, ...] | None = None
         """None: nothing was chosen yet."""
@@ -203,7 +211,7 @@ class _Course:
         self._begin("hypothesis", HYPOTHESIS, ())
         self._hand_in()
         before = MAX_CLAIMS + 1
-        while 0 < len(wrong := [c for c in self.checked.claims if c.status is Status.CONTRADICTED]) < before:
+        while 0 < len(wrong := [c for c in self.checked.claims if c.status is ClaimStatus.CONTRADICTED]) < before:
             before = len(wrong)
             self._tell_wrong(wrong)
             self._hand_in()
@@ -218,24 +226,24 @@ class _Course:
         """Asks for a hypothesis and checks it; a readable one replaces the one before."""
         talk = self.talk
         for _ in range(_TRIES):
-            reply = talk.ask([talk.offer(Hypothesis, _SUBMIT, "Hand in your hypothesis; its claims are checked.")])
-            handed: list[Hypothesis] = []
+            reply = talk.ask([talk.offer(ModelHypothesis, _SUBMIT, "Hand in your hypothesis; its claims are checked.")])
+            handed: list[ModelHypothesis] = []
             talk.answer_all(reply, partial(self._answer_hypothesis, handed))
             if handed:
                 self.hypothesis = handed[0]
                 self.checked = check_claims(talk.case, talk.ledger, handed[0])
                 told = [_on_record(talk.case, checked) for checked in self.checked.claims]
-                talk.transcript.write(Record("checked", {"claims": told}))
+                talk.transcript.write(TranscriptRecord("checked", {"claims": told}))
                 return
             if not reply.calls:
                 talk.say(f"Call {_SUBMIT}.")
         talk.refuse("the model's hypothesis could not be read")
 
-    def _answer_hypothesis(self, handed: list[Hypothesis], call: Call) -> str:
+    def _answer_hypothesis(self, handed: list[ModelHypothesis], call: Call) -> str:
         if call.name != _SUBMIT:
             return _no_such([_SUBMIT])
-        parsed = self.talk.parse(Hypothesis, call)
-        handed += [parsed] if isinstance(parsed, Hypothesis) else []
+        parsed = self.talk.parse(ModelHypothesis, call)
+        handed += [parsed] if isinstance(parsed, ModelHypothesis) else []
         return _received(parsed)
 
     def _choose(self) -> None:
@@ -280,14 +288,14 @@ class _Course:
         if choice.patch:
             try:
                 yield check_patch(self.talk.case, choice.patch, choice.functions)
-            except Refused as why:
+            except QuestionRefused as why:
                 self.talk.refuse(f"a patch that the model wrote was refused: {self.talk.case.clean(str(why))}")
 
 
 def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
     """Never raises for what a model, its endpoint or its budget does."""
     account = talk.account
-    talk.transcript.write(Record("start", _started(talk)))
+    talk.transcript.write(TranscriptRecord("start", _started(talk)))
     course = _Course(talk)
     ended = None
     try:
@@ -306,7 +314,9 @@ def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
         tool_calls=account.tool_calls,
         usage=account.usage,
     )
-    talk.transcript.write(Record("end", {"ended": ended, "requests": account.requests, "usage": asdict(account.usage)}))
+    talk.transcript.write(
+        TranscriptRecord("end", {"ended": ended, "requests": account.requests, "usage": asdict(account.usage)})
+    )
     return explanation
 
 

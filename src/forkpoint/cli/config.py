@@ -24,7 +24,7 @@ _PATHS = (existing_path, directory, source_path)
 _TABLE = "[tool.forkpoint"
 
 
-class Setting(NamedTuple):  # no dataclass: help is printed without that module and what it loads
+class FileSetting(NamedTuple):  # no dataclass: help is printed without that module and what it loads
     file: Path
     command: str | None
     """None: for every command that has this option."""
@@ -32,19 +32,19 @@ class Setting(NamedTuple):  # no dataclass: help is printed without that module 
     value: object
 
 
-def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> tuple[Setting, ...]:
+def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> tuple[FileSetting, ...]:
     """The user's first: later ones win. Raises UsageError if a file cannot be read."""
     base = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".config")
     user, project = Path(base) / "forkpoint.toml", _find_project(folder or Path.cwd())
     return (*_of_user(user), *(_of_project(project) if project else ()))
 
 
-def _of_user(file: Path) -> Iterator[Setting]:
+def _of_user(file: Path) -> Iterator[FileSetting]:
     if file.is_file():
         yield from _settings(file, _read(file))
 
 
-def _of_project(file: Path) -> Iterator[Setting]:
+def _of_project(file: Path) -> Iterator[FileSetting]:
     tools = _read(file).get("tool", {})
     table = tools.get("forkpoint", {}) if isinstance(tools, dict) else {}
     if isinstance(table, dict):
@@ -79,19 +79,19 @@ def _read(file: Path) -> dict[str, object]:
         raise UsageError(f"{file}: cannot be read as TOML ({error})") from error
 
 
-def _settings(file: Path, table: object) -> Iterator[Setting]:
+def _settings(file: Path, table: object) -> Iterator[FileSetting]:
     for key, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
-            yield from (Setting(file, key, name, one) for name, one in value.items())
+            yield from (FileSetting(file, key, name, one) for name, one in value.items())
         else:
-            yield Setting(file, None, key, value)
+            yield FileSetting(file, None, key, value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Settings as defaults of options.
 
 
-def apply_settings(settings: tuple[Setting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
+def apply_settings(settings: tuple[FileSetting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
     """Raises UsageError for an unknown command or option, and for a value that the option does not accept."""
     for setting in settings:
         if setting.command is not None and setting.command not in parsers:
@@ -117,7 +117,7 @@ def _find(parser: ArgumentParser, name: str) -> Action | None:
     return next((action for action in actions if f"--{name}" in action.option_strings), None)
 
 
-def _value(setting: Setting, action: Action) -> object:
+def _value(setting: FileSetting, action: Action) -> object:
     """The value, converted as on the command line."""
     if action.nargs == 0:
         if not isinstance(setting.value, bool):
@@ -131,7 +131,7 @@ def _value(setting: Setting, action: Action) -> object:
     return values if several else values[0]
 
 
-def _convert(setting: Setting, action: Action, value: object) -> object:
+def _convert(setting: FileSetting, action: Action, value: object) -> object:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise UsageError(f"{setting.file}: {setting.name} must be a text or a number")
     text = str(value)

@@ -76,7 +76,7 @@ def _run_arms(args: Namespace) -> int:
     from rich.console import Console
 
     from forkpoint.agent.evaluation import read_known
-    from forkpoint.agent.evaluation.arms import Arm, ArmRun, ArmsPlan, is_solved, run_arms
+    from forkpoint.agent.evaluation.arms import ArmRun, ArmsPlan, EvaluationArm, is_solved, run_arms
 
     if args.model is not None:
         raise UsageError("--agent and --model exclude each other")
@@ -87,7 +87,7 @@ def _run_arms(args: Namespace) -> int:
     cases = [case for case in known if args.only or args.every or not is_solved(case)]
     if not cases:
         raise UsageError("the engine alone solves all of these; choose some with --only, or use --every")
-    plan = ArmsPlan(args.agent, tuple(map(Arm, args.arms)), args.minutes, args.repeat, args.out)
+    plan = ArmsPlan(args.agent, tuple(map(EvaluationArm, args.arms)), args.minutes, args.repeat, args.out)
     runs: list[ArmRun] = []
     try:
         for done in run_arms(cases, plan):

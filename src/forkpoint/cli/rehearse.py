@@ -12,9 +12,9 @@ from forkpoint.cli.output import Progress, check_writable, say, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.rehearse.launch import Program
-    from forkpoint.rehearse.model import Rehearsal, Result
-    from forkpoint.rehearse.rehearsal import Settings
+    from forkpoint.rehearse.launch import UserProgram
+    from forkpoint.rehearse.model import Rehearsal, TrialResult
+    from forkpoint.rehearse.rehearsal import RehearsalSettings
 
 _DESCRIPTION = """\
 Run your own training script for a minute on a few ranks of this machine, and
@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
     return 1 if told.parts else 0
 
 
-def _pretend(program: "Program", settings: "Settings", args: Namespace) -> int:
+def _pretend(program: "UserProgram", settings: "RehearsalSettings", args: Namespace) -> int:
     """Pretends a large world, of which a few ranks run alone."""
     from forkpoint.rehearse.fake import render_pretended, render_pretended_json
     from forkpoint.rehearse.rehearsal import pretend
@@ -82,16 +82,16 @@ def _pretend(program: "Program", settings: "Settings", args: Namespace) -> int:
     return _CANNOT if told.failed else 1 if told.differences else 0
 
 
-def _settings(args: Namespace, command: list[str]) -> "Settings":
+def _settings(args: Namespace, command: list[str]) -> "RehearsalSettings":
     from forkpoint.rehearse.perturbations import PERTURBATIONS
-    from forkpoint.rehearse.rehearsal import Settings
+    from forkpoint.rehearse.rehearsal import RehearsalSettings
 
     kinds = [perturbation.kind for perturbation in PERTURBATIONS]
     only = split_names(args.only)
     for kind in only:
         if kind not in kinds:
             raise UsageError(f"there is no perturbation {kind}: {did_you_mean(kind, kinds) or ', '.join(kinds)}")
-    return Settings(
+    return RehearsalSettings(
         minutes=args.minutes,
         most_trials=args.trials,
         only=tuple(only),
@@ -123,7 +123,7 @@ def _known(args: Namespace, command: list[str]) -> "Rehearsal":
     return known
 
 
-def _tell(result: "Result", *, quiet: bool) -> None:
+def _tell(result: "TrialResult", *, quiet: bool) -> None:
     if not quiet:
         say(f"{result.outcome}: trial {result.trial.number}, {result.trial.name} ({result.seconds:.1f} s)")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.errors import ForkpointError
-from forkpoint.rehearse.model import OLDER, RESUMED, Calm, Order, RankUses, RunMode, Use, UseKind, read_value
+from forkpoint.rehearse.model import OLDER, RESUMED, Calm, RankUses, RunMode, RunOrder, Use, UseKind, read_value
 from forkpoint.rehearse.outcome import read_alarm, tell_errors
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace
 
 _STALL_S: Final = 60.0
@@ -21,8 +21,8 @@ class CalmRunFailed(ForkpointError):
 
 def run_calm(job: RehearsedJob, place: Workspace, limit_s: float) -> Calm:
     """`limit_s`: a job that takes longer is ended; what it has used so far counts."""
-    order = Order(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
-    ended = run_job(job, order, place, Limits(limit_s, min(_STALL_S, limit_s), steps_after=False))
+    order = RunOrder(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
+    ended = run_job(job, order, place, RunLimits(limit_s, min(_STALL_S, limit_s), steps_after=False))
     told = [read_value(path, RankUses) for path in sorted(place.told.glob("uses_rank_*.json"))]
     ranks = tuple(sorted((uses for uses in told if uses is not None), key=lambda uses: uses.rank))
     _check(ended, ranks, place)

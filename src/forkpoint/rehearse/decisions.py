@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from forkpoint.rehearse.filtering import asks_for_rank, find_filters
-from forkpoint.rehearse.model import Site
+from forkpoint.rehearse.model import CodeSite
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis, analyse
 from forkpoint.source.code import Function, Module, spelled
@@ -53,7 +53,7 @@ class Decisions:
     def _analysis(self) -> Analysis:
         return analyse(self._program)
 
-    def thresholds(self, site: Site) -> tuple[Threshold, ...]:
+    def thresholds(self, site: CodeSite) -> tuple[Threshold, ...]:
         """Bounds with which a value read at this line is compared, in the same function."""
         found = self._at(site)
         if found is None:
@@ -62,7 +62,7 @@ class Decisions:
         values = _values_read(function, site.line)
         return tuple(dict.fromkeys(_comparisons(function, module, values, site.line)))
 
-    def is_local(self, site: Site) -> bool:
+    def is_local(self, site: CodeSite) -> bool:
         """A decision at this line can differ by rank, as far as the source shows."""
         found = self._at(site)
         if found is None:
@@ -72,7 +72,7 @@ class Decisions:
         differences = self._analysis.differences
         return any(differences.test(test, function).content for test in tests)
 
-    def filters_alone(self, site: Site) -> bool:
+    def filters_alone(self, site: CodeSite) -> bool:
         """A filter at this line decides by its data alone: not by the rank, and without asking other ranks."""
         found = self._at(site)
         if found is None:
@@ -83,7 +83,7 @@ class Decisions:
         reach = self._analysis.communication.reach
         return bool(here) and not any(map(asks_for_rank, here)) and not any(reach(call, function) for call in calls)
 
-    def _at(self, site: Site) -> tuple[Module, Function] | None:
+    def _at(self, site: CodeSite) -> tuple[Module, Function] | None:
         module = self._program.module_at(site.file)
         function = module.function_at(site.line) if module else None
         return (module, function) if module and function else None

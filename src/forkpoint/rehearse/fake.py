@@ -7,9 +7,9 @@ from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.rehearse.model import Order, RunMode
+from forkpoint.rehearse.model import RunMode, RunOrder
 from forkpoint.rehearse.outcome import own_errors
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import workspace
 
 SCHEMA: Final = "forkpoint.schedules/1"
@@ -18,7 +18,7 @@ _NODE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScheduledCall:
     op: str
     group: tuple[int, ...]
     sizes: str
@@ -28,7 +28,7 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     rank: int
-    calls: tuple[Call, ...]
+    calls: tuple[ScheduledCall, ...]
     depends: tuple[str, ...]
     """Lines that read values which come from other ranks in a real job."""
 
@@ -40,7 +40,7 @@ class Difference:
     ranks: tuple[int, int]
     group: tuple[int, ...]
     number: int
-    calls: tuple[Call | None, Call | None]
+    calls: tuple[ScheduledCall | None, ScheduledCall | None]
     """None: this rank makes no further call."""
 
 
@@ -61,8 +61,10 @@ def sample_ranks(world: int) -> tuple[int, ...]:
 
 def run_pretended(job: RehearsedJob, world: int, ranks: Sequence[int], limit_s: float) -> Pretended:
     with workspace(job.program.folder) as place:
-        order = Order(RunMode.FAKE, str(place.told), (str(place.work),), cpu=job.cpu, world=world, ranks=tuple(ranks))
-        ended = run_job(job, order, place, Limits(limit_s, limit_s, steps_after=False))
+        order = RunOrder(
+            RunMode.FAKE, str(place.told), (str(place.work),), cpu=job.cpu, world=world, ranks=tuple(ranks)
+        )
+        ended = run_job(job, order, place, RunLimits(limit_s, limit_s, steps_after=False))
         schedules = tuple(_read(place.told, rank) for rank in ranks)
         failed = ""
         if any(ended.codes.values()):
@@ -106,7 +108,11 @@ def _read(folder: Path, rank: int) -> Schedule:
     except OSError:
         return Schedule(rank, (), ())
     told: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
-    calls = (Call(t["op"], tuple(t["group"]), json.dumps(t["sizes"]), t["site"]) for t in told if t["kind"] == "call")
+    calls = (
+        ScheduledCall(t["op"], tuple(t["group"]), json.dumps(t["sizes"]), t["site"])
+        for t in told
+        if t["kind"] == "call"
+    )
     return Schedule(rank, tuple(calls), tuple(dict.fromkeys(t["site"] for t in told if t["kind"] == "read")))
 
 
@@ -158,7 +164,7 @@ def render_pretended_json(told: Pretended) -> str:
     return json.dumps(value, indent=2)
 
 
-def _say(call: Call | None) -> str:
+def _say(call: ScheduledCall | None) -> str:
     if call is None:
         return "makes no further call"
     return f"{call.op} {call.sizes}" + (f" from {call.site}" if call.site else "")

@@ -16,7 +16,7 @@ _FEW: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class UserProgram:
     command: tuple[str, ...]
     """As the user gave it."""
     folder: Path
@@ -36,7 +36,7 @@ class Program:
 
 def plan_program(
     command: Sequence[str], ranks: int | None, environ: Mapping[str, str], *, as_is: bool = False
-) -> Program:
+) -> UserProgram:
     """We start the ranks of `torchrun` and `python script` ourselves; any other command runs as it is."""
     if shutil.which(command[0], path=environ.get("PATH")) is None:
         raise UsageError(f"{command[0]}: no such command")
@@ -44,20 +44,20 @@ def plan_program(
     split = split_torchrun(command)
     interpreter = find_interpreter(command, environ)
     if as_is or interpreter is None or not interpreter.name.startswith("python"):
-        return Program(whole, folder, 0)
+        return UserProgram(whole, folder, 0)
     if split is not None:
         own = split.value("--nproc-per-node")
         count = ranks or (int(own) if own.isdecimal() else _FEW)
         module = split.has("-m") or split.has("--module")
         if not split.script or split.has("--no-python"):
-            return Program(whole, folder, 0)
-        return Program(whole, folder, count, str(interpreter), (*(("-m",) if module else ()), *split.script))
+            return UserProgram(whole, folder, 0)
+        return UserProgram(whole, folder, count, str(interpreter), (*(("-m",) if module else ()), *split.script))
     words = tuple(command[1:])
     if not Path(command[0]).name.startswith("python") or not words or words[0] == "-c":
-        return Program(whole, folder, 0)
+        return UserProgram(whole, folder, 0)
     if words[0] != "-m" and (words[0].startswith("-") or _launches_itself(words[0])):
-        return Program(whole, folder, 0)
-    return Program(whole, folder, ranks or _FEW, str(interpreter), words)
+        return UserProgram(whole, folder, 0)
+    return UserProgram(whole, folder, ranks or _FEW, str(interpreter), words)
 
 
 def _launches_itself(script: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkpoint.rehearse.model import Effect, Order, Site, Trial, write_value
+from forkpoint.rehearse.model import CodeSite, Effect, RunOrder, Trial, write_value
 
 EFFECT_FILE = "effect.json"
 
@@ -39,11 +39,11 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class InsideRank:
     """What a perturbation can reach in its rank."""
 
     torch: Any
-    order: Order
+    order: RunOrder
     rank: Callable[[], int | None]
     """None: unknown yet."""
     steps: Callable[[], int]
@@ -54,91 +54,91 @@ class Inside:
 class Listener:
     """Listens to everything and changes nothing."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         self.inside = inside
 
     def begin(self) -> None:
         """The process group was just created."""
 
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         """A loader is iterated."""
         del site, facts
         return batches
 
-    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+    def workers(self, site: CodeSite | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
         """The worker processes of a loader that was just started."""
 
-    def read(self, site: Site, how: str, value: Any) -> Any:
+    def read(self, site: CodeSite, how: str, value: Any) -> Any:
         """The user's code reads a tensor's value."""
         del site, how
         return value
 
-    def clock(self, site: Site, name: str, value: float) -> float:
+    def clock(self, site: CodeSite, name: str, value: float) -> float:
         del site, name
         return value
 
-    def drew(self, site: Site, name: str, value: Any) -> None:
+    def drew(self, site: CodeSite, name: str, value: Any) -> None:
         """A number was drawn from a random stream that the whole process shares."""
 
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         del site, path
         return there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         del site, path
         return names
 
-    def writing(self, site: Site | None, path: str) -> None:
+    def writing(self, site: CodeSite | None, path: str) -> None:
         """A file is about to be opened for writing, or saved to."""
 
-    def saving(self, site: Site | None, path: str) -> None:
+    def saving(self, site: CodeSite | None, path: str) -> None:
         """Torch is about to save to a file."""
         self.writing(site, path)
 
-    def loading(self, site: Site | None, path: str) -> str:
+    def loading(self, site: CodeSite | None, path: str) -> str:
         """A checkpoint is about to be read. Returns the path to read."""
         del site
         return path
 
-    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+    def guarded(self, site: CodeSite, call: str, catches: tuple[type[BaseException], ...]) -> None:
         """A call inside `try` is about to be made."""
 
-    def forward(self, site: Site | None) -> None:
+    def forward(self, site: CodeSite | None) -> None:
         """The outermost module is about to be called, with gradients recorded."""
 
-    def output(self, site: Site | None, output: Any) -> Any:
+    def output(self, site: CodeSite | None, output: Any) -> Any:
         """What the outermost module returned."""
         del site
         return output
 
-    def backward(self, site: Site | None) -> None:
+    def backward(self, site: CodeSite | None) -> None:
         """`loss.backward()` is about to run."""
 
     def stepped(self, number: int) -> None:
         """The optimizer has made its step `number`."""
 
-    def polled(self, site: Site, what: str) -> bool:
+    def polled(self, site: CodeSite, what: str) -> bool:
         """The program polls for something that another thread or rank has done. Returns what the program is told."""
         del site, what
         return True
 
-    def begins(self, site: Site, what: str) -> None:
+    def begins(self, site: CodeSite, what: str) -> None:
         """Called in the thread that is about to start work which was handed to it at `site`."""
 
-    def message(self, site: Site, key: str) -> None:
+    def message(self, site: CodeSite, key: str) -> None:
         """Something is about to be put into the store."""
 
-    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+    def kept(self, site: CodeSite, values: list[Any]) -> list[Any]:
         """What a filter leaves of a list."""
         del site
         return values
 
-    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
         """The items of a user's generator whose number depends on the data."""
         del site, name
         return items
 
-    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+    def each(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         """The items of a loop whose body starts with `if ...: continue`."""
         del site
         return values
@@ -147,7 +147,7 @@ class Listener:
 class Disturbance(Listener):
     """Waits for the chosen occasion on the chosen rank, and reports what it did."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         super().__init__(inside)
         trial = inside.order.trial
         assert trial is not None  # a trial's order has one
@@ -157,7 +157,7 @@ class Disturbance(Listener):
         self._seen = 0
         self._told = False
 
-    def is_here(self, site: Site | None, what: str | None = None) -> bool:
+    def is_here(self, site: CodeSite | None, what: str | None = None) -> bool:
         """This is the chosen rank and place."""
         if self.inside.rank() != self.trial.rank or os.getpid() != self._pid:  # a loader's worker is not the rank
             return False
@@ -175,7 +175,7 @@ class Disturbance(Listener):
         """True only until the effect was reported."""
         return self.is_due() and not self._told
 
-    def say(self, says: str, site: Site | None) -> None:
+    def say(self, says: str, site: CodeSite | None) -> None:
         """Records the effect, the first time."""
         if not self._told:
             self._told = True

@@ -66,7 +66,7 @@ class UseKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CodeSite:
     """A place in the user's source."""
 
     file: str
@@ -83,7 +83,7 @@ class Use:
     """One rank's use of one rank-local thing at one place."""
 
     kind: UseKind
-    site: Site
+    site: CodeSite
     what: str
     """The function, path or exception: distinguishes uses at the same place."""
     count: int
@@ -145,10 +145,10 @@ class Calm:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TrialTarget:
     """Something in the job that a perturbation can disturb."""
 
-    site: Site | None
+    site: CodeSite | None
     """None: no place in the source, as with a hash seed."""
     ranks: tuple[int, ...]
     """Ranks that have it."""
@@ -169,7 +169,7 @@ class Trial:
     number: int
     kind: str
     rank: int
-    target: Target
+    target: TrialTarget
     at: int
     """At which occurrence on that rank, from 0."""
     seed: int
@@ -187,7 +187,7 @@ class RunMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     """The instructions to the ranks of one run, passed in a file."""
 
     mode: RunMode
@@ -211,7 +211,7 @@ class Effect:
 
     rank: int
     says: str
-    site: Site | None
+    site: CodeSite | None
     step: int
     when: float
     """Seconds since 1970."""
@@ -231,7 +231,7 @@ class Left:
 # How it ended.
 
 
-class Outcome(StrEnum):
+class TrialOutcome(StrEnum):
     AGREES = "agrees"
     """All ranks continued, or the job stopped with a clear error."""
     PARTS = "parts"
@@ -241,18 +241,18 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedFix:
     """The trial once more, with the proposed fix applied to a copy of the source."""
 
     fix: str
-    outcome: Outcome
+    outcome: TrialOutcome
     says: str
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TrialResult:
     trial: Trial
-    outcome: Outcome
+    outcome: TrialOutcome
     says: str
     """One sentence: what the ranks did."""
     seconds: float
@@ -263,7 +263,7 @@ class Result:
     """As printed by `diagnose --json`."""
     evidence: str = ""
     """The folder with the evidence; "" if there is none."""
-    verified: Verified | None = None
+    verified: VerifiedFix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +273,14 @@ class Rehearsal:
     calm: Calm
     plan: tuple[Trial, ...]
     """Everything that could be tried, in order."""
-    results: tuple[Result, ...]
+    results: tuple[TrialResult, ...]
     seconds: float
     skipped: tuple[str, ...] = ()
     """Kinds that cannot happen to this job, and why, in words."""
 
     @property
-    def parts(self) -> tuple[Result, ...]:
-        return tuple(result for result in self.results if result.outcome is Outcome.PARTS)
+    def parts(self) -> tuple[TrialResult, ...]:
+        return tuple(result for result in self.results if result.outcome is TrialOutcome.PARTS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
-from forkpoint.rehearse.model import Outcome, Result, Trial
+from forkpoint.rehearse.model import Trial, TrialOutcome, TrialResult
 from forkpoint.rehearse.run import Ended, is_stall
 from forkpoint.rehearse.workspace import Workspace
 
@@ -26,31 +26,31 @@ _DIAGNOSE_S: Final = 300.0
 _TAIL: Final = 1 << 16
 
 
-def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> Result:
+def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> TrialResult:
     outcome, says = _decide(trial, ended, place.logs)
-    verdict = _verdict(ended, place) if outcome is Outcome.PARTS else None
-    if outcome is Outcome.PARTS and verdict is not None:
+    verdict = _verdict(ended, place) if outcome is TrialOutcome.PARTS else None
+    if outcome is TrialOutcome.PARTS and verdict is not None:
         says = str(verdict["summary"])
-    if outcome is Outcome.AGREES and ended.effect is None:
-        outcome, says = Outcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
-    return Result(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
+    if outcome is TrialOutcome.AGREES and ended.effect is None:
+        outcome, says = TrialOutcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
+    return TrialResult(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
 
 
-def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
+def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
     own = own_errors(ended, logs)
     if own and _was_clear(own, ended):
-        return Outcome.AGREES, _tell_stop(trial, own, ended)
+        return TrialOutcome.AGREES, _tell_stop(trial, own, ended)
     if ended.alarm is not None and ended.why != "enough" and not _was_only_slow(ended.alarm, ended):
-        return Outcome.PARTS, "the ranks diverge"
+        return TrialOutcome.PARTS, "the ranks diverge"
     if any(ended.codes.values()):
         gone = [rank for rank in ended.order if ended.codes[rank] == 0]
         left = f"{name_ranks(tuple(sorted(gone)))} had ended normally" if gone else "they did different things"
-        return Outcome.PARTS, f"ranks lost each other: {left}"
+        return TrialOutcome.PARTS, f"ranks lost each other: {left}"
     if ended.why == "limit":
-        return Outcome.NOT_REACHED, f"undecided: it was not done after {ended.seconds:.0f} s"
+        return TrialOutcome.NOT_REACHED, f"undecided: it was not done after {ended.seconds:.0f} s"
     if ended.why == "all ended":
-        return Outcome.AGREES, "all ranks continued to the end"
-    return Outcome.AGREES, f"all ranks continued, at least to step {min(ended.steps.values(), default=0)}"
+        return TrialOutcome.AGREES, "all ranks continued to the end"
+    return TrialOutcome.AGREES, f"all ranks continued, at least to step {min(ended.steps.values(), default=0)}"
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from forkpoint.evidence import read
 from forkpoint.pipeline import diagnose
-from forkpoint.rehearse.model import Outcome, Rehearsal, Result
+from forkpoint.rehearse.model import Rehearsal, TrialOutcome, TrialResult
 from forkpoint.rehearse.render import Hazard, count_line, find_hazards, tell_fork
 from forkpoint.report.page import render_html
 
@@ -69,10 +69,10 @@ def _hazard(hazard: Hazard, reports: dict[int, str]) -> str:
     return "".join(lines)
 
 
-def _table(results: Sequence[Result], reports: dict[int, str]) -> Iterator[str]:
+def _table(results: Sequence[TrialResult], reports: dict[int, str]) -> Iterator[str]:
     """A row per perturbation, a column per rank."""
     ranks = sorted({result.trial.rank for result in results})
-    rows: dict[tuple[str, str], dict[int, Result]] = {}
+    rows: dict[tuple[str, str], dict[int, TrialResult]] = {}
     for result in results:
         trial = result.trial
         place = f"{trial.target.site or ''} {trial.target.label}".strip()
@@ -85,7 +85,7 @@ def _table(results: Sequence[Result], reports: dict[int, str]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _cell(result: Result | None, reports: dict[int, str]) -> str:
+def _cell(result: TrialResult | None, reports: dict[int, str]) -> str:
     if result is None:
         return ""
     says = quoted(result.says, quote=True)
@@ -93,13 +93,13 @@ def _cell(result: Result | None, reports: dict[int, str]) -> str:
     return text + _link(result, reports)
 
 
-def _link(result: Result, reports: dict[int, str]) -> str:
+def _link(result: TrialResult, reports: dict[int, str]) -> str:
     report = reports.get(result.trial.number)
     return f" <a href='{quoted(report, quote=True)}'>report</a>" if report else ""
 
 
-def _class(outcome: Outcome) -> str:
-    return {Outcome.PARTS: "parts", Outcome.AGREES: "agrees", Outcome.NOT_REACHED: "not"}[outcome]
+def _class(outcome: TrialOutcome) -> str:
+    return {TrialOutcome.PARTS: "parts", TrialOutcome.AGREES: "agrees", TrialOutcome.NOT_REACHED: "not"}[outcome]
 
 
 def _skipped(skipped: Sequence[str]) -> Iterator[str]:

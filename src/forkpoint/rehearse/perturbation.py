@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, TrialTarget, Use, UseKind
 
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
     kind: str
     title: str
-    find: Callable[[Calm, Decisions], Iterator[Target]]
+    find: Callable[[Calm, Decisions], Iterator[TrialTarget]]
     """What it could disturb in this job, according to the calm run and the source."""
-    install: Callable[[Inside], Disturbance]
+    install: Callable[[InsideRank], Disturbance]
     """Called in the rank."""
     otherwise: str
     """Why there is nothing to disturb, if `find` finds nothing."""
@@ -22,7 +22,7 @@ class Perturbation:
 
 def targets_of(
     calm: Calm, kind: UseKind, wanted: Callable[[Use], bool] = lambda _: True
-) -> Iterator[tuple[Use, Target]]:
+) -> Iterator[tuple[Use, TrialTarget]]:
     """One for each place, with the ranks that execute it."""
     for by_rank in calm.uses(kind).values():
         ranks = {rank: use for rank, use in by_rank.items() if wanted(use)}
@@ -30,4 +30,4 @@ def targets_of(
             use = next(iter(ranks.values()))
             often = min(use.count for use in ranks.values())
             site = use.site if use.site.file else None
-            yield use, Target(site, tuple(sorted(ranks)), use.what, often)
+            yield use, TrialTarget(site, tuple(sorted(ranks)), use.what, often)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Final
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.model import HASH_SEED, Calm, RankUses, Target, Trial
+from forkpoint.rehearse.model import HASH_SEED, Calm, RankUses, Trial, TrialTarget
 from forkpoint.rehearse.perturbation import Perturbation
 
 _EARLY: Final = 3
@@ -38,7 +38,7 @@ def plan_trials(
     return tuple(trials)
 
 
-def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
+def choose_moment(target: TrialTarget, luck: random.Random, *, early: bool) -> int:
     """The occasion at which the disturbance begins. In a long job the first rank is disturbed early, and later ones in the middle
     of the run. In a short job, which runs to its end anyway, it is the other way round: a program that warms up, or compares a
     value with earlier ones, does not react to an early disturbance. The last occasion is avoided if there are several: ranks may
@@ -52,7 +52,7 @@ def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
 
 def _in_turn(
     calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], chosen: Sequence[int], turn: int
-) -> Iterator[tuple[str, int, Target]]:
+) -> Iterator[tuple[str, int, TrialTarget]]:
     by_kind = [
         [
             (p.kind, rank, target)
@@ -65,7 +65,7 @@ def _in_turn(
         yield from (item for item in row if item is not None)
 
 
-def _rank_for(target: Target, chosen: Sequence[int], turn: int) -> int | None:
+def _rank_for(target: TrialTarget, chosen: Sequence[int], turn: int) -> int | None:
     """The `turn`-th of the chosen ranks that have the target. If none of them has it, the first rank that does."""
     ranks = [rank for rank in chosen if rank in target.ranks] or list(target.ranks[:1])
     return ranks[turn] if turn < len(ranks) else None

@@ -35,13 +35,13 @@ class RankStart:
 
 
 class StartsRanks(Protocol):
-    def start(self, ranks: Iterable[RankStart]) -> "RunningRanks": ...
+    def start(self, ranks: Iterable[RankStart]) -> "StartedRanks": ...
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         """Exit codes of those that have ended, by rank; negative is a signal."""
         ...
 
 
-class RunningRanks:
+class StartedRanks:
     def __init__(self, by: StartsRanks, pids: Mapping[int, int], store: int | None = None) -> None:
         """`store`: the process that serves the ranks' store, if it is not a rank."""
         self._by = by
@@ -118,9 +118,9 @@ class ColdStart:
         self._interpreter = interpreter
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, ranks: Iterable[RankStart]) -> RunningRanks:
+    def start(self, ranks: Iterable[RankStart]) -> StartedRanks:
         self._processes = {start.rank: self._launch(start) for start in ranks}
-        return RunningRanks(self, {rank: process.pid for rank, process in self._processes.items()})
+        return StartedRanks(self, {rank: process.pid for rank, process in self._processes.items()})
 
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         found = {rank: self._processes[rank].poll() for rank in pids}
@@ -164,7 +164,7 @@ class WarmStart:
             self.end()
             raise
 
-    def start(self, ranks: Iterable[RankStart]) -> RunningRanks:
+    def start(self, ranks: Iterable[RankStart]) -> StartedRanks:
         told = [
             {"rank": s.rank, "argv": s.argv, "environ": dict(s.environ), "cwd": str(s.cwd), "log": str(s.log)}
             for s in ranks
@@ -174,7 +174,7 @@ class WarmStart:
         self._process.stdin.flush()
         self._codes.clear()
         answer = self._wait_for("started")
-        return RunningRanks(self, {int(rank): pid for rank, pid in answer["started"].items()}, answer["store"])
+        return StartedRanks(self, {int(rank): pid for rank, pid in answer["started"].items()}, answer["store"])
 
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         self._hear(0)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.live.run.attempt import find_alarm
-from forkpoint.rehearse.launch import Program, common_environ, rank_environ
+from forkpoint.rehearse.launch import UserProgram, common_environ, rank_environ
 from forkpoint.rehearse.listening import EFFECT_FILE
-from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, Order, RunMode, read_value, write_value
-from forkpoint.rehearse.ranks import ColdStart, RankStart, RunningRanks, StartsRanks, free_port
+from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, RunMode, RunOrder, read_value, write_value
+from forkpoint.rehearse.ranks import ColdStart, RankStart, StartedRanks, StartsRanks, free_port
 from forkpoint.rehearse.steps import read_steps
 from forkpoint.rehearse.workspace import Workspace
 
@@ -28,7 +28,7 @@ _LAUNCHER: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     seconds: float
     """For the whole run."""
     stall_s: float
@@ -60,14 +60,14 @@ class Ended:
 class RehearsedJob:
     """The user's job, independent of a single run."""
 
-    program: Program
+    program: UserProgram
     environ: Mapping[str, str]
     starter: StartsRanks | None = None
     """None: every rank is a new process."""
     cpu: bool = False
 
 
-def run_job(job: RehearsedJob, order: Order, place: Workspace, limits: Limits) -> Ended:
+def run_job(job: RehearsedJob, order: RunOrder, place: Workspace, limits: RunLimits) -> Ended:
     program = job.program
     write_value(place.told / "order.json", order)
     shared = {**common_environ(job.environ), **_switches(place, limits)}
@@ -105,7 +105,7 @@ def read_left(told: Path) -> tuple[Left, ...]:
     return tuple(left for left in found if left is not None)
 
 
-def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
+def _switches(place: Workspace, limits: RunLimits) -> dict[str, str]:
     return {
         "FORKPOINT": "dump",
         "FORKPOINT_DIR": str(place.guard),
@@ -117,7 +117,7 @@ def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
     }
 
 
-def _pretending(start: RankStart, order: Order) -> RankStart:
+def _pretending(start: RankStart, order: RunOrder) -> RankStart:
     """With the environment of one rank of a large job, with one rank per node."""
     rank, world = str(order.ranks[start.rank]), str(order.world)
     own = {"RANK": rank, "WORLD_SIZE": world, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world, "FORKPOINT": ""}
@@ -128,7 +128,7 @@ def _with_seed(start: RankStart, seed: str) -> RankStart:
     return replace(start, environ={**start.environ, HASH_SEED: seed})
 
 
-def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
+def _starts(program: UserProgram, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
     port, run = free_port(), uuid.uuid4().hex
     if program.starts_itself:
         environ = {**shared, "MASTER_PORT": str(port)}
@@ -147,14 +147,14 @@ def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> li
     ]
 
 
-def _moved(word: str, program: Program, place: Workspace) -> str:
+def _moved(word: str, program: UserProgram, place: Workspace) -> str:
     """Maps a path below the job's folder to the copy."""
     prefix = f"{program.folder}/"
     return f"{place.work}/{word[len(prefix) :]}" if word.startswith(prefix) else word
 
 
 class _Watch:
-    def __init__(self, ranks: RunningRanks, place: Workspace, limits: Limits, world: int) -> None:
+    def __init__(self, ranks: StartedRanks, place: Workspace, limits: RunLimits, world: int) -> None:
         self._ranks = ranks
         self._place = place
         self._limits = limits

@@ -9,10 +9,20 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.rehearse.model import RESUMED, Calm, Order, Outcome, Result, RunMode, Site, Trial, Verified
+from forkpoint.rehearse.model import (
+    RESUMED,
+    Calm,
+    CodeSite,
+    RunMode,
+    RunOrder,
+    Trial,
+    TrialOutcome,
+    TrialResult,
+    VerifiedFix,
+)
 from forkpoint.rehearse.outcome import judge_trial
 from forkpoint.rehearse.paths import SeenFork, find_fork
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
 from forkpoint.remedies import remedies
 from forkpoint.source import read_program
@@ -42,11 +52,11 @@ class Stage:
     """The folder as the calm run left it, if a second run resumes."""
 
 
-def run_trial(trial: Trial, stage: Stage) -> Result:
+def run_trial(trial: Trial, stage: Stage) -> TrialResult:
     resumes = RESUMED in trial.target.settings and stage.resumed is not None
     with workspace(stage.resumed if resumes and stage.resumed else stage.origin) as place:
         other = choose_other(trial.rank, stage.calm)
-        order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
+        order = RunOrder(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         limits = limits_for(stage.calm)
         if resumes:  # a rank that starts at another step makes the same calls until the others are done
             limits = replace(limits, steps_after=False)
@@ -68,11 +78,11 @@ def choose_other(rank: int, calm: Calm) -> int:
     return next((other for other in others if places[other] == places[rank]), others[0])
 
 
-def limits_for(calm: Calm) -> Limits:
+def limits_for(calm: Calm) -> RunLimits:
     """The guard ends hangs. The time limit only protects against an overloaded machine, and decides nothing."""
     pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
     stall_s = max(_LEAST_STALL_S, _PATIENCE * pause_s)
-    return Limits(
+    return RunLimits(
         seconds=10 * calm.seconds + 3 * stall_s + _START_S,
         stall_s=stall_s,
         steps_after=not calm.is_short,
@@ -158,21 +168,21 @@ def _fork(
 # `--verify-fix`: applies the proposed patch to a copy and repeats the trial.
 
 
-def verify_fix(result: Result, stage: Stage) -> Result:
+def verify_fix(result: TrialResult, stage: Stage) -> TrialResult:
     """Repeats the trial with the first fix, if it is a patch; otherwise returns the result unchanged."""
     fixes = (result.verdict or {}).get("fixes", [])[:1]
-    if result.outcome is not Outcome.PARTS or not fixes or not fixes[0].get("patch"):
+    if result.outcome is not TrialOutcome.PARTS or not fixes or not fixes[0].get("patch"):
         return result
     with scratch_folder() as folder:
         patched = folder / "patched"
         copy_folder(stage.origin, patched)
         if not apply_patch(fixes[0]["patch"], patched):
             return replace(
-                result, verified=Verified(fixes[0]["title"], Outcome.NOT_REACHED, "the patch does not apply")
+                result, verified=VerifiedFix(fixes[0]["title"], TrialOutcome.NOT_REACHED, "the patch does not apply")
             )
         trial = _moved(result.trial, stage.origin, patched)
         again = run_trial(trial, replace(stage, origin=patched, keep=None))
-    return replace(result, verified=Verified(fixes[0]["title"], again.outcome, again.says))
+    return replace(result, verified=VerifiedFix(fixes[0]["title"], again.outcome, again.says))
 
 
 def apply_patch(patch: str, folder: Path) -> bool:
@@ -195,7 +205,7 @@ def _moved(trial: Trial, before: Path, after: Path) -> Trial:
     if site is None or not (before / site.file).is_file():
         return trial
     old, new = ((folder / site.file).read_text(errors="replace").splitlines() for folder in (before, after))
-    moved = Site(site.file, moved_line(old, new, site.line), site.function)
+    moved = CodeSite(site.file, moved_line(old, new, site.line), site.function)
     return replace(trial, target=replace(trial.target, site=moved))
 
 

@@ -3,7 +3,7 @@
 import ast
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, find_line
 from forkpoint.agent.naming import fact, named, number
 from forkpoint.source.code import Function
@@ -33,24 +33,28 @@ class ValueUsed(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} sets is used on line {number(self.used_line)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         line, used = (find_line(self.file, n, case) for n in (self.line, self.used_line))
-        if isinstance(line, Check):
+        if isinstance(line, ClaimCheck):
             return line
-        if isinstance(used, Check):
+        if isinstance(used, ClaimCheck):
             return used
         names, reads = _set_on(line), _read_on(used)
         if not names:
-            return Check.unverifiable(f"nothing is set on {case.clean(str(line))}")
+            return ClaimCheck.unverifiable(f"nothing is set on {case.clean(str(line))}")
         facts = tuple(fact(case, str(one), one.text) for one in (line, used))
         chain = _chain(names, reads, line, used)
         if chain is not None:
-            return Check(Status.SUPPORTED, f"it is used as {named(chain)}, which nothing else sets", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"it is used as {named(chain)}, which nothing else sets", facts)
         if _cannot_come(names, line, used):
-            return Check(
-                Status.CONTRADICTED, "the use comes before the value is set, and no loop contains both lines", facts
+            return ClaimCheck(
+                ClaimStatus.CONTRADICTED,
+                "the use comes before the value is set, and no loop contains both lines",
+                facts,
             )
-        return Check(Status.UNVERIFIABLE, "the source does not show whether it is this value that is used there", facts)
+        return ClaimCheck(
+            ClaimStatus.UNVERIFIABLE, "the source does not show whether it is this value that is used there", facts
+        )
 
 
 def _statements(line: Line) -> list[ast.stmt]:

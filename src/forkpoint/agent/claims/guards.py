@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Refused, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, QuestionRefused
 from forkpoint.agent.naming import fact, is_plain, name_module, named, number
 from forkpoint.agent.naming import find_module as shown_module
 from forkpoint.source.analysis import Analysis
@@ -48,25 +48,25 @@ class Line:
         return f"{self.name}:{self.number}"
 
 
-def find_line(file: str, number_: int, case: Case) -> Line | Check:
+def find_line(file: str, number_: int, case: Case) -> Line | ClaimCheck:
     if case.analysis is None:
-        return Check.unverifiable("no source was given")
+        return ClaimCheck.unverifiable("no source was given")
     module = find_module(file, case)
-    if isinstance(module, Check):
+    if isinstance(module, ClaimCheck):
         return module
     function = module.function_at(number_) if is_plain(number_) and number_ > 0 else None
     if function is None:
-        return Check.unverifiable(f"{named(file)} has no line {number(number_)}")
+        return ClaimCheck.unverifiable(f"{named(file)} has no line {number(number_)}")
     return Line(case.analysis, module, function, number_, name_module(case, module))
 
 
-def find_module(file: str, case: Case) -> Module | Check:
+def find_module(file: str, case: Case) -> Module | ClaimCheck:
     """By the name that tools show, or by a path as in a traceback if only one module matches its end."""
     try:
         return shown_module(case, file)
-    except Refused as refused:
+    except QuestionRefused as refused:
         by_end = case.analysis.program.module_at(file) if case.analysis is not None else None
-        return by_end or Check.unverifiable(str(refused))
+        return by_end or ClaimCheck.unverifiable(str(refused))
 
 
 def deciding_at(line: Line) -> list[DecidingNode]:
@@ -142,11 +142,11 @@ class Guards(Claim):
     def sentence(self) -> str:
         return f"{named(self.file)} line {number(self.line)} decides whether line {number(self.call_line)} is reached"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         line, called = (find_line(self.file, n, case) for n in (self.line, self.call_line))
-        if isinstance(line, Check):
+        if isinstance(line, ClaimCheck):
             return line
-        if isinstance(called, Check):
+        if isinstance(called, ClaimCheck):
             return called
         nodes, calls = deciding_at(line), calls_at(called)
         why = (
@@ -155,9 +155,9 @@ class Guards(Claim):
             or (line.function is not called.function and f"these lines are in two functions{_leading(line, called)}")
         )
         if why:
-            return Check.unverifiable(why)
+            return ClaimCheck.unverifiable(why)
         facts = tuple(fact(case, str(one), one.text) for one in (line, called))
-        return Check(*_ANSWERS[_answer(nodes, calls, line)], facts)
+        return ClaimCheck(*_ANSWERS[_answer(nodes, calls, line)], facts)
 
 
 _MAY_BE_HELD = (
@@ -165,9 +165,9 @@ _MAY_BE_HELD = (
     "call does not run in this function's own order"
 )
 _ANSWERS = {
-    True: (Status.SUPPORTED, "whether the call is reached depends on it"),
-    False: (Status.CONTRADICTED, "the decision does not affect whether the call is reached"),
-    None: (Status.UNVERIFIABLE, _MAY_BE_HELD),
+    True: (ClaimStatus.SUPPORTED, "whether the call is reached depends on it"),
+    False: (ClaimStatus.CONTRADICTED, "the decision does not affect whether the call is reached"),
+    None: (ClaimStatus.UNVERIFIABLE, _MAY_BE_HELD),
 }
 
 

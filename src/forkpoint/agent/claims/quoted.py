@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import find_module
 from forkpoint.agent.naming import fact, is_plain, named, number
 from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
@@ -49,12 +49,12 @@ class FrameAt(Claim):
         inside = f" in {named(self.function)}" if self.function is not None else ""
         return f"a stack of rank {number(self.rank)} has {named(self.file)} line {number(self.line)}{inside}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         if not self.file.strip("/\\ ") or not is_plain(self.rank) or not is_plain(self.line):
-            return Check.unverifiable("name a rank, a file and a line")
+            return ClaimCheck.unverifiable("name a rank, a file and a line")
         stacks = {stack: told for told, stack in stacks_of(self.rank, case) if stack}
         if not stacks:
-            return Check.unverifiable(f"no stack of rank {self.rank} was read")
+            return ClaimCheck.unverifiable(f"no stack of rank {self.rank} was read")
         files = same_files(self.file, {frame.filename for stack in stacks for frame in stack}, case)
         in_file = [(f, told) for stack, told in stacks.items() for f in stack if f.filename in files]
         at_line = [(f, told) for f, told in in_file if f.line == self.line]
@@ -63,18 +63,22 @@ class FrameAt(Claim):
         shown = dict.fromkeys(fact(case, told, tell_frame(case, frame)) for frame, told in fitting or at_line)
         facts = tuple(shown)[:_MOST]
         if fitting:
-            return Check(Status.SUPPORTED, f"rank {self.rank} has this frame", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"rank {self.rank} has this frame", facts)
         if at_line:
             name = bare_name(at_line[0][0])
-            status = Status.UNVERIFIABLE if name in _UNNAMED else Status.CONTRADICTED
-            return Check(status, f"the frame at this line is in {named(case.clean(name))}", facts)
+            status = ClaimStatus.UNVERIFIABLE if name in _UNNAMED else ClaimStatus.CONTRADICTED
+            return ClaimCheck(status, f"the frame at this line is in {named(case.clean(name))}", facts)
         return self._none_has_it(sorted({f.line for f, _ in in_file})[:_MOST_LINES], len(stacks), case)
 
-    def _none_has_it(self, lines: list[int], count: int, case: Case) -> Check:
+    def _none_has_it(self, lines: list[int], count: int, case: Case) -> ClaimCheck:
         instead = f"line; of this file they have {', '.join(map(str, lines))}" if lines else "file"
         why = f"none of rank {self.rank}'s {count} stacks has this {instead}"
         doubt = _doubt(self.rank, case) or self._named_in_text(case)
-        return Check(Status.UNVERIFIABLE, f"{why}; but {doubt}") if doubt else Check(Status.CONTRADICTED, why)
+        return (
+            ClaimCheck(ClaimStatus.UNVERIFIABLE, f"{why}; but {doubt}")
+            if doubt
+            else ClaimCheck(ClaimStatus.CONTRADICTED, why)
+        )
 
     def _named_in_text(self, case: Case) -> str | None:
         """Threads that run no code of the program, and stacks in an unknown format, exist only as text."""
@@ -209,34 +213,38 @@ class LogSays(Claim):
     def sentence(self) -> str:
         return f"{named(self.file)} line {number(self.line)} says {named(self.quote, _SHOWN)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         quote = _even(self.quote).removesuffix(_CUT)
         if len(quote) < _SHORTEST or len(_WORD.findall(quote)) < _FEWEST:
-            return Check.unverifiable("the quote is too short to prove anything: quote several words")
+            return ClaimCheck.unverifiable("the quote is too short to prove anything: quote several words")
         if len(quote) > _LONGEST or not is_plain(self.line):
-            return Check.unverifiable("quote a part of one line")
+            return ClaimCheck.unverifiable("quote a part of one line")
         file = find_file(case, self.file)
         if file is None:
-            return Check.unverifiable(f"no log named {named(self.file)} was read")
+            return ClaimCheck.unverifiable(f"no log named {named(self.file)} was read")
         line = line_at(case, file, self.line)
         if line is None:
-            return Check.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
+            return ClaimCheck.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
         if quote in _even(line) or _even(case.clean(quote)) in _even(line):
-            return Check(Status.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),))
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),)
+            )
         return self._look_elsewhere(quote, line, file, case)
 
-    def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> Check:
+    def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> ClaimCheck:
         """The right words with a wrong line number still count."""
         found = _stands_in(quote, file, case)
         if found is not None:
             why = f"line {found} has these words, not line {self.line}"
-            return Check(Status.SUPPORTED, why, (fact(case, f"{file} line {found}", line_at(case, file, found) or ""),))
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, why, (fact(case, f"{file} line {found}", line_at(case, file, found) or ""),)
+            )
         facts = (fact(case, f"{file} line {self.line}", line),)
         if line.endswith(_CUT) or not _is_as_written(case, file, self.line):
-            return Check(
-                Status.UNVERIFIABLE, "the line as shown has other words, but it is cut or partly masked", facts
+            return ClaimCheck(
+                ClaimStatus.UNVERIFIABLE, "the line as shown has other words, but it is cut or partly masked", facts
             )
-        return Check(Status.CONTRADICTED, "the line has other words", facts)
+        return ClaimCheck(ClaimStatus.CONTRADICTED, "the line has other words", facts)
 
 
 def _is_as_written(case: Case, file: str, number_: int) -> bool:

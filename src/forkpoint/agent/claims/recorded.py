@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import (
     Held,
     channels_of,
@@ -50,9 +50,9 @@ class Issued(Claim):
     def sentence(self) -> str:
         return f"{told_ranks(self.ranks)} issued {named(self.op)} at seq {number(self.seq)} of {named(self.group)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         group = claimed_group(self.group, self.ranks, case)
-        if isinstance(group, Check):
+        if isinstance(group, ClaimCheck):
             return group
         op = plain_op(self.op)
         if op in _MESSAGES:
@@ -62,15 +62,15 @@ class Issued(Claim):
             found = {r: held_at(r, group, self.seq, case) for r in set(self.ranks)}
         return tally({rank: (self._judge(held, rank), held.fact) for rank, held in found.items()})
 
-    def _judge(self, held: Held, rank: int) -> tuple[Status, str]:
-        if held.status is not Status.SUPPORTED:
+    def _judge(self, held: Held, rank: int) -> tuple[ClaimStatus, str]:
+        if held.status is not ClaimStatus.SUPPORTED:
             return held.status, held.why
         if any(same_op(self.op, op) for op in held.ops):
-            return Status.SUPPORTED, held.why
+            return ClaimStatus.SUPPORTED, held.why
         other = f"rank {rank} issued {' and '.join(held.ops)} there"
         if differs_from(self.op, held.ops):
-            return Status.CONTRADICTED, other
-        return Status.UNVERIFIABLE, f"{other}; {named(self.op)} may be recorded under that name"
+            return ClaimStatus.CONTRADICTED, other
+        return ClaimStatus.UNVERIFIABLE, f"{other}; {named(self.op)} may be recorded under that name"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ class Missing(Claim):
             return f"{told_ranks(self.ranks)} {have} not reached message {number(self.seq)} of {way} in {named(self.group)}"
         return f"{told_ranks(self.ranks)} {have} not reached seq {number(self.seq)} of {named(self.group)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         group = claimed_group(self.group, self.ranks, case)
-        if isinstance(group, Check):
+        if isinstance(group, ClaimCheck):
             return group
         if self.channel is not None:
             return self._check_channel(group, self.channel, case)
@@ -115,10 +115,12 @@ class Missing(Claim):
         found = {rank: missing_at(rank, group, self.seq, gaps, of_rank, case) for rank, of_rank in channels.items()}
         return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})
 
-    def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> Check:
+    def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> ClaimCheck:
         found: dict[int, Held] = {}
         for rank, of_rank in channels_of(self.ranks, group, case).items():
             meant = [c for c in of_rank if [c.source, c.destination] == channel]
-            nothing = Held(Status.UNVERIFIABLE, f"neither end of this channel of rank {rank} has a recorded message")
+            nothing = Held(
+                ClaimStatus.UNVERIFIABLE, f"neither end of this channel of rank {rank} has a recorded message"
+            )
             found[rank] = missing_on(rank, meant[0], self.seq, case) if meant else nothing
         return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Fact, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact
 from forkpoint.agent.claims.guards import Line, find_line
 from forkpoint.agent.claims.quoted import FrameAt, same_files
 from forkpoint.agent.naming import fact, is_plain, named, number
@@ -45,35 +45,37 @@ class WaitsForLock(Claim):
             f"another at {named(self.holder_file)} line {number(self.holder_line)}"
         )
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         places = ((self.file, self.line), (self.holder_file, self.holder_line))
         if not all(is_plain(n) for n in (self.rank, self.line, self.holder_line)):
-            return Check.unverifiable("name a rank and two lines")
+            return ClaimCheck.unverifiable("name a rank and two lines")
         for file, line in places:
             stands = FrameAt(kind="frame", rank=self.rank, file=file, line=line).check(case)
-            if stands.status is not Status.SUPPORTED:
+            if stands.status is not ClaimStatus.SUPPORTED:
                 return stands
         waiting, holding = (list(_threads_at(self.rank, file, line, case)) for file, line in places)
         facts = tuple(fact(case, where, f"thread at {self.file}:{self.line}") for where, _ in waiting[:2])
         if not waiting or not holding:
-            return Check(Status.UNVERIFIABLE, "these lines are in recorded calls, not in stacks of threads", facts)
+            return ClaimCheck(
+                ClaimStatus.UNVERIFIABLE, "these lines are in recorded calls, not in stacks of threads", facts
+            )
         shapes = {find_shape(stack) for _, stack in waiting}
         if shapes <= _NOT_A_LOCK:
-            return Check(
-                Status.CONTRADICTED, f"the thread there is in {', '.join(sorted(shapes))}, not at a lock", facts
+            return ClaimCheck(
+                ClaimStatus.CONTRADICTED, f"the thread there is in {', '.join(sorted(shapes))}, not at a lock", facts
             )
         return self._by_name(case, facts)
 
-    def _by_name(self, case: Case, facts: tuple[Fact, ...]) -> Check:
+    def _by_name(self, case: Case, facts: tuple[Fact, ...]) -> ClaimCheck:
         lines = [find_line(*place, case) for place in ((self.file, self.line), (self.holder_file, self.holder_line))]
         asked, held = (_locks_at(one) if isinstance(one, Line) else frozenset[str]() for one in lines)
         shared = asked & held
         if shared:
-            return Check(
-                Status.SUPPORTED, f"both use {named(min(shared))}: one waits for it, the other is inside it", facts
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, f"both use {named(min(shared))}: one waits for it, the other is inside it", facts
             )
-        return Check(
-            Status.UNVERIFIABLE,
+        return ClaimCheck(
+            ClaimStatus.UNVERIFIABLE,
             "threads are at both lines, but the source does not show that it is the same lock",
             facts,
         )

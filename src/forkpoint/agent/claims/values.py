@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, deciding_at, find_line, whole_decisions
 from forkpoint.agent.naming import fact, named, number
 from forkpoint.source.apis import Origin
@@ -39,9 +39,9 @@ class CanDiffer(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} decides can differ by rank ({self.because.value})"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         found = _decisions(self.file, self.line, case)
-        if isinstance(found, Check):
+        if isinstance(found, ClaimCheck):
             return found
         line, nodes = found
         reasons = _all_reasons(nodes, line, case)
@@ -49,21 +49,21 @@ class CanDiffer(Claim):
         told = sorted(fitting or reasons, key=lambda r: r.key)
         facts = tuple(fact(case, str(line), tell_reason(r)) for r in told)
         if fitting:
-            return Check(Status.SUPPORTED, f"the source shows it: {facts[0].says}", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"the source shows it: {facts[0].says}", facts)
         if reasons:
             origins = ", ".join(sorted({r.origin.value for r in reasons}))
-            return Check(Status.UNVERIFIABLE, f"the source does not show that, but: {origins}", facts)
+            return ClaimCheck(ClaimStatus.UNVERIFIABLE, f"the source does not show that, but: {origins}", facts)
         if all(is_surely_equal(node, line) for node in nodes):
-            return Check(Status.CONTRADICTED, "the source shows that it is the same on all ranks")
-        return Check.unverifiable("the source does not show why it could differ, nor that it cannot")
+            return ClaimCheck(ClaimStatus.CONTRADICTED, "the source shows that it is the same on all ranks")
+        return ClaimCheck.unverifiable("the source does not show why it could differ, nor that it cannot")
 
 
-def _decisions(file: str, number_: int, case: Case) -> tuple[Line, list[DecidingNode]] | Check:
+def _decisions(file: str, number_: int, case: Case) -> tuple[Line, list[DecidingNode]] | ClaimCheck:
     line = find_line(file, number_, case)
-    if isinstance(line, Check):
+    if isinstance(line, ClaimCheck):
         return line
     nodes = whole_decisions(deciding_at(line))
-    return (line, nodes) if nodes else Check.unverifiable(f"nothing is decided on {case.clean(str(line))}")
+    return (line, nodes) if nodes else ClaimCheck.unverifiable(f"nothing is decided on {case.clean(str(line))}")
 
 
 def _all_reasons(nodes: list[DecidingNode], line: Line, case: Case) -> Reasons:
@@ -104,24 +104,24 @@ class SameValue(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} decides by is the same on all ranks"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         found = _decisions(self.file, self.line, case)
-        if isinstance(found, Check):
+        if isinstance(found, ClaimCheck):
             return found
         line, nodes = found
         facts = (fact(case, str(line), line.text),)
         if all(is_surely_equal(node, line) for node in nodes):
-            return Check(
-                Status.SUPPORTED, "the source shows it: a constant, or a value that a collective made equal", facts
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, "the source shows it: a constant, or a value that a collective made equal", facts
             )
         world = len(case.incident.timeline.world)
         if any(_is_of_one_rank(test, line, world) for node in nodes for test in tests_of(node)):
-            return Check(Status.CONTRADICTED, "it compares the rank, which differs on each", facts)
+            return ClaimCheck(ClaimStatus.CONTRADICTED, "it compares the rank, which differs on each", facts)
         reasons = sorted(_all_reasons(nodes, line, case), key=lambda r: r.key)
         if reasons:
             told = tuple(fact(case, str(line), tell_reason(r)) for r in reasons)
-            return Check(Status.UNVERIFIABLE, "it can differ, which does not show that it did", told)
-        return Check.unverifiable("the source shows neither that it is equal nor that it differs")
+            return ClaimCheck(ClaimStatus.UNVERIFIABLE, "it can differ, which does not show that it did", told)
+        return ClaimCheck.unverifiable("the source shows neither that it is equal nor that it differs")
 
 
 def _is_of_one_rank(test: ast.expr, line: Line, world: int) -> bool:

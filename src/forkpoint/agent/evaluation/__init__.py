@@ -6,6 +6,6 @@ The model sees a copy of the case without its number, and no past case of the sa
 """
 
 from forkpoint.agent.evaluation.known import KnownCase, read_known
-from forkpoint.agent.evaluation.run import EndpointGone, Plan, Run, Totals, evaluate, total
+from forkpoint.agent.evaluation.run import EndpointGone, EvaluationTotals, Plan, Run, evaluate, total
 
-__all__ = ["EndpointGone", "KnownCase", "Plan", "Run", "Totals", "evaluate", "read_known", "total"]
+__all__ = ["EndpointGone", "EvaluationTotals", "KnownCase", "Plan", "Run", "evaluate", "read_known", "total"]

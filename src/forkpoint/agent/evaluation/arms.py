@@ -40,7 +40,7 @@ from forkpoint.report.escape import ascii_json
 SCHEMA = "forkpoint.agent-eval/1"
 
 
-class Arm(StrEnum):
+class EvaluationArm(StrEnum):
     ENGINE = "engine"
     """forkpoint alone."""
     ALONE = "alone"
@@ -53,7 +53,7 @@ class Arm(StrEnum):
 class ArmsPlan:
     command: str
     """Split like a shell command, but run without a shell. `{prompt}`, `{dir}` and `{mcp}` are filled in."""
-    arms: tuple[Arm, ...]
+    arms: tuple[EvaluationArm, ...]
     minutes: float
     repeat: int
     out: Path
@@ -71,7 +71,7 @@ class Effort:
 @dataclass(frozen=True, slots=True)
 class ArmRun:
     case: str
-    arm: Arm
+    arm: EvaluationArm
     number: int
     cause: bool
     marks: Marks
@@ -101,7 +101,7 @@ def run_arms(cases: Sequence[KnownCase], plan: ArmsPlan) -> Iterator[ArmRun]:
     for known in cases:
         for number in range(1, plan.repeat + 1):
             for arm in plan.arms:
-                yield _of_engine(known, number) if arm is Arm.ENGINE else _of_agent(known, arm, number, plan)
+                yield _of_engine(known, number) if arm is EvaluationArm.ENGINE else _of_agent(known, arm, number, plan)
 
 
 def _of_engine(known: KnownCase, number: int) -> ArmRun:
@@ -109,7 +109,7 @@ def _of_engine(known: KnownCase, number: int) -> ArmRun:
     verdict = diagnose(read([str(known.capture)]), [str(known.source)] if known.source else [])
     marks = mark(known.truth, answer_of_engine(verdict))
     effort = Effort(round(time.monotonic() - began, 3), 0, 0)
-    return ArmRun(known.name, Arm.ENGINE, number, verdict.cause in known.truth.causes, marks, effort, None)
+    return ArmRun(known.name, EvaluationArm.ENGINE, number, verdict.cause in known.truth.causes, marks, effort, None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ others. `submit_hypothesis` checks yours.
 _KILLED_AFTER_S = 10
 
 
-def _of_agent(known: KnownCase, arm: Arm, number: int, plan: ArmsPlan) -> ArmRun:
+def _of_agent(known: KnownCase, arm: EvaluationArm, number: int, plan: ArmsPlan) -> ArmRun:
     kept = plan.out / arm / (known.name if plan.repeat == 1 else f"{known.name}-{number}")
     kept.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="job-") as folder:
@@ -154,17 +154,17 @@ def _of_agent(known: KnownCase, arm: Arm, number: int, plan: ArmsPlan) -> ArmRun
     )
 
 
-def _lay_out(known: KnownCase, folder: Path, arm: Arm, kept: Path, plan: ArmsPlan) -> None:
+def _lay_out(known: KnownCase, folder: Path, arm: EvaluationArm, kept: Path, plan: ArmsPlan) -> None:
     shutil.copytree(known.capture, folder / "evidence")
     if known.source is not None:
         shutil.copytree(known.source, folder / "source")
     _neutralise(known, folder)
-    helps = _WITH if arm is Arm.WITH else ""
+    helps = _WITH if arm is EvaluationArm.WITH else ""
     causes = ", ".join(cause for cause in Cause)
     (folder / "TASK.md").write_text(_TASK.format(help=helps, causes=causes, minutes=plan.minutes), "utf-8")
     source = ["--source", "source"] if known.source is not None else []
     started = ["-P", "-m", "forkpoint", "mcp", "evidence", *source, "--record", str((kept / "asked.jsonl").resolve())]
-    server = {"forkpoint": {"command": sys.executable, "args": started}} if arm is Arm.WITH else {}
+    server = {"forkpoint": {"command": sys.executable, "args": started}} if arm is EvaluationArm.WITH else {}
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": server}), "utf-8")
 
 
@@ -278,7 +278,7 @@ def _characters(content: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArmTotals:
-    arm: Arm
+    arm: EvaluationArm
     runs: int
     right: int
     causes: int
@@ -291,10 +291,14 @@ class ArmTotals:
 
 
 def total_arms(runs: Sequence[ArmRun]) -> list[ArmTotals]:
-    return [_total(arm, [run for run in runs if run.arm is arm]) for arm in Arm if any(run.arm is arm for run in runs)]
+    return [
+        _total(arm, [run for run in runs if run.arm is arm])
+        for arm in EvaluationArm
+        if any(run.arm is arm for run in runs)
+    ]
 
 
-def _total(arm: Arm, runs: list[ArmRun]) -> ArmTotals:
+def _total(arm: EvaluationArm, runs: list[ArmRun]) -> ArmTotals:
     asked = [run.marks.site for run in runs if run.marks.site is not None]
     return ArmTotals(
         arm=arm,
@@ -316,11 +320,14 @@ def _mean(numbers: Sequence[int | None]) -> float | None:
 
 def find_misled(runs: Sequence[ArmRun]) -> list[str]:
     """Cases in which the agent was right alone and wrong with forkpoint."""
-    alone = {(run.case, run.number): run for run in runs if run.arm is Arm.ALONE}
+    alone = {(run.case, run.number): run for run in runs if run.arm is EvaluationArm.ALONE}
     return [
         run.case
         for run in runs
-        if run.arm is Arm.WITH and (other := alone.get((run.case, run.number))) and other.is_right and not run.is_right
+        if run.arm is EvaluationArm.WITH
+        and (other := alone.get((run.case, run.number)))
+        and other.is_right
+        and not run.is_right
     ]
 
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from forkpoint.agent.case import Case, Tool, open_case
-from forkpoint.agent.hypothesis import Hypothesis
+from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.naming import matching_groups
 from forkpoint.agent.similar import recorded
 from forkpoint.agent.tools.knowledge import similar_tool
@@ -140,7 +140,7 @@ def answer_of_engine(verdict: Verdict) -> CaseAnswer:
     )
 
 
-def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
+def answer_of_model(case: Case, told: ModelHypothesis) -> CaseAnswer:
     named = told.earliest_group or ""
     meant = [group.group for group in matching_groups(case, named)]
     file, line = told.site_file, told.site_line
@@ -152,7 +152,7 @@ def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
     )
 
 
-def says_nothing(told: Hypothesis) -> bool:
+def says_nothing(told: ModelHypothesis) -> bool:
     return not told.claims and not told.suspects and told.earliest_seq is None and told.site_line is None
 
 

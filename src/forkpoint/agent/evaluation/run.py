@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, Status
+from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.evaluation.known import (
     KnownCase,
     Marks,
@@ -25,7 +25,7 @@ from forkpoint.agent.evaluation.known import (
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget, Model, Usage
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import Record, TranscriptFile
+from forkpoint.agent.transcript import TranscriptFile, TranscriptRecord
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
@@ -136,7 +136,7 @@ def _explain(case: Case, known: KnownCase, number: int, plan: Plan) -> Explanati
     name = known.name if plan.repeat == 1 else f"{known.name}-{number}"
     path = plan.transcripts / f"{name}.jsonl" if plan.transcripts else os.devnull
     with TranscriptFile(str(path)) as transcript:
-        transcript.write(Record("case", {}))  # no paths: the copy is deleted afterwards
+        transcript.write(TranscriptRecord("case", {}))  # no paths: the copy is deleted afterwards
         talk = Talk(case, plan.model, Account(plan.budget), transcript, Hear(_nothing, _nothing))
         explanation = explain(talk, similar_without(known))
     if transcript.problem is not None:
@@ -152,9 +152,9 @@ def _count(explanation: Explanation) -> Claims:
     found = [claim.status for claim in explanation.claims]
     return Claims(
         handed_in=len(explanation.hypothesis.claims) if explanation.hypothesis else 0,
-        supported=found.count(Status.SUPPORTED),
-        contradicted=found.count(Status.CONTRADICTED),
-        unverifiable=found.count(Status.UNVERIFIABLE),
+        supported=found.count(ClaimStatus.SUPPORTED),
+        contradicted=found.count(ClaimStatus.CONTRADICTED),
+        unverifiable=found.count(ClaimStatus.UNVERIFIABLE),
     )
 
 
@@ -194,7 +194,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class EvaluationTotals:
     runs: int
     engine: ScoredSide
     model: ScoredSide
@@ -230,9 +230,9 @@ _SUSPECTS: _Column = attrgetter("suspects")
 _SITE: _Column = attrgetter("site")
 
 
-def total(runs: Sequence[Run]) -> Totals:
+def total(runs: Sequence[Run]) -> EvaluationTotals:
     costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
-    return Totals(
+    return EvaluationTotals(
         runs=len(runs),
         engine=_side([run.engine for run in runs]),
         model=_side([run.model for run in runs]),
@@ -283,7 +283,7 @@ SCHEMA = "forkpoint.eval/1"
 _WORDS = {True: "right", False: "-", None: ""}
 
 
-def render_results_json(plan: Plan, runs: Sequence[Run], totals: Totals) -> str:
+def render_results_json(plan: Plan, runs: Sequence[Run], totals: EvaluationTotals) -> str:
     told = {
         "schema": SCHEMA,
         "forkpoint": __version__,
@@ -339,7 +339,7 @@ def _row(run: Run) -> Iterator[str]:
     yield f"{run.seconds:.0f}"
 
 
-def totals_table(totals: Totals, model: str) -> Table:
+def totals_table(totals: EvaluationTotals, model: str) -> Table:
     """The engine alone, the model, and the runs in which only one of them is right."""
     table = Table(box=None, pad_edge=False)
     for column in ("", "engine alone", escape(model), "model alone right", "engine alone right"):
@@ -355,7 +355,7 @@ def totals_table(totals: Totals, model: str) -> Table:
     return table
 
 
-def tell_totals(totals: Totals) -> str:
+def tell_totals(totals: EvaluationTotals) -> str:
     grounded = "" if totals.grounded is None else f" ({totals.grounded:.0%})"
     cost = "" if totals.cost_usd is None else f", ${totals.cost_usd:.4f}"
     each = totals.seconds / totals.runs if totals.runs else 0.0

@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from forkpoint.agent.case import Case, Fact, Refused, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Wire
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis, Remedy, check_claims
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis, Remedy, check_claims
 from forkpoint.agent.mcp.desk import Opened
 from forkpoint.agent.mcp.pages import Item
 from forkpoint.agent.patch_check import check_patch as check_for
@@ -136,7 +136,7 @@ def _redacted(value: _T, redact: Callable[[str], str]) -> _T:
 # A hypothesis: its checked claims, then both answers with the evidence for each.
 
 
-def submit(opened: Opened, hypothesis: Hypothesis) -> Iterable[Item]:
+def submit(opened: Opened, hypothesis: ModelHypothesis) -> Iterable[Item]:
     case = opened.case
     checked = check_claims(case, opened.ledger, hypothesis)
     compared = compare(case, hypothesis, checked.claims)
@@ -190,10 +190,10 @@ class CheckPatch(Wire):
 def offer_remedy(opened: Opened, asked: OfferRemedy) -> Iterable[Item]:
     case = opened.case
     if (asked.file is None) != (asked.line is None):
-        raise Refused("give both file and line, or neither for the verdict's own places")
+        raise QuestionRefused("give both file and line, or neither for the verdict's own places")
     offered = offers(case) if asked.file is None or asked.line is None else offer_at(case, asked.file, asked.line)
     if not offered:
-        raise Refused("no patch for this case: no source was given, or no branch was found in it")
+        raise QuestionRefused("no patch for this case: no source was given, or no branch was found in it")
     return [line for one in offered for line in _remedy_lines(case, one.remedy)]
 
 

@@ -14,7 +14,7 @@ from typing import Self
 
 from anyio.to_thread import run_sync
 
-from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
 from forkpoint.agent.mcp.pages import Pages
 from forkpoint.evidence.files import find_files
 from forkpoint.report.escape import escape
@@ -68,7 +68,7 @@ class Desk:
     def open(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str] = ()) -> None:
         """Starts reading and returns. Raises Refused while another case is being read."""
         if self._reading is not None and not self._reading.opened.done():
-            raise Refused("another case is still being read; ask for its verdict first")
+            raise QuestionRefused("another case is still being read; ask for its verdict first")
         self._reading = _Reading()
         self._reading.begin(paths, source, use)
 
@@ -76,7 +76,7 @@ class Desk:
         """Waits for the case. Raises Refused if none is open or it is not read in time, and any error of reading."""
         reading = self._reading
         if reading is None:
-            raise Refused("no case is open: call open_case first, with the folder of dumps, logs and stacks")
+            raise QuestionRefused("no case is open: call open_case first, with the folder of dumps, logs and stacks")
         for _ in range(self._patience_s):
             if reading.opened.done():
                 return reading.opened.result()
@@ -84,7 +84,7 @@ class Desk:
             await tell(reading.done, reading.total)
         if reading.opened.done():
             return reading.opened.result()
-        raise Refused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")
+        raise QuestionRefused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")
 
 
 _MAX_PATHS = 100
@@ -107,7 +107,7 @@ def confine_source(paths: Sequence[str], root: Path) -> tuple[str, ...]:
 
 def _few(paths: Sequence[str]) -> Sequence[str]:
     if len(paths) > _MAX_PATHS:
-        raise Refused(f"{len(paths)} paths are too many: give their folder")
+        raise QuestionRefused(f"{len(paths)} paths are too many: give their folder")
     return paths
 
 
@@ -115,11 +115,11 @@ def _inside(path: str, root: Path) -> str:
     try:
         found = (root / path).resolve(strict=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
-        raise Refused(f"{_shown(path)}: no such file or directory under the root of this server") from error
+        raise QuestionRefused(f"{_shown(path)}: no such file or directory under the root of this server") from error
     if not found.is_relative_to(root):
-        raise Refused(f"{_shown(path)} lies outside the root of this server; whoever started it chose --root")
+        raise QuestionRefused(f"{_shown(path)} lies outside the root of this server; whoever started it chose --root")
     if not (found.is_dir() or found.is_file()):
-        raise Refused(f"{_shown(path)} is neither a file nor a directory")
+        raise QuestionRefused(f"{_shown(path)} is neither a file nor a directory")
     here = Path.cwd()
     return str(found.relative_to(here) if found.is_relative_to(here) else found)  # reports show this path
 
@@ -127,7 +127,9 @@ def _inside(path: str, root: Path) -> str:
 def _refuse_links_out(files: Iterable[str], root: Path) -> None:
     for file in files:
         if not Path(file).resolve().is_relative_to(root):
-            raise Refused(f"{_shown(Path(file).name)} is a link that leads out of the root of this server; remove it")
+            raise QuestionRefused(
+                f"{_shown(Path(file).name)} is a link that leads out of the root of this server; remove it"
+            )
 
 
 def _shown(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from forkpoint.agent.case import Fact, Ledger, Refused
+from forkpoint.agent.case import Fact, Ledger, QuestionRefused
 
 LIMIT = 2000
 """Characters of one answer."""
@@ -32,7 +32,7 @@ class Pages:
         """The next page. `asked`: None for the newest answer."""
         key = asked if asked is not None else next(reversed(self._rest), "")
         if key not in self._rest:
-            raise Refused("nothing is left of that answer; ask again for what you need")
+            raise QuestionRefused("nothing is left of that answer; ask again for what you need")
         return self._page(self._rest.pop(key))
 
     def _page(self, items: Sequence[Item]) -> str:

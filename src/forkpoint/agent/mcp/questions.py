@@ -12,9 +12,9 @@ from typing import Any
 import mcp_types as wire
 from pydantic import Field
 
-from forkpoint.agent.case import Claim, Refused, Tool, Wire, open_case
+from forkpoint.agent.case import Claim, QuestionRefused, Tool, Wire, open_case
 from forkpoint.agent.claims import CLAIMS
-from forkpoint.agent.hypothesis import Hypothesis
+from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.mcp.answers import (
     CheckPatch,
     OfferRemedy,
@@ -130,7 +130,7 @@ def _changes(opened: Opened, asked: Changes) -> Iterable[Item]:
     if asked.commit is not None:
         return [*changes_since(opened.case, asked.commit)]
     if not asked.paths:
-        raise Refused("name a commit of the source, or the evidence of another run")
+        raise QuestionRefused("name a commit of the source, or the evidence of another run")
     other = open_case(asked.paths)
     return [*compare_runs(opened.case, other.incident, other.verdict)]
 
@@ -141,7 +141,7 @@ def _seen_before(store: str) -> McpQuestion:
         incident = describe_incident(case.verdict, case.incident.capture, JobFacts())
         kept = keep(store, incident, write=False) if incident else Kept()
         if kept.problem:
-            raise Refused(case.clean(kept.problem))
+            raise QuestionRefused(case.clean(kept.problem))
         return [case.clean(line) for line in kept.seen] or ["The store has no earlier incident at this fork."]
 
     return McpQuestion(
@@ -153,7 +153,7 @@ def _seen_before(store: str) -> McpQuestion:
 
 
 def _no_answer(_: Opened, __: Wire) -> Iterable[Item]:
-    raise Refused("nothing is left")  # never called: the server answers `more` from its pages
+    raise QuestionRefused("nothing is left")  # never called: the server answers `more` from its pages
 
 
 _OPEN_CASE = McpQuestion(
@@ -189,7 +189,7 @@ _SUBMIT = McpQuestion(
         "answer and the verdict follow side by side, with the evidence for each. Kinds of claims and their fields: "
         f"{'; '.join(map(_tell_kind, CLAIMS))}."
     ),
-    arguments=Hypothesis,
+    arguments=ModelHypothesis,
     answer=submit,
 )
 _OFFER = McpQuestion(
@@ -219,7 +219,7 @@ MORE = McpQuestion(
 def short_schema(arguments: type[Wire]) -> dict[str, Any]:
     whole = arguments.model_json_schema()
     made: dict[str, Any] = {"type": "object", "properties": _properties(whole, whole.get("$defs", {}))}
-    if arguments is Hypothesis:
+    if arguments is ModelHypothesis:
         made["properties"]["claims"] = {"type": "array", "items": _any_claim()}
     return made | ({"required": whole["required"]} if whole.get("required") else {})
 
@@ -284,7 +284,9 @@ def read_resource(opened: Opened, uri: str) -> wire.TextResourceContents:
         return _contents(uri, _TEXT, report_as_text(opened.case))
     if uri.startswith(_EVIDENCE_ADDRESS):
         return _contents(uri, _JSON, json.dumps(_evidence(opened, uri.removeprefix(_EVIDENCE_ADDRESS)), indent=1))
-    raise Refused(f"no such resource; there are {_VERDICT_ADDRESS}, {_REPORT_ADDRESS} and {_EVIDENCE_ADDRESS}ID")
+    raise QuestionRefused(
+        f"no such resource; there are {_VERDICT_ADDRESS}, {_REPORT_ADDRESS} and {_EVIDENCE_ADDRESS}ID"
+    )
 
 
 def _evidence(opened: Opened, number: str) -> dict[str, object]:
@@ -294,7 +296,7 @@ def _evidence(opened: Opened, number: str) -> dict[str, object]:
     for shown in opened.ledger.shown:
         if shown.id == number:
             return as_fact(shown.fact, shown.id)
-    raise Refused("no such id: E1, E2, ... are the verdict's evidence, F1, F2, ... facts that a tool has shown")
+    raise QuestionRefused("no such id: E1, E2, ... are the verdict's evidence, F1, F2, ... facts that a tool has shown")
 
 
 def _contents(uri: str, kind: str, text: str) -> wire.TextResourceContents:

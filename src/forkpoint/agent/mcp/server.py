@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from forkpoint import __version__
-from forkpoint.agent.case import Refused, Wire
+from forkpoint.agent.case import QuestionRefused, Wire
 from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
 from forkpoint.agent.mcp.questions import (
     INSTRUCTIONS,
@@ -101,7 +101,7 @@ class _Handlers:
     async def call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         try:
             answer = await self._answer(context, params)
-        except (Refused, ForkpointError) as error:
+        except (QuestionRefused, ForkpointError) as error:
             return _turned_away(escape(str(error)))
         except TimeoutError:
             return _turned_away(f"no answer after {_ANSWER_S} s; ask for less")
@@ -121,7 +121,7 @@ class _Handlers:
     async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> str:
         question = self._questions.get(params.name)
         if question is None:
-            raise Refused(f"no such tool; there are {', '.join(self._questions)}")
+            raise QuestionRefused(f"no such tool; there are {', '.join(self._questions)}")
         arguments = _parsed(question, params.arguments or {})
         if isinstance(arguments, OpenCase):
             await run_sync(partial(self._open, arguments), abandon_on_cancel=True)
@@ -138,13 +138,15 @@ class _Handlers:
 
     def _confined(self, paths: list[str]) -> list[str]:
         if self._root is None:
-            raise Refused("this server was started for one case: start it with --root to compare it with another")
+            raise QuestionRefused(
+                "this server was started for one case: start it with --root to compare it with another"
+            )
         return [*confine(paths, self._root)]
 
     def _open(self, wanted: OpenCase) -> None:
         assert self._root is not None, "open_case is offered only with a root"
         if not wanted.paths:
-            raise Refused("name at least one path: the folder with dumps, logs or stacks")
+            raise QuestionRefused("name at least one path: the folder with dumps, logs or stacks")
         self._desk.open(confine(wanted.paths, self._root), confine_source(wanted.source, self._root), wanted.use)
 
     async def _opened(self, context: Context) -> Opened:
@@ -166,7 +168,7 @@ class _Handlers:
             opened = await self._opened(context)
             with fail_after(_ANSWER_S):
                 contents = await run_sync(read_resource, opened, params.uri, abandon_on_cancel=True)
-        except (Refused, ForkpointError) as error:
+        except (QuestionRefused, ForkpointError) as error:
             raise MCPError(wire.INVALID_PARAMS, escape(str(error))) from None
         except Exception:
             LOG.exception("a resource could not be read")
@@ -199,7 +201,7 @@ def _parsed(question: McpQuestion, arguments: dict[str, Any]) -> Wire:
         # Say where and what is wrong, but do not echo what was sent: it may be anything.
         mistakes = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
         more = f"; and {len(mistakes) - _MAX_MISTAKES} more" if len(mistakes) > _MAX_MISTAKES else ""
-        raise Refused("; ".join(mistakes[:_MAX_MISTAKES]) + more) from None
+        raise QuestionRefused("; ".join(mistakes[:_MAX_MISTAKES]) + more) from None
 
 
 def _turned_away(why: str) -> wire.CallToolResult:

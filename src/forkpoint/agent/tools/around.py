@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool
 from forkpoint.agent.naming import analysis_of, answer, fact, name_module
 from forkpoint.agent.tools.source import PlaceArguments, asked_place, place_of_fork
 from forkpoint.lint import Options, rules
@@ -24,7 +24,7 @@ def lint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     found = {v for rule in rules.RULES if options.chooses(rule) for v in rule.find(analysis)}
     shown = answer(_violations(case, found, module, line), "name another file and line")
     if not shown:
-        raise Refused("lint finds nothing in this source; ask taint about a single condition")
+        raise QuestionRefused("lint finds nothing in this source; ask taint about a single condition")
     return shown
 
 
@@ -83,9 +83,9 @@ def ask_git(folder: str, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"git could not be run ({type(error).__name__})") from error
+        raise QuestionRefused(f"git could not be run ({type(error).__name__})") from error
     if done.returncode != 0:
-        raise Refused("git failed: the source is not a repository, or it has no such commit or file")
+        raise QuestionRefused("git failed: the source is not a repository, or it has no such commit or file")
     return done.stdout.decode("utf-8", "replace")
 
 
@@ -98,7 +98,7 @@ def history(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     log = ask_git(str(path.parent), "log", f"-n{_COMMITS}", "-s", "--no-ext-diff", "--no-textconv", form, f"-L{lines}")
     found = [told.split("\t", 2) for told in log.splitlines() if told.count("\t") >= 2]
     if not found:
-        raise Refused("no commit has these lines: they are not committed yet")
+        raise QuestionRefused("no commit has these lines: they are not committed yet")
     where = f"{name_module(case, module)}:{first}-{last}"
     return answer(
         (fact(case, where, f"commit {h} of {day}: {subject}") for h, day, subject in found), "ask for another line"
@@ -123,7 +123,7 @@ def changes_since(case: Case, commit: str) -> Iterator[Fact]:
     """Changes between a commit and the current source, the nearest to the fork first."""
     analysis_of(case)
     if not _COMMIT.fullmatch(commit) or ".." in commit:
-        raise Refused("name one commit, branch or tag to compare with the current source")
+        raise QuestionRefused("name one commit, branch or tag to compare with the current source")
     root = Path(case.source[0]).resolve()
     folder = str(root if root.is_dir() else root.parent)
     diff = ask_git(
@@ -132,7 +132,7 @@ def changes_since(case: Case, commit: str) -> Iterator[Fact]:
     fork = place_of_fork(case)
     found = sorted(_hunks(diff), key=lambda hunk: _distance(hunk, fork))
     if not found:
-        raise Refused(f"no Python file below the source changed since {commit}")
+        raise QuestionRefused(f"no Python file below the source changed since {commit}")
     for file, line, inside, lines in found:
         yield fact(case, f"{file}:{line}", f"changed{f' in {inside}' if inside else ''}: {' / '.join(lines)}")
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, names, paragraphs
 from forkpoint.agent.similar import Similar, find_similar
 from forkpoint.knowledge.base import Entry, find, suggest
@@ -18,9 +18,9 @@ class EvidenceArguments(Wire):
 def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
     known = {f"E{number}": cited for number, cited in enumerate(case.verdict.evidence, start=1)}
     if not known:
-        raise Refused("the verdict cites no evidence; ask progress or log_lines")
+        raise QuestionRefused("the verdict cites no evidence; ask progress or log_lines")
     if asked.id is not None and asked.id not in known:
-        raise Refused(f"there is no such evidence; there are E1 to E{len(known)}")
+        raise QuestionRefused(f"there is no such evidence; there are E1 to E{len(known)}")
     shown = known if asked.id is None else {asked.id: known[asked.id]}
     facts = (
         fact(
@@ -55,7 +55,7 @@ def explain(case: Case, asked: ExplainArguments) -> Sequence[Fact]:
     found = find(query)
     if not found:
         near = suggest(query)
-        raise Refused(f"the knowledge base has nothing on this; similar: {names(near)}")
+        raise QuestionRefused(f"the knowledge base has nothing on this; similar: {names(near)}")
     facts = (f for entry in found[:_MAX_ENTRIES] for f in _tell_entry(case, entry))
     return answer(facts, "ask by code")
 
@@ -107,10 +107,10 @@ def similar_tool(without: Collection[str] = ()) -> Tool:
 
 def similar(case: Case, asked: SimilarArguments, without: Collection[str]) -> Sequence[Fact]:
     if asked.cause is not None and asked.cause not in set(Cause):
-        raise Refused(f"there is no such cause; there are {names(list(Cause))}")
+        raise QuestionRefused(f"there is no such cause; there are {names(list(Cause))}")
     found = find_similar(case.verdict, without, Cause(asked.cause) if asked.cause is not None else None)
     if not found:
-        raise Refused("no recorded case resembles this one")
+        raise QuestionRefused("no recorded case resembles this one")
     return answer((f for alike in found[:_SIMILAR_SHOWN] for f in _tell_similar(case, alike)), "name a cause")
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
@@ -198,7 +198,7 @@ def log_lines(case: Case, asked: LogLinesArguments) -> Sequence[Fact]:
         return answer((fact(case, file, _tell_ranks(ranks)) for file, ranks in files.items()), "ask by rank")
     found = answer(_search(case, asked, files), "narrow it")
     if not found:
-        raise Refused(f"no such line in {names([case.clean(file) for file in files])}")
+        raise QuestionRefused(f"no such line in {names([case.clean(file) for file in files])}")
     return found
 
 
@@ -212,17 +212,17 @@ def _search(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ..
 def _files(case: Case, asked: LogLinesArguments) -> dict[str, tuple[int, ...]]:
     known = text_files(case)
     if not known:
-        raise Refused("this case has no text files")
+        raise QuestionRefused("this case has no text files")
     if asked.file is not None:
         file = find_file(case, asked.file)
         if file is None:
-            raise Refused(f"no such file in this case; there are {names([case.clean(name) for name in known])}")
+            raise QuestionRefused(f"no such file in this case; there are {names([case.clean(name) for name in known])}")
         return {file: known[file]}
     if asked.rank is None:
         return known
     own = {file: ranks for file, ranks in known.items() if known_rank(case, asked.rank) in ranks}
     if not own:
-        raise Refused(
+        raise QuestionRefused(
             f"no log of rank {asked.rank} is in the evidence; there are {names([case.clean(n) for n in known])}"
         )
     return own
@@ -230,16 +230,16 @@ def _files(case: Case, asked: LogLinesArguments) -> dict[str, tuple[int, ...]]:
 
 def _around(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ...]], line: int) -> Sequence[Fact]:
     if asked.file is None:
-        raise Refused("a line needs a file")
+        raise QuestionRefused("a line needs a file")
     (file,) = files
     around = lines_around(asked.around, _USUAL, _MAX_AROUND)
     try:
         shown = _until(read_lines(case, file, max(1, line - around)), line + around)
         found = answer((_fact(case, file, each) for each in shown), "ask for fewer lines around")
     except UnreadableInput as error:
-        raise Refused(case.clean(str(error))) from error
+        raise QuestionRefused(case.clean(str(error))) from error
     if not found:
-        raise Refused(f"{case.clean(file)} has no line {line}")
+        raise QuestionRefused(f"{case.clean(file)} has no line {line}")
     return found
 
 
@@ -323,7 +323,7 @@ def _bound(text: str | None) -> _Time | None:
         return (int(clock[1]), int(clock[2]), int(clock[3] or 0))
     bound = _read_time(text.strip())
     if bound is None:
-        raise Refused("write the time as logs do: `2026-11-15 01:18:27`, `1115 01:18:27` or `01:18:27`")
+        raise QuestionRefused("write the time as logs do: `2026-11-15 01:18:27`, `1115 01:18:27` or `01:18:27`")
     return bound
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, paragraphs
 from forkpoint.judge.hypotheses import find_refused
 from forkpoint.model.verdict import Evidence, Hypothesis
@@ -24,7 +24,7 @@ class WhyArguments(Wire):
 def why(case: Case, _: WhyArguments) -> Sequence[Fact]:
     found = answer(chain(_surviving(case), _refused(case), _decides(case)), "ask evidence by id")
     if not found:
-        raise Refused("nothing wrong was found, so there is nothing to decide; table shows the last calls")
+        raise QuestionRefused("nothing wrong was found, so there is nothing to decide; table shows the last calls")
     return found
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, find_group, lines_around, matching_groups, name_group, names
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.log_progress import RankProgress, read_progress
@@ -81,7 +81,7 @@ def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
         groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
         found = answer(chain(_of_groups(case, groups), pair_channels(case), _of_logs(case)), "ask for one group")
     if not found:
-        raise Refused("neither dumps nor logs of this case show how far a group got; ask evidence or log_lines")
+        raise QuestionRefused("neither dumps nor logs of this case show how far a group got; ask evidence or log_lines")
     return found
 
 
@@ -271,7 +271,7 @@ class ChannelsArguments(Wire):
 def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     channels = case.incident.timeline.channels
     if not channels:
-        raise Refused(
+        raise QuestionRefused(
             "no messages between two ranks were recorded in this case (gloo records none); ask threads or table"
         )
     if asked.source is None or asked.destination is None:
@@ -279,13 +279,15 @@ def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     found = [c for c in channels if (c.source, c.destination) == (asked.source, asked.destination)]
     if not found:
         ways = sorted({(c.source, c.destination) for c in channels})
-        raise Refused(f"no messages were recorded on this channel; there are {names([f'{s}->{d}' for s, d in ways])}")
+        raise QuestionRefused(
+            f"no messages were recorded on this channel; there are {names([f'{s}->{d}' for s, d in ways])}"
+        )
     around = lines_around(asked.around, 3, _MAX_AROUND)
     shown = (f for channel in found for f in _message_facts(case, channel, asked.number, around))
     facts = answer(shown, "ask for fewer messages around")
     if not facts:
         last = max(track.last_seq for channel in found for track in _ends(channel))
-        raise Refused(f"no such message is recorded; the last is {last}")
+        raise QuestionRefused(f"no such message is recorded; the last is {last}")
     return facts
 
 

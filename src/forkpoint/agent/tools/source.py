@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import (
     analysis_of,
     answer,
@@ -44,10 +44,10 @@ class PlaceArguments(Wire):
 def asked_place(case: Case, asked: PlaceArguments) -> tuple[Module, int]:
     place = (asked.file, asked.line) if asked.file is not None and asked.line is not None else place_of_fork(case)
     if place is None:
-        raise Refused("the verdict names no line of source: name a file and a line")
+        raise QuestionRefused("the verdict names no line of source: name a file and a line")
     module = find_module(case, place[0])
     if not 1 <= place[1] <= len(module.lines):
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     return module, place[1]
 
 
@@ -73,7 +73,7 @@ def read_source(case: Case, asked: ReadSourceArguments) -> Sequence[Fact]:
     if asked.line is None:
         return answer(_outline(case, module), "name a line")
     if not 1 <= asked.line <= len(module.lines):
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     around = lines_around(asked.around, _USUAL, _MAX_AROUND)
     shown = range(max(1, asked.line - around), min(len(module.lines), asked.line + around) + 1)
     name = name_module(case, module)
@@ -137,8 +137,8 @@ def _find_function(case: Case, asked: CallersArguments) -> Function:
         return found[0]
     if found:
         spelled = [case.clean(f"{f.name} in {place(case, f, f.line)}") for f in found]
-        raise Refused(f"several functions have this name: {names(spelled)}")
-    raise Refused("no such function in the source; read_source with line null lists those of a file")
+        raise QuestionRefused(f"several functions have this name: {names(spelled)}")
+    raise QuestionRefused("no such function in the source; read_source with line null lists those of a file")
 
 
 def _itself(case: Case, function: Function) -> Iterator[Fact]:
@@ -226,7 +226,7 @@ def taint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     if not found:
         lines = sorted({*_lines_of_decisions(module)}, key=lambda one: (abs(one - line), one))
         near = names([str(one) for one in sorted(lines[:10])])
-        raise Refused(f"no condition, loop or handler begins at this line; the nearest are at {near}")
+        raise QuestionRefused(f"no condition, loop or handler begins at this line; the nearest are at {near}")
     return answer((f for decision in found for f in _tell_decision(case, decision)), "ask for another line")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.agent.tools.recorded import tell_op
 from forkpoint.model.frames import is_library, short_name
@@ -52,7 +52,7 @@ def stacks(case: Case, asked: StacksArguments) -> Sequence[Fact]:
         "ask stack_diff, or read_source",
     )
     if not found:
-        raise Refused(f"no stack of rank {rank} is in the evidence")
+        raise QuestionRefused(f"no stack of rank {rank} is in the evidence")
     return found
 
 
@@ -128,13 +128,13 @@ class StackDiffArguments(Wire):
 def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
     ranks = _two_ranks(case, asked)
     if ranks[0] == ranks[1]:
-        raise Refused("these are the same rank; ask stacks")
+        raise QuestionRefused("these are the same rank; ask stacks")
     for when, held in (("while the job hung", _live_stack), ("at the call each waits in", _recorded_stack)):
         one, other = (held(case, rank) for rank in ranks)
         if one and other:
             return answer(_compare(case, ranks, (outermost_first(one), outermost_first(other)), when), "ask stacks")
     missing = [str(rank) for rank in ranks if not (_live_stack(case, rank) or _recorded_stack(case, rank))]
-    raise Refused(
+    raise QuestionRefused(
         f"there are no two stacks of the same kind to compare; ranks without any: {', '.join(missing) or 'none'}"
     )
 

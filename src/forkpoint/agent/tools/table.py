@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import MAX_CHARACTERS, answer, fact, find_group, known_seq, lines_around, name_group
 from forkpoint.agent.tools.recorded import members_alike, tell_divergence, tell_slot
 from forkpoint.diverge.cohorts import frontier_op, issued
@@ -47,7 +47,7 @@ def table(case: Case, asked: TableArguments) -> Sequence[Fact]:
 def _usual_group(case: Case) -> GroupTimeline:
     fork, groups = case.verdict.divergence, case.incident.timeline.groups
     if not groups:
-        raise Refused("no dump was read: there is no table; ask threads, log_lines or files")
+        raise QuestionRefused("no dump was read: there is no table; ask threads, log_lines or files")
     found = [g for g in groups if fork is not None and g.group == fork.group]
     return found[0] if found else max(groups, key=lambda g: (_is_open(g), len(g.group.ranks)))
 

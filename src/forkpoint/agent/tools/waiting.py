@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, name_group
 from forkpoint.agent.tools.stacks import StacksArguments, stacks
 from forkpoint.diverge.waits import find_cycle, find_waits
@@ -29,7 +29,7 @@ class WaitsArguments(Wire):
 def waits(case: Case, _: WaitsArguments) -> Sequence[Fact]:
     job = recorded_job(case.incident)
     if not job.slots:
-        raise Refused("no dump shows a rank that waits; ask threads, progress or log_lines")
+        raise QuestionRefused("no dump shows a rank that waits; ask threads, progress or log_lines")
     return answer(chain(_of_ring(case), _of_slots(case, job.slots), _of_free(case)), "ask table for one group")
 
 
@@ -115,7 +115,7 @@ def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
         return stacks(case, StacksArguments(rank=asked.rank))
     found = answer(_clusters(case), "ask for one rank")
     if not found:
-        raise Refused("no stack was taken while the job hung; table shows the line of each recorded call")
+        raise QuestionRefused("no stack was taken while the job hung; table shows the line of each recorded call")
     return found
 
 

@@ -16,10 +16,10 @@ from forkpoint.guard.recorder import TorchRecorder, find_groups
 from forkpoint.guard.settings import read_settings
 from forkpoint.model.world import ProcessGroup
 from forkpoint.rehearse.inside.notes import Notes
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
-from forkpoint.rehearse.listening import Inside, Listener
-from forkpoint.rehearse.model import ORDER_VARIABLE, Left, Order, RunMode, read_value, write_value
+from forkpoint.rehearse.listening import InsideRank, Listener
+from forkpoint.rehearse.model import ORDER_VARIABLE, Left, RunMode, RunOrder, read_value, write_value
 from forkpoint.rehearse.paths import PathFile
 from forkpoint.rehearse.perturbations import find_perturbation
 from forkpoint.rehearse.steps import StepFile
@@ -30,10 +30,10 @@ _MAX_ERROR: Final = 4000
 
 
 def begin() -> None:
-    order = read_value(Path(os.environ[ORDER_VARIABLE]), Order)
+    order = read_value(Path(os.environ[ORDER_VARIABLE]), RunOrder)
     if order is None or not _is_ours():
         return
-    places = Places(order.roots)
+    places = CodePlaces(order.roots)
     if order.mode is RunMode.FAKE:
         from forkpoint.rehearse.inside.schedule import pretend  # noqa: PLC0415 uses torch's test helpers, imported only if needed
 
@@ -41,7 +41,7 @@ def begin() -> None:
         return
     steps = StepFile(order.folder)
     rank = _Rank(order, steps, places)
-    inside = Inside(torch, order, _rank, lambda: steps.steps, rank.mark)
+    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark)
     listener = _listener(order, inside)
     taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
     taps.open_least(cpu=order.cpu)
@@ -64,7 +64,7 @@ def _rank() -> int | None:
     return int(told) if told.isdecimal() else None
 
 
-def _listener(order: Order, inside: Inside) -> Listener:
+def _listener(order: RunOrder, inside: InsideRank) -> Listener:
     if order.mode is RunMode.CALM:
         return Notes(inside)
     if order.trial is not None and _rank() in (None, order.trial.rank):
@@ -75,7 +75,7 @@ def _listener(order: Order, inside: Inside) -> Listener:
 class _Rank:
     """This rank, from joining to its end: its steps, its path, and what it leaves behind."""
 
-    def __init__(self, order: Order, steps: StepFile, places: Places) -> None:
+    def __init__(self, order: RunOrder, steps: StepFile, places: CodePlaces) -> None:
         self._order = order
         self._steps = steps
         self._places = places
@@ -131,7 +131,7 @@ class _Rank:
 # Records every line of the user's code that the main thread executes.
 
 
-def follow(path: PathFile, places: Places) -> None:
+def follow(path: PathFile, places: CodePlaces) -> None:
     """Also follows frames that are already running: the training loop may be one of them."""
 
     def local(frame: FrameType, event: str, _arg: Any) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forkpoint.rehearse.filtering import tests_of_list, tests_of_loop, yields_by_data
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
 
 _KEPT: Final = "__forkpoint_kept__"
@@ -25,7 +25,7 @@ _YIELDING: Final = "__forkpoint_yielding__"
 _frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 
-def open_filters(listener: Listener, places: Places) -> None:
+def open_filters(listener: Listener, places: CodePlaces) -> None:
     """Installs the taps for modules that are loaded from now on."""
 
     def kept(values: list[Any]) -> list[Any]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch.utils.data
 
-from forkpoint.rehearse.inside.places import Places, parse
+from forkpoint.rehearse.inside.places import CodePlaces, parse
 from forkpoint.rehearse.listening import LoaderFacts
 
 
-def loader_facts(loader: Any, number: int, places: Places) -> LoaderFacts:
+def loader_facts(loader: Any, number: int, places: CodePlaces) -> LoaderFacts:
     sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
     inner = getattr(batch_sampler, "sampler", None)
     iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
@@ -37,7 +37,7 @@ def _shares_out(sampler: Any) -> bool:
     return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes"))
 
 
-def _drops(collate: Any, places: Places) -> bool:
+def _drops(collate: Any, places: CodePlaces) -> bool:
     """Whether the user's own collate function can drop samples, because it filters them."""
     while hasattr(collate, "func"):  # functools.partial
         collate = collate.func

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from forkpoint.rehearse.model import Site
+from forkpoint.rehearse.model import CodeSite
 
 _NOT_OURS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "/.venv/", "/forkpoint/rehearse/")
 _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInterrupt", "SystemExit", "GeneratorExit",
@@ -19,15 +19,15 @@ _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInt
 _TAPS = str(Path(__file__).with_name("taps.py"))
 
 
-class Places:
+class CodePlaces:
     """Maps frames to sites in the user's files, with a cache."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = tuple(str(Path(root).resolve()) for root in roots)
         self._own: dict[str, str | None] = {}
-        self._sites: dict[tuple[str, int], Site] = {}
+        self._sites: dict[tuple[str, int], CodeSite] = {}
 
-    def at(self, frame: FrameType) -> Site | None:
+    def at(self, frame: FrameType) -> CodeSite | None:
         """None: the frame belongs to a library."""
         code = frame.f_code
         name = code.co_filename
@@ -40,15 +40,15 @@ class Places:
         key = (name, frame.f_lineno)
         site = self._sites.get(key)
         if site is None:
-            site = self._sites[key] = Site(own, frame.f_lineno, code.co_name)
+            site = self._sites[key] = CodeSite(own, frame.f_lineno, code.co_name)
         return site
 
-    def asking(self, frame: FrameType) -> Site | None:
+    def asking(self, frame: FrameType) -> CodeSite | None:
         """The caller of a tap. A function inside `try` has two wrappers, so one frame of ours may be between."""
         behind = frame.f_back if frame.f_code.co_filename == _TAPS else None
         return self.at(behind or frame)
 
-    def nearest(self, frame: FrameType | None) -> Site | None:
+    def nearest(self, frame: FrameType | None) -> CodeSite | None:
         """The innermost frame of the user's code."""
         while frame is not None:
             site = self.at(frame)
@@ -159,7 +159,7 @@ def look_up(name: str, names: dict[str, Any]) -> Any:
     return value
 
 
-def user_modules(places: Places) -> list[Any]:
+def user_modules(places: CodePlaces) -> list[Any]:
     loaded = list(sys.modules.values())
     files = [(module, getattr(module, "__file__", None)) for module in loaded]
     return [module for module, file in files if isinstance(file, str) and places.is_own(file)]

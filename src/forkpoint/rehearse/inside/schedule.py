@@ -19,15 +19,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from forkpoint.consensus.refuse import EachCollective
-from forkpoint.rehearse.inside.places import Places
-from forkpoint.rehearse.model import Order
+from forkpoint.rehearse.inside.places import CodePlaces
+from forkpoint.rehearse.model import RunOrder
 
 _KEPT = 256
 _UNSIZED = ("alltoall", "barrier")
 """Their sizes may differ by rank, or they have none."""
 
 
-def pretend(order: Order, rank: int, places: Places) -> None:
+def pretend(order: RunOrder, rank: int, places: CodePlaces) -> None:
     """Replaces `init_process_group`: it now creates a fake group of `order.world` ranks."""
     calls = _Calls(Path(order.folder) / f"calls_rank_{rank}.jsonl", places)
 
@@ -45,7 +45,7 @@ _real = distributed_c10d.init_process_group
 
 
 class _Calls(EachCollective):
-    def __init__(self, path: Path, places: Places) -> None:
+    def __init__(self, path: Path, places: CodePlaces) -> None:
         super().__init__()
         self._file = path.open("w", encoding="utf-8")
         self._places = places

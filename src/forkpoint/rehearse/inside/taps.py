@@ -25,7 +25,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.loaders import loader_facts
-from forkpoint.rehearse.inside.places import Places, TryTable, dotted, find_guarded_calls, look_up, parse, user_modules
+from forkpoint.rehearse.inside.places import (
+    CodePlaces,
+    TryTable,
+    dotted,
+    find_guarded_calls,
+    look_up,
+    parse,
+    user_modules,
+)
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
 
@@ -45,7 +53,7 @@ class Taps:
     """All taps of one process."""
 
     def __init__(
-        self, listener: Listener, places: Places, *, on_join: Callable[[], None], on_step: Callable[[int], None]
+        self, listener: Listener, places: CodePlaces, *, on_join: Callable[[], None], on_step: Callable[[int], None]
     ) -> None:
         self._listener = listener
         self._on_join = on_join

@@ -18,16 +18,16 @@ A healthy program
 from collections.abc import Iterator
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import HASH_SEED, Calm, Target
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import HASH_SEED, Calm, TrialTarget
 from forkpoint.rehearse.perturbation import Perturbation
 
 _SEED = "4242"
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     ranks = tuple(told.rank for told in calm.ranks)
-    yield Target(None, ranks, settings={HASH_SEED: _SEED}, label=_SEED)
+    yield TrialTarget(None, ranks, settings={HASH_SEED: _SEED}, label=_SEED)
 
 
 class _Hash(Disturbance):
@@ -36,7 +36,7 @@ class _Hash(Disturbance):
             self.say("its strings have different hashes", None)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Hash(inside)
 
 

@@ -22,21 +22,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     """One target for all places: a rank has one stream of each kind."""
     found = [target for _, target in targets_of(calm, UseKind.DRAW)]
     if found:
         ranks = tuple(sorted({rank for target in found for rank in target.ranks}))
-        yield Target(None, ranks, "", sum(target.occurrences for target in found))
+        yield TrialTarget(None, ranks, "", sum(target.occurrences for target in found))
 
 
 class _Draws(Disturbance):
-    def drew(self, site: Site, name: str, value: Any) -> None:
+    def drew(self, site: CodeSite, name: str, value: Any) -> None:
         del name, value
         if self.is_here(None) and self.is_now():
             self.say("it had drawn one more random number", site)
@@ -47,7 +47,7 @@ class _Draws(Disturbance):
                 numpy.random.random()
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Draws(inside)
 
 

@@ -29,21 +29,21 @@ from types import FrameType
 from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation
 
 _SPIKE = 1000.0
 _MAX_BOUNDS = 2
 
 
-def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, decisions: Decisions) -> Iterator[TrialTarget]:
     for by_rank in calm.uses(UseKind.READ).values():
         first = next(iter(by_rank.values()))
         if not first.site.file or not (len(by_rank) < calm.world or _is_own(list(by_rank.values()), decisions)):
             continue
         often = min(use.count for use in by_rank.values())
-        target = Target(first.site, tuple(sorted(by_rank)), first.what, often)
+        target = TrialTarget(first.site, tuple(sorted(by_rank)), first.what, often)
         yield from _changes(first, target, decisions)
 
 
@@ -56,7 +56,7 @@ def _is_own(uses: list[Use], decisions: Decisions) -> bool:
     return differs or any(decisions.is_local(place) for place in (site, *compared))
 
 
-def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]:
+def _changes(use: Use, target: TrialTarget, decisions: Decisions) -> Iterator[TrialTarget]:
     if use.what == "bool":
         yield replace(target, settings={"to": "not"}, label="bool, inverted")
         return
@@ -74,7 +74,7 @@ def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]
 
 
 class _Another(Disturbance):
-    def read(self, site: Site, how: str, value: Any) -> Any:
+    def read(self, site: CodeSite, how: str, value: Any) -> Any:
         if not self.is_here(site, how) or isinstance(value, list) or not self.is_due():
             return value
         if how == "bool":
@@ -88,13 +88,13 @@ class _Another(Disturbance):
             return value
         return self._tell(site, value, across(value, self.settings["operator"], bound))
 
-    def _tell(self, site: Site, before: Any, after: Any) -> Any:
+    def _tell(self, site: CodeSite, before: Any, after: Any) -> Any:
         if after != before:
             self.say(f"it read {after!r:.20} instead of {before!r:.20}", site)
         return after
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Another(inside)
 
 

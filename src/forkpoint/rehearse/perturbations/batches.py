@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from forkpoint.rehearse.model import Target, Use
+from forkpoint.rehearse.model import TrialTarget, Use
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def is_own_size(use: Use) -> bool:
     return is_own_count(use) or use.facts.get("drops") == "1"
 
 
-def label_of(use: Use, target: Target) -> Target:
+def label_of(use: Use, target: TrialTarget) -> TrialTarget:
     """The target with one occasion per iteration of the loader, and a label."""
     counts = [f"{batches:.0f}" for batches in use.values]
     return replace(

@@ -19,30 +19,30 @@ A healthy program
 from collections.abc import Iterator
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _AHEAD_S = 6 * 3600.0
 _SLOWER = 0.1
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     """One target for all places: a rank has one clock, which is wrong everywhere from one moment on."""
     found = [target for _, target in targets_of(calm, UseKind.CLOCK)]
     if found:
         ranks = tuple(sorted({rank for target in found for rank in target.ranks}))
         often = sum(target.occurrences for target in found)
         for how in ("ahead", "slow"):
-            yield Target(None, ranks, "", often, {"how": how}, label=how)
+            yield TrialTarget(None, ranks, "", often, {"how": how}, label=how)
 
 
 class _Clock(Disturbance):
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         super().__init__(inside)
         self._since: dict[str, float] = {}
 
-    def clock(self, site: Site, name: str, value: float) -> float:
+    def clock(self, site: CodeSite, name: str, value: float) -> float:
         if not self.is_here(None) or not self.is_due():
             return value
         if self.settings["how"] == "ahead":
@@ -53,7 +53,7 @@ class _Clock(Disturbance):
         return began + (value - began) * _SLOWER
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Clock(inside)
 
 

@@ -22,20 +22,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SAYS = "rehearsed by forkpoint"
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.GUARDED):
         yield replace(target, label=f"{use.what}, which `except {use.facts.get('catches', '')}` is for")
 
 
 class _Raises(Disturbance):
-    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+    def guarded(self, site: CodeSite, call: str, catches: tuple[type[BaseException], ...]) -> None:
         if self.is_here(site, call) and self.is_now():
             error = _make(catches[0])
             self.say(f"{call} raised {type(error).__name__}", site)
@@ -54,7 +54,7 @@ def _make(kind: type[BaseException]) -> BaseException:
         return kind.__new__(kind)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Raises(inside)
 
 

@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.EXISTS):
         there = "there" if use.values and use.values[0] else "not there"
         yield replace(target, settings={"ask": "exists"}, label=f"{_short(use.what)}, in truth {there}")
@@ -38,13 +38,13 @@ def _short(path: str) -> str:
 
 
 class _Differs(Disturbance):
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         if self.settings["ask"] != "exists" or not self.is_here(site, path) or not self.is_due():
             return there
         self.say(f"{path} was {'not there' if there else 'there'} for it", site)
         return not there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         if self.settings["ask"] != "listing" or not self.is_here(site, path) or not self.is_due() or not names:
             return names
         left = max(names)
@@ -52,7 +52,7 @@ class _Differs(Disturbance):
         return [name for name in names if name != left]
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Differs(inside)
 
 

@@ -21,26 +21,26 @@ from dataclasses import replace
 from typing import Final
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _LATE_S: Final = 3.0
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.THREAD):
         yield replace(target, label=use.what)
 
 
 class _Late(Disturbance):
-    def begins(self, site: Site, what: str) -> None:
+    def begins(self, site: CodeSite, what: str) -> None:
         if self.is_here(site, what) and self.is_now():
             self.say(f"its thread started the work {_LATE_S:.0f} s late", site)
             time.sleep(_LATE_S)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Late(inside)
 
 

@@ -20,25 +20,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.POLL):
         yield replace(target, label=use.what)
 
 
 class _NotReady(Disturbance):
-    def polled(self, site: Site, what: str) -> bool:
+    def polled(self, site: CodeSite, what: str) -> bool:
         if not self.is_here(site, what) or not self.is_now():
             return True
         self.say(f"{what} returned: not yet", site)
         return False
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _NotReady(inside)
 
 

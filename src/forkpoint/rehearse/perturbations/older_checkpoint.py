@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import RESUMED, Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import RESUMED, Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOAD, lambda use: RESUMED in use.facts):
         label = f"{use.what}, {use.facts[RESUMED] or 'not there'} in its place"
         yield replace(target, settings={RESUMED: use.facts[RESUMED], "newest": use.what}, label=label)
@@ -36,20 +36,20 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 class _Older(Disturbance):
     """Hides the newest file on this rank; if there is an older version, it is read instead."""
 
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         if there and not self.settings[RESUMED] and self._belongs_to_newest(path):
             self.say(f"{path} was not there for it", site)
             return False
         return there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         left = [name for name in names if not self._belongs_to_newest(str(name))]
         if len(left) < len(names) and not self.settings[RESUMED]:
             self.say(f"{self.settings['newest']} was not in {path} for it", site)
             return left
         return names
 
-    def loading(self, site: Site | None, path: str) -> str:
+    def loading(self, site: CodeSite | None, path: str) -> str:
         if self.settings[RESUMED] and self._is_newest(path):
             self.say(f"it read an older version of {path}", site)
             return self.settings[RESUMED]
@@ -64,7 +64,7 @@ class _Older(Disturbance):
         return self.is_here(self.trial.target.site) and Path(path).name in (newest.name, newest.parent.name)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Older(inside)
 
 

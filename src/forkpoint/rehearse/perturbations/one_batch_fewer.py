@@ -24,19 +24,19 @@ from itertools import islice
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, _can):
         yield label_of(use, target)
     for by_rank in calm.uses(UseKind.GENERATOR).values():
         uses = list(by_rank.values())
         if all(map(ends, uses)) and len({use.facts["content"] for use in uses}) > 1:
-            target = Target(uses[0].site, tuple(sorted(by_rank)), uses[0].what)
+            target = TrialTarget(uses[0].site, tuple(sorted(by_rank)), uses[0].what)
             yield label_of(uses[0], target)
 
 
@@ -45,24 +45,24 @@ def _can(use: Use) -> bool:
 
 
 class _Fewer(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}") and self.is_now():
             return Changed(batches, self._without_last(batches, site))
         return batches
 
-    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"generator {name}") and self.is_now():
             return Changed(items, self._without_last(items, site))
         return items
 
-    def _without_last(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+    def _without_last(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         """The last batch is not read at all, because reading it may have side effects in the user's sampler or data set."""
         counts = self.settings["batches"].split()
         yield from islice(batches, int(counts[min(self.trial.at, len(counts) - 1)]) - 1)
         self.say(f"its {self.trial.target.what.split()[0]} ended one batch early", site)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Fewer(inside)
 
 

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, _can):
         yield label_of(use, target)
 
@@ -34,12 +34,12 @@ def _can(use: Use) -> bool:
 
 
 class _More(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}") and self.is_now():
             return Changed(batches, self._with_one_more(batches, site))
         return batches
 
-    def _with_one_more(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+    def _with_one_more(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         last: list[Any] = []
         for batch in batches:
             last = [batch]
@@ -49,7 +49,7 @@ class _More(Disturbance):
         yield from last
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _More(inside)
 
 

@@ -21,19 +21,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation
 
 _LEAST: Final = 16
 
 
-def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, decisions: Decisions) -> Iterator[TrialTarget]:
     for by_rank in calm.uses(UseKind.FILTER).values():
         uses = list(by_rank.values())
         if not all(map(_is_data, uses)) or not _is_own(uses) or not decisions.filters_alone(uses[0].site):
             continue
-        target = Target(uses[0].site, tuple(sorted(by_rank)), uses[0].what, min(use.count for use in uses))
+        target = TrialTarget(uses[0].site, tuple(sorted(by_rank)), uses[0].what, min(use.count for use in uses))
         for lost in ("one", "half"):
             yield replace(target, settings={"lost": lost}, label=f"{lost} of {int(uses[0].facts['least'])}")
 
@@ -49,19 +49,19 @@ def _is_own(uses: list[Use]) -> bool:
 
 
 class _Fewer(Disturbance):
-    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+    def kept(self, site: CodeSite, values: list[Any]) -> list[Any]:
         if not self.is_here(site, "list") or not self.is_now() or len(values) < 2:
             return values
         left = values[:-1] if self.settings["lost"] == "one" else values[: len(values) // 2]
         self.say(f"a filter kept {len(left)} of its items, {len(values) - len(left)} fewer", site)
         return left
 
-    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+    def each(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         if not self.is_here(site, "loop") or not self.is_now():
             return values
         return self._without(site, values)
 
-    def _without(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+    def _without(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         """Drops the first, or every other one."""
         for number, value in enumerate(values):
             if number == 0 or (number % 2 == 0 and self.settings["lost"] == "half"):
@@ -70,7 +70,7 @@ class _Fewer(Disturbance):
                 yield value
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Fewer(inside)
 
 

@@ -22,13 +22,13 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed, is_own_size, map_tensors
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, is_own_size):
         often = int(max(1.0, max(use.values, default=0.0)))
         sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
@@ -38,12 +38,12 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _Short(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
             return Changed(batches, self._cut(batches, site))
         return batches
 
-    def _cut(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+    def _cut(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         size = int(self.settings["size"])
         for batch in batches:
             if self.is_now():
@@ -53,7 +53,7 @@ class _Short(Disturbance):
                 yield batch
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Short(inside)
 
 

@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SENT = ("SIGTERM", "SIGUSR1", "SIGUSR2")
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     steps = min((told.steps for told in calm.ranks), default=0)
     for use, target in targets_of(calm, UseKind.SIGNAL, lambda use: use.what in _SENT):
         yield replace(target, site=None, occurrences=max(1, steps), label=use.what)
@@ -38,12 +38,12 @@ class _Signal(Disturbance):
         del number
         self._send(None)
 
-    def backward(self, site: Site | None) -> None:
+    def backward(self, site: CodeSite | None) -> None:
         """For programs without an optimizer."""
         if self.inside.steps() == 0 and self.trial.target.occurrences <= 1:
             self._send(site)
 
-    def _send(self, site: Site | None) -> None:
+    def _send(self, site: CodeSite | None) -> None:
         if self.is_here(None) and self.is_now():
             try:
                 os.kill(os.getpid(), signal.Signals[self.trial.target.what])
@@ -51,7 +51,7 @@ class _Signal(Disturbance):
                 self.say(f"it got {self.trial.target.what}", site)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Signal(inside)
 
 

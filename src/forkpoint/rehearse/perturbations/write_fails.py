@@ -23,16 +23,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SLOW_S = 3.0
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     """One target per place, even if it writes many files."""
-    places: dict[tuple[str, int], Target] = {}
+    places: dict[tuple[str, int], TrialTarget] = {}
     for _, target in targets_of(calm, UseKind.WRITE):
         if target.site is not None:
             key = (target.site.file, target.site.line)
@@ -44,7 +44,7 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _Write(Disturbance):
-    def writing(self, site: Site | None, path: str) -> None:
+    def writing(self, site: CodeSite | None, path: str) -> None:
         if not self.is_here(site) or not self.is_now():
             return
         if self.settings["how"] == "fails":
@@ -54,7 +54,7 @@ class _Write(Disturbance):
         time.sleep(_SLOW_S)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Write(inside)
 
 
