@@ -73,7 +73,7 @@ def open_case(
     """
     capture = read(paths, progress)
     if use:
-        capture = read(paths, progress, Choice(use=_meant(use, capture.set_aside, name_inside(paths))))
+        capture = read(paths, progress, Choice(use=_files_named(use, capture.set_aside, name_inside(paths))))
     found = examine(capture, source)
     return Case(
         paths=tuple(paths),
@@ -87,7 +87,7 @@ def open_case(
     )
 
 
-def _meant(use: Sequence[str], aside: Sequence[SetAside], inside: Callable[[str], str]) -> frozenset[str]:
+def _files_named(use: Sequence[str], aside: Sequence[SetAside], inside: Callable[[str], str]) -> frozenset[str]:
     found = {one.file for one in aside for name in use if name in {one.file, inside(one.file), Path(one.file).name}}
     if not found:
         there = ", ".join(inside(one.file) for one in aside[:8]) or "none"

@@ -36,7 +36,7 @@ def _of_verdict(case: Case, claims: Sequence[CheckedClaim]) -> AnswerSide:
     speaks_for = [f"{e.file} {e.where}: {e.says}" for e in verdict.evidence[:_SHOWN]]
     against = [*_refusals(found, case), *(why for c in claims if (why := _contradiction(c, verdict)))]
     if found is not None and found.explains:
-        speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
+        speaks_for.append("replay: with its repair the recorded job continues, and without it stops where it did")
     clean = tuple(map(case.clean, speaks_for)), tuple(map(case.clean, against))
     return AnswerSide(_told(verdict.cause, verdict.suspects), *clean, found.explains if found is not None else None)
 
@@ -108,7 +108,7 @@ def _of_model(case: Case, told: ModelHypothesis, claims: Sequence[CheckedClaim])
     if listed is not None:
         speaks_for.append(f"it is hypothesis {listed} in forkpoint's own list")
     if found is not None and found.explains:
-        speaks_for.append("replay: with its repair the recorded job goes on, and without it it stops where it stopped")
+        speaks_for.append("replay: with its repair the recorded job continues, and without it stops where it did")
     against += _refusals(found, case)
     if is_excluded(cause, suspects, fork, case.incident):
         against.append("the recorded calls rule it out")
@@ -148,7 +148,7 @@ def _dissent(case: Case, verdict: AnswerSide, model: AnswerSide | None) -> Itera
         yield f"Checks support {model.says} and contradict the verdict."
     elif model.speaks_for:
         yield (
-            f"Two answers stand: the verdict's ({verdict.says}) and yours ({model.says}), which {len(model.speaks_for)} checks "
+            f"Two answers are possible: the verdict's ({verdict.says}) and yours ({model.says}), which {len(model.speaks_for)} checks "
             "support and none contradicts. A probe decides."
         )
     else:

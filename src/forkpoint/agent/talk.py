@@ -137,7 +137,7 @@ class Talk:
         )
         began = self.clock()
         try:
-            reply = _sound(
+            reply = _limited(
                 self.model.ask(INSTRUCTIONS, self._messages, offers, self.account.seconds_left, self.hear.text)
             )
         except ModelFailed as error:
@@ -201,7 +201,7 @@ class Talk:
         return round(self.clock() - began, 3)
 
 
-def _sound(reply: Reply) -> Reply:
+def _limited(reply: Reply) -> Reply:
     """Limits what an endpoint sent, so that it can be written, counted and sent again. Idempotent."""
     calls = (Call(_text(c.id), _text(c.name), _text(c.arguments)) for c in reply.calls[:_MAX_HEARD])
     used = reply.usage

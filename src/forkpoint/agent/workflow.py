@@ -152,7 +152,7 @@ _MAX_READ = 2_000
 _MAX_CHOSEN = 3
 
 
-class _Course:
+class _WorkflowRun:
     """One run of the workflow. Keeps the results so far, so that a later failure does not lose them."""
 
     def __init__(self, talk: Talk) -> None:
@@ -296,7 +296,7 @@ def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
     """Never raises for what a model, its endpoint or its budget does."""
     account = talk.account
     talk.transcript.write(TranscriptRecord("start", _started(talk)))
-    course = _Course(talk)
+    course = _WorkflowRun(talk)
     ended = None
     try:
         course.run(similar_tool)

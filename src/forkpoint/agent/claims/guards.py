@@ -160,14 +160,14 @@ class Guards(Claim):
         return ClaimCheck(*_ANSWERS[_answer(nodes, calls, line)], facts)
 
 
-_MAY_BE_HELD = (
+_MAY_PREVENT = (
     "every path reaches the call, but something on the way may raise, never end, or set a value that decides about it; or the "
     "call does not run in this function's own order"
 )
 _ANSWERS = {
     True: (ClaimStatus.SUPPORTED, "whether the call is reached depends on it"),
     False: (ClaimStatus.CONTRADICTED, "the decision does not affect whether the call is reached"),
-    None: (ClaimStatus.UNVERIFIABLE, _MAY_BE_HELD),
+    None: (ClaimStatus.UNVERIFIABLE, _MAY_PREVENT),
 }
 
 
@@ -177,10 +177,10 @@ def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> boo
 
 
 def _decides(node: DecidingNode, call: ast.Call, line: Line) -> bool | None:
-    found = _quiets(node, call, line) or decides(node, call, line.function)
+    found = _chooses_no_sync(node, call, line) or decides(node, call, line.function)
     if found is not False or _is_before(call, node, line.function):
         return found
-    return None if _may_hold(node, call, line) else False
+    return None if _may_prevent(node, call, line) else False
 
 
 def _is_before(call: ast.Call, node: DecidingNode, function: Function) -> bool:
@@ -201,7 +201,7 @@ def position_of(node: DecidingNode) -> tuple[int, int]:
     return at.lineno, at.col_offset
 
 
-def _may_hold(node: DecidingNode, call: ast.Call, line: Line) -> bool:
+def _may_prevent(node: DecidingNode, call: ast.Call, line: Line) -> bool:
     """The decision can keep a rank from the call although every path leads to it: an arm calls something that may not return,
     a loop may not end, or an arm sets a value that a condition of the call reads.
     """
@@ -249,7 +249,7 @@ def _flowing(names: set[str], function: Function) -> set[str]:
     return found
 
 
-def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
+def _chooses_no_sync(node: DecidingNode, call: ast.Call, line: Line) -> bool:
     """`with no_sync() if more else nullcontext():` decides whether a pass inside it communicates."""
     api = line.analysis.communication.api(call, line.function)
     if not isinstance(node, ast.IfExp) or api is None or api.kind is not ApiKind.IMPLICIT:

@@ -167,7 +167,7 @@ def missing_at(
     of the rank.
     """
     if None in gaps:
-        return _turned(held_at(rank, group, seq, case))
+        return _inverted(held_at(rank, group, seq, case))
     by_message = [missing_on(rank, channel, seq, case) for channel in channels]
     best = next(
         (h for s in (ClaimStatus.SUPPORTED, ClaimStatus.UNVERIFIABLE) for h in by_message if h.status is s), None
@@ -248,7 +248,7 @@ def _way(channel: Channel) -> str:
     return f"{channel.source}->{channel.destination}"
 
 
-def _turned(held: Held) -> Held:
+def _inverted(held: Held) -> Held:
     """Supported becomes contradicted and vice versa."""
     turned = {ClaimStatus.SUPPORTED: ClaimStatus.CONTRADICTED, ClaimStatus.CONTRADICTED: ClaimStatus.SUPPORTED}
     return Held(turned.get(held.status, held.status), held.why, held.ops, held.fact)

@@ -214,7 +214,7 @@ class LogSays(Claim):
         return f"{named(self.file)} line {number(self.line)} says {named(self.quote, _SHOWN)}"
 
     def check(self, case: Case) -> ClaimCheck:
-        quote = _even(self.quote).removesuffix(_CUT)
+        quote = _single_spaced(self.quote).removesuffix(_CUT)
         if len(quote) < _SHORTEST or len(_WORD.findall(quote)) < _FEWEST:
             return ClaimCheck.unverifiable("the quote is too short to prove anything: quote several words")
         if len(quote) > _LONGEST or not is_plain(self.line):
@@ -225,7 +225,7 @@ class LogSays(Claim):
         line = line_at(case, file, self.line)
         if line is None:
             return ClaimCheck.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
-        if quote in _even(line) or _even(case.clean(quote)) in _even(line):
+        if quote in _single_spaced(line) or _single_spaced(case.clean(quote)) in _single_spaced(line):
             return ClaimCheck(
                 ClaimStatus.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),)
             )
@@ -233,7 +233,7 @@ class LogSays(Claim):
 
     def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> ClaimCheck:
         """The right words with a wrong line number still count."""
-        found = _stands_in(quote, file, case)
+        found = _find_quote(quote, file, case)
         if found is not None:
             why = f"line {found} has these words, not line {self.line}"
             return ClaimCheck(
@@ -256,11 +256,11 @@ def _is_as_written(case: Case, file: str, number_: int) -> bool:
     return raw is not None and case.redactor.redact(raw.text) == raw.text and raw.text.expandtabs().isprintable()
 
 
-def _even(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def _stands_in(quote: str, file: str, case: Case) -> int | None:
+def _find_quote(quote: str, file: str, case: Case) -> int | None:
     """The first line that contains the quote, compared as lines are shown."""
     # Search the raw text for the longest word first: cleaning every line of a large log is slow.
     word = max(_WORD.findall(quote), key=len)
@@ -268,7 +268,7 @@ def _stands_in(quote: str, file: str, case: Case) -> int | None:
         for line in read_lines(case, file, containing=re.compile(re.escape(word).encode())):
             if line.number > _SEARCHED:
                 return None
-            if quote in _even(case.clean(line.text)):
+            if quote in _single_spaced(case.clean(line.text)):
                 return line.number
     except UnreadableInput:
         return None

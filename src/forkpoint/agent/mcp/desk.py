@@ -117,7 +117,7 @@ def _inside(path: str, root: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
         raise QuestionRefused(f"{_shown(path)}: no such file or directory under the root of this server") from error
     if not found.is_relative_to(root):
-        raise QuestionRefused(f"{_shown(path)} lies outside the root of this server; whoever started it chose --root")
+        raise QuestionRefused(f"{_shown(path)} is outside the root of this server, which --root sets")
     if not (found.is_dir() or found.is_file()):
         raise QuestionRefused(f"{_shown(path)} is neither a file nor a directory")
     here = Path.cwd()
