@@ -61,7 +61,7 @@ FAULTS = {
     "redirect": (Status(302, headers=(("Location", "http://127.0.0.1:1/"),)), r"redirects elsewhere \(status 302\), which is not followed$"),
     "a page": (Raw(b"<html>", "text/html"), r"sent text/html instead of a stream"),
     "not a stream": (Raw(b"{}", "application/json"), r"sent application/json instead of a stream"),
-    "packed": (Raw(b"\x1f\x8b", headers=(("Content-Encoding", "gzip"),)), r"packed \(gzip\)"),
+    "packed": (Raw(b"\x1f\x8b", headers=(("Content-Encoding", "gzip"),)), r"compressed answer \(gzip\)"),
     "no event": (Raw(b""), r"violated the protocol$"),
     "no JSON": (Raw(b"event: message_start\ndata: {bad\n\n"), r"sent something that is not JSON$"),
     "no text": (Raw(b"event: message_start\ndata: \xff\xfe{}\n\n"), r"sent something that is not JSON$"),

@@ -210,7 +210,7 @@ def test_a_patch_that_the_model_wrote_is_checked_and_shown_as_untrusted():
         (PATCH.replace("value = metric", "value = = metric"), "would no longer parse"),
         ("rm -rf /", "is not part of a plain change to a file"),
         (PATCH.replace("value =", "value\x1b[2J ="), "an unprintable character"),
-        ("x" * 20_001, "the patch has 20001 characters; 20000 are read"),
+        ("x" * 20_001, "the patch has 20001 characters; at most 20000 are allowed"),
     ],
     ids=["runs something", "elsewhere", "no Python", "no patch", "escape", "too long"],
 )

@@ -176,7 +176,7 @@ def test_a_dump_from_a_pipe_is_not_in_the_trace_and_that_is_said() -> None:
 
     trace = json.loads(Path("a.json").read_text())
     assert (trace["traceEvents"], trace["otherData"]["not_read_again"]) == ([], "0")
-    assert b"rank 0: not in the trace, save the dump to a file first" in done.stderr
+    assert b"rank 0: not in the trace; save the dump to a file first" in done.stderr
 
 
 @pytest.mark.parametrize("width", [80, 200])
