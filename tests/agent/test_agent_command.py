@@ -222,7 +222,7 @@ def test_evidence_is_not_overwritten_by_a_transcript(command, tmp_path):
     beside = command("agent", str(log), *args, "--transcript", str(tmp_path / "t.jsonl"))
 
     assert (inside[0], itself[0]) == (2, 2)
-    assert "is inside the evidence; choose another place" in inside[2]
+    assert "is inside the evidence; choose another path" in inside[2]
     assert log.read_bytes() == before
     assert beside[0] != 2
 
