@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import forkpoint
-from forkpoint.agent.case import Status, open_case
+from forkpoint.agent.case import ClaimStatus, open_case
 from forkpoint.agent.claims import CLAIMS
-from forkpoint.agent.hypothesis import Hypothesis
+from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.mcp.questions import questions
 from forkpoint.cli import build_parser
 from forkpoint.source.apis import Origin
@@ -246,9 +246,9 @@ def test_the_page_on_claims_has_every_reason_for_which_a_condition_can_differ() 
 def test_the_example_of_claims_is_true_of_the_case_it_tells_of() -> None:
     example = re.search(r"```json\n(.*?)```", CLAIMS_PAGE.read_text(), re.DOTALL)
     assert example
-    hypothesis = Hypothesis.model_validate_json(example[1])
+    hypothesis = ModelHypothesis.model_validate_json(example[1])
     case = open_case([str(ROOT / "cases/0001/capture")], [str(ROOT / "cases/0001/source")])
 
     assert hypothesis.claims
-    assert {claim.check(case).status for claim in hypothesis.claims} == {Status.SUPPORTED}
+    assert {claim.check(case).status for claim in hypothesis.claims} == {ClaimStatus.SUPPORTED}
     assert (hypothesis.suspects, hypothesis.earliest_seq) == (list(case.verdict.suspects), 16)

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from forkpoint.rehearse.launch import common_environ, plan_program
-from forkpoint.rehearse.model import Order, RunMode
+from forkpoint.rehearse.model import RunMode, RunOrder
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.run import Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import workspace
 
 _SCRIPT = """
@@ -68,7 +68,7 @@ def main() -> int:
 def _per_step(job: RehearsedJob, mode: RunMode) -> float:
     """Without a trial nothing is disturbed and nothing noted."""
     with workspace(job.program.folder) as place:
-        run_job(job, Order(mode, str(place.told), (str(place.work),)), place, Limits(600, 300, steps_after=False))
+        run_job(job, RunOrder(mode, str(place.told), (str(place.work),)), place, RunLimits(600, 300, steps_after=False))
         lines = (place.logs / "log_rank_0.txt").read_text().splitlines()
     return next(float(line.split()[-1]) for line in lines if line.startswith("per step"))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from forkpoint.rehearse.launch import common_environ, plan_program
 from forkpoint.rehearse.model import Rehearsal
 from forkpoint.rehearse.ranks import WarmStart
-from forkpoint.rehearse.rehearsal import Settings, rehearse
+from forkpoint.rehearse.rehearsal import RehearsalSettings, rehearse
 from forkpoint.rehearse.render import find_hazards
 
 _PROGRAMS = Path(__file__).parents[2] / "tests" / "rehearse" / "programs"
@@ -41,7 +41,7 @@ class Row:
     ranks_right: bool
 
 
-def measure(script: Path, settings: Settings) -> Row:
+def measure(script: Path, settings: RehearsalSettings) -> Row:
     lines = script.read_text().splitlines()
     marked = {number for number, line in enumerate(lines, 1) if _MARK in line}
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -87,7 +87,7 @@ def main() -> int:
     print("| program | trials | seconds | parts at | line | cause | rank |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     starter = WarmStart(sys.executable, common_environ(os.environ))
-    settings = Settings(args.minutes, args.trials, tuple(filter(None, args.only.split(","))), starter=starter)
+    settings = RehearsalSettings(args.minutes, args.trials, tuple(filter(None, args.only.split(","))), starter=starter)
     rows: list[Row] = []
     for script in scripts:
         began = time.monotonic()

@@ -145,7 +145,7 @@ def serving_http(*arguments: str) -> Iterator[HttpServer]:
         assert process.stderr
         line = process.stderr.readline()
         found = re.fullmatch(
-            r"forkpoint: (http://127\.0\.0\.1:(\d+)/mcp) wants Authorization: Bearer ([\w-]{43})\n", line
+            r"forkpoint: (http://127\.0\.0\.1:(\d+)/mcp) requires Authorization: Bearer ([\w-]{43})\n", line
         )
         assert found, line + process.stderr.read()
         yield HttpServer(found[1], int(found[2]), found[3])

@@ -135,7 +135,7 @@ def everything_from(terminal: int) -> str:
     [
         ([Status(500), Status(500)], "failed (status 500)"),
         ([Cut(says("x" * 50), 3), Cut(says("x" * 50), 3)], "Streamed response ended"),
-        ([Silent()], "no whole answer within 0.5 s"),
+        ([Silent()], "no complete answer within 0.5 s"),
     ],
     ids=["500", "cut", "silent"],
 )
@@ -190,7 +190,7 @@ def test_exit_codes_are_those_of_diagnose(agent, command, case, expected):
         (["x", "--model", "a:b", "--replay", "t"], "give --model PROVIDER:NAME, or --replay FILE"),
         (["--model", "openai:x"], "give the evidence"),
         (["x", "--model", "nonsense"], "write PROVIDER:NAME"),
-        (["x", "--model", LOCAL], "name its endpoint"),
+        (["x", "--model", LOCAL], "give its endpoint"),
         (["x", "--model", "openai:x", "--key-variable", "NO_SUCH"], "NO_SUCH is not set"),
         (["x", "--model", LOCAL, "--max-seconds", "nan"], "a budget is a number above zero"),
         (["x", "--model", LOCAL, "--max-requests", "0"], "a budget is a number above zero"),
@@ -222,7 +222,7 @@ def test_evidence_is_not_overwritten_by_a_transcript(command, tmp_path):
     beside = command("agent", str(log), *args, "--transcript", str(tmp_path / "t.jsonl"))
 
     assert (inside[0], itself[0]) == (2, 2)
-    assert "is inside the evidence; choose another place" in inside[2]
+    assert "is inside the evidence; choose another path" in inside[2]
     assert log.read_bytes() == before
     assert beside[0] != 2
 
@@ -263,7 +263,7 @@ def test_a_replay_with_another_case_names_the_first_line_that_differs(agent, com
     code, _, err = command("agent", str(CASES / "0002" / "capture"), "--replay", path, "--json", "--quiet")
 
     assert code == 3
-    told = "line 2 (start) is not what the engine says now: the evidence or the source is another"
+    told = "line 2 (start) differs from what the engine says now: the evidence or the source is different"
     assert err == f"forkpoint: {path}: {told}\n"
 
 
@@ -305,7 +305,7 @@ def test_a_replay_needs_the_evidence(agent, command, tmp_path):
     )
 
     assert code == 2
-    assert "is not there: name it, as in forkpoint agent PATH --source DIR --replay FILE" in err
+    assert "does not exist: give them, as in forkpoint agent PATH --source DIR --replay FILE" in err
     assert moved[0] == 1
 
 

@@ -79,7 +79,7 @@ def test_the_json_says_what_the_model_added_and_what_it_is_worth():
     told = json_of(explained(*MIXED, choose("X1", patch=PATCH, functions=["log_progress"])))["explanation"]
 
     assert [claim["status"] for claim in told["claims"]] == ["supported", "contradicted", "unverifiable"]
-    assert told["claims"][1]["says"] == "rank 3 has not come to seq 16 of `default_pg`"
+    assert told["claims"][1]["says"] == "rank 3 has not reached seq 16 of `default_pg`"
     assert [remedy["trusted"] for remedy in told["remedies"]] == [True, False]
     assert told["hypothesis"] == {
         "cause": None,
@@ -207,7 +207,7 @@ def test_claims_stand_under_what_they_are_worth():
     assert at == sorted(at)
     assert shown.index("rank 0 issued `all_reduce`") < at[1]
     assert (
-        at[1] < shown.index("a stack of rank 700 has `train.py`") < at[2] < shown.index("rank 3 has not come to seq 16")
+        at[1] < shown.index("a stack of rank 700 has `train.py`") < at[2] < shown.index("rank 3 has not reached seq 16")
     )
     assert "(rank 3 issued all_reduce there)" in shown
     assert "    rank 3 default_pg seq 16: all_reduce [71178] Float, scheduled" in shown
@@ -242,7 +242,7 @@ def test_a_patch_that_was_turned_away_is_not_shown():
 
     assert "import" not in shown
     assert "+++" not in shown
-    assert "- a patch that the model wrote was turned away: " in shown
+    assert "- a patch that the model wrote was refused: " in shown
 
 
 def test_tabs_of_a_patch_are_kept():

@@ -9,7 +9,7 @@ import pytest
 
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
-from forkpoint.agent.case import Case, Refused
+from forkpoint.agent.case import Case, QuestionRefused
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.naming import name_module
 from forkpoint.model.verdict import Cause
@@ -59,7 +59,7 @@ def test_forks_of_all_cases_can_be_named_by_their_line(share: int) -> None:
         for fork in case.forks:
             try:
                 found = offer_at(case, name_module(case, fork.function.module), fork.node.lineno)
-            except Refused:
+            except QuestionRefused:
                 refused += 1
                 continue
             own = {o.patch for o in offers(replace(case, forks=(fork,)))}
@@ -134,7 +134,7 @@ MATCH = """
 def test_a_line_on_which_nothing_hangs_is_refused(program: str, tmp_path: Path) -> None:
     case = with_source(tmp_path, train=program)
 
-    with pytest.raises(Refused, match="nothing that communicates"):
+    with pytest.raises(QuestionRefused, match="nothing that communicates"):
         offer_at(case, "train.py", marked(tmp_path, DECIDES))
 
 
@@ -143,7 +143,7 @@ def test_a_line_on_which_nothing_hangs_is_refused(program: str, tmp_path: Path) 
     [("train.py", 0), ("train.py", 10**9), ("../train.py\x00", 5), ("other.py", 5), ("", 5), ("x" * 10**6, 10**400)],
 )
 def test_a_line_that_is_not_in_the_source_is_refused(file: str, line: int) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(QuestionRefused):
         offer_at(recorded("0001"), file, line)
 
 
@@ -153,9 +153,9 @@ def test_without_source_or_without_a_fault_nothing_is_offered() -> None:
     healthy: Case = replace(case, verdict=replace(case.verdict, cause=Cause.HEALTHY))
 
     assert offers(bare) == ()
-    with pytest.raises(Refused, match="no source was given"):
+    with pytest.raises(QuestionRefused, match="no source was given"):
         offer_at(bare, "train.py", 15)
-    with pytest.raises(Refused, match="nothing wrong was found"):
+    with pytest.raises(QuestionRefused, match="nothing wrong was found"):
         offer_at(healthy, "train.py", 15)
 
 

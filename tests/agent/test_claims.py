@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.claim_cases import DECIDES, all_recorded, marked, recorded, with_source
 from cases import load_cases
-from forkpoint.agent.case import Case, Check, Claim, Fact, Status, open_case, schema_of
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact, open_case, schema_of
 from forkpoint.agent.claims import CLAIMS, AnyClaim, CanDiffer, FrameAt, Guards, Issued, LogSays, Missing
 from forkpoint.agent.naming import name_module
 from forkpoint.model.op import Frame
@@ -53,24 +53,24 @@ def test_frames_of_a_rank_are_supported_and_other_lines_are_not(number: str) -> 
         if not one.filename or one.line <= 0:
             continue
 
-        assert frame(rank, one.filename, one.line).check(case).status is Status.SUPPORTED
-        assert frame(rank, one.filename, one.line + 100_000).check(case).status is not Status.SUPPORTED
-        assert frame(rank, f"{one.filename}x", one.line).check(case).status is not Status.SUPPORTED
-        assert frame(rank, one.filename, one.line, "no_such_function").check(case).status is not Status.SUPPORTED
+        assert frame(rank, one.filename, one.line).check(case).status is ClaimStatus.SUPPORTED
+        assert frame(rank, one.filename, one.line + 100_000).check(case).status is not ClaimStatus.SUPPORTED
+        assert frame(rank, f"{one.filename}x", one.line).check(case).status is not ClaimStatus.SUPPORTED
+        assert frame(rank, one.filename, one.line, "no_such_function").check(case).status is not ClaimStatus.SUPPORTED
 
 
 def test_a_frame_is_named_by_the_end_of_its_path_and_its_function() -> None:
     case = recorded("0001")
 
-    assert frame(0, "metrics.py", 15, "compute").check(case).status is Status.SUPPORTED
-    assert frame(0, "metrics.py", 15, "MeanMetric.compute").check(case).status is Status.SUPPORTED
-    assert frame(0, "etrics.py", 15).check(case).status is Status.CONTRADICTED
-    assert frame(1, "metrics.py", 15).check(case).status is Status.CONTRADICTED
+    assert frame(0, "metrics.py", 15, "compute").check(case).status is ClaimStatus.SUPPORTED
+    assert frame(0, "metrics.py", 15, "MeanMetric.compute").check(case).status is ClaimStatus.SUPPORTED
+    assert frame(0, "etrics.py", 15).check(case).status is ClaimStatus.CONTRADICTED
+    assert frame(1, "metrics.py", 15).check(case).status is ClaimStatus.CONTRADICTED
     assert "of this file they have 15" in frame(0, "metrics.py", 14).check(case).why
 
 
 def test_a_rank_without_any_stack_proves_nothing_about_frames() -> None:
-    assert frame(99, "metrics.py", 15).check(recorded("0001")).status is Status.UNVERIFIABLE
+    assert frame(99, "metrics.py", 15).check(recorded("0001")).status is ClaimStatus.UNVERIFIABLE
 
 
 # log-says
@@ -87,10 +87,10 @@ def test_lines_of_logs_are_supported_as_they_were_shown(number: str) -> None:
         if " " not in quote.strip():
             continue
 
-        assert log_says(event.file, event.line, quote).check(case).status is Status.SUPPORTED
-        assert log_says(event.file, event.line, f"{quote} indeed so").check(case).status is not Status.SUPPORTED
-        assert log_says(event.file, 10_000_000, quote).check(case).status is Status.UNVERIFIABLE
-        assert log_says(f"{event.file}x", event.line, quote).check(case).status is Status.UNVERIFIABLE
+        assert log_says(event.file, event.line, quote).check(case).status is ClaimStatus.SUPPORTED
+        assert log_says(event.file, event.line, f"{quote} indeed so").check(case).status is not ClaimStatus.SUPPORTED
+        assert log_says(event.file, 10_000_000, quote).check(case).status is ClaimStatus.UNVERIFIABLE
+        assert log_says(f"{event.file}x", event.line, quote).check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 def watchdog_line() -> tuple[Case, str, int, str]:
@@ -103,37 +103,37 @@ def test_a_quote_of_another_line_is_told_where_it_stands() -> None:
     case, file, line, quote = watchdog_line()
     check = log_says(file, line - 1, quote).check(case)
 
-    assert check.status is Status.SUPPORTED
+    assert check.status is ClaimStatus.SUPPORTED
     assert check.why == f"line {line} has these words, not line {line - 1}"
 
 
 def test_a_quote_that_stands_nowhere_is_contradicted() -> None:
     case, file, line, _ = watchdog_line()
 
-    assert log_says(file, line, "Watchdog caught nothing at all").check(case).status is Status.CONTRADICTED
+    assert log_says(file, line, "Watchdog caught nothing at all").check(case).status is ClaimStatus.CONTRADICTED
 
 
 def test_blanks_in_a_quote_do_not_matter_and_words_do() -> None:
     case, file, line, quote = watchdog_line()
 
-    assert log_says(file, line, f"  {quote.replace(' ', '   ')}").check(case).status is Status.SUPPORTED
-    assert log_says(file, line, f"{quote}…").check(case).status is Status.SUPPORTED
-    assert log_says(file, line, quote.replace("caught", "saw")).check(case).status is Status.CONTRADICTED
-    assert log_says(file, line, quote.lower()).check(case).status is Status.CONTRADICTED
+    assert log_says(file, line, f"  {quote.replace(' ', '   ')}").check(case).status is ClaimStatus.SUPPORTED
+    assert log_says(file, line, f"{quote}…").check(case).status is ClaimStatus.SUPPORTED
+    assert log_says(file, line, quote.replace("caught", "saw")).check(case).status is ClaimStatus.CONTRADICTED
+    assert log_says(file, line, quote.lower()).check(case).status is ClaimStatus.CONTRADICTED
 
 
 @for_each("quote", ["", " ", "Watchdog", "t op", "o", "- : - : - : -", "timeout : = - , ."])
 def test_a_quote_that_stands_in_any_line_proves_nothing(quote: str) -> None:
     case, file, line, _ = watchdog_line()
 
-    assert log_says(file, line, quote).check(case).status is Status.UNVERIFIABLE
+    assert log_says(file, line, quote).check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 @for_each("file", ["/etc/passwd", "../../../../etc/passwd", "case.toml", "expected.json"])
 def test_files_that_are_no_evidence_are_not_read(file: str) -> None:
     check = log_says(file, 1, "root:x:0:0:root and the rest").check(recorded("0001"))
 
-    assert check.status is Status.UNVERIFIABLE
+    assert check.status is ClaimStatus.UNVERIFIABLE
     assert check.facts == ()
 
 
@@ -149,10 +149,10 @@ def test_what_the_bridge_says_of_a_fork_is_supported_and_other_origins_are_not(s
             decided = fork.test is not None and fork.kind is not ForkKind.ARGUMENT
             origins = {r.origin for r in fork.reasons}
             for origin in origins if decided or fork.kind is ForkKind.CAUGHT else ():
-                assert can_differ(file, line, origin).check(case).status is Status.SUPPORTED
+                assert can_differ(file, line, origin).check(case).status is ClaimStatus.SUPPORTED
                 checked += 1
             if decided and Origin.MEMORY not in origins:
-                assert can_differ(file, line, Origin.MEMORY).check(case).status is not Status.SUPPORTED
+                assert can_differ(file, line, Origin.MEMORY).check(case).status is not ClaimStatus.SUPPORTED
     assert checked > 50 // share
 
 
@@ -165,7 +165,7 @@ def test_the_communication_that_a_fork_leaves_out_is_guarded_by_it(share: int) -
             if fork.step is not None and fork.kind in decisions:
                 lines = {"line": fork.node.lineno, "call_line": fork.step.call.lineno}
                 claim = Guards(kind="guards", evidence=[], file=name_module(case, fork.function.module), **lines)
-                assert claim.check(case).status is Status.SUPPORTED, (number, lines)
+                assert claim.check(case).status is ClaimStatus.SUPPORTED, (number, lines)
                 checked += 1
     assert checked > 20 // share
 
@@ -185,8 +185,8 @@ def test_a_condition_differs_for_its_own_reason_alone(origin: Origin, tmp_path: 
 
     for claimed in Origin:
         check = can_differ("train.py", line, claimed).check(case)
-        assert (check.status is Status.SUPPORTED) == (claimed is origin), check.why
-        assert check.status is not Status.CONTRADICTED
+        assert (check.status is ClaimStatus.SUPPORTED) == (claimed is origin), check.why
+        assert check.status is not ClaimStatus.CONTRADICTED
 
 
 @for_each(
@@ -201,7 +201,7 @@ def test_a_value_that_is_equal_on_all_ranks_contradicts(program: str, tmp_path: 
     case = with_source(tmp_path, train=program)
     check = can_differ("train.py", marked(tmp_path, DECIDES), Origin.RANK).check(case)
 
-    assert check.status is Status.CONTRADICTED, check.why
+    assert check.status is ClaimStatus.CONTRADICTED, check.why
 
 
 @for_each(
@@ -216,7 +216,7 @@ def test_a_value_of_which_nothing_is_known_is_unverifiable(program: str, tmp_pat
     case = with_source(tmp_path, train=program)
     line = marked(tmp_path, DECIDES)
 
-    assert can_differ("train.py", line, Origin.EXCEPTION).check(case).status is Status.UNVERIFIABLE
+    assert can_differ("train.py", line, Origin.EXCEPTION).check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 def test_a_handler_differs_because_of_exceptions(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_a_handler_differs_because_of_exceptions(tmp_path: Path) -> None:
     case = with_source(tmp_path, train=program)
     line = marked(tmp_path, DECIDES)
 
-    assert can_differ("train.py", line, Origin.EXCEPTION).check(case).status is Status.SUPPORTED
-    assert can_differ("train.py", line, Origin.TIME).check(case).status is Status.UNVERIFIABLE
+    assert can_differ("train.py", line, Origin.EXCEPTION).check(case).status is ClaimStatus.SUPPORTED
+    assert can_differ("train.py", line, Origin.TIME).check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 # every claim
@@ -267,7 +267,7 @@ def test_hostile_claims_never_raise_and_are_never_supported() -> None:
     case = recorded("0001")
     for claim in hostile():
         check = claim.check(case)
-        assert check.status is not Status.SUPPORTED, (type(claim), check)
+        assert check.status is not ClaimStatus.SUPPORTED, (type(claim), check)
         for text in (claim.sentence(), check.why, *(f.says for f in check.facts), *(f.where for f in check.facts)):
             assert text.isprintable()
             assert len(text) < 1000
@@ -291,7 +291,7 @@ def test_without_evidence_and_source_nothing_is_supported(tmp_path: Path) -> Non
         log_says("other.txt", 1, "nothing to say here"),
     ]
 
-    assert {c.check(case).status for c in claims} == {Status.UNVERIFIABLE}
+    assert {c.check(case).status for c in claims} == {ClaimStatus.UNVERIFIABLE}
 
 
 @for_each(
@@ -310,7 +310,7 @@ def test_claims_are_told_apart_by_their_kind_on_the_wire(sent: dict[str, object]
     claim = ANY.validate_json(json.dumps(whole))
 
     assert ANY.validate_python(whole) == claim
-    assert isinstance(claim.check(recorded("0001")), Check)
+    assert isinstance(claim.check(recorded("0001")), ClaimCheck)
     assert ANY.validate_json(json.dumps(sent)).evidence == []
     for changed in ({**whole, "kind": "other"}, {**whole, "more": 1}):
         with pytest.raises(ValidationError):
@@ -323,7 +323,7 @@ def test_every_claim_has_a_truth_table_and_asks_for_every_field(claim: type[Clai
 
     written = inspect.getsource(sys.modules[claim.__module__])
     tables = len([one for one in CLAIMS if one.__module__ == claim.__module__])
-    assert all(written.count(f"| {status}") >= tables for status in Status)
+    assert all(written.count(f"| {status}") >= tables for status in ClaimStatus)
     assert len(schema["description"]) < 100
     assert set(schema["required"]) == set(schema["properties"])
     assert schema["properties"]["evidence"]["items"] == {"type": "string", "enum": ["F1", "F2"]}

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from agent.claim_cases import DECIDES, marked, recorded, with_source
-from forkpoint.agent.case import Case, Claim, Status, open_case
+from forkpoint.agent.case import Case, Claim, ClaimStatus, open_case
 from forkpoint.agent.claims import (
     CLAIMS,
     CanDiffer,
@@ -32,7 +32,7 @@ from forkpoint.model.timeline import GroupTimeline
 from forkpoint.source.apis import Origin
 from looping import for_each
 
-YES, NO, SILENT = Status.SUPPORTED, Status.CONTRADICTED, Status.UNVERIFIABLE
+YES, NO, SILENT = ClaimStatus.SUPPORTED, ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
 NCCL, GLOO, MESSAGES = "0001", "0050", "0077"
 """Recorded cases: rank 0 alone called at seq 16; the same kind on gloo, which declares no members; message 13 of 2->3 never sent."""
 IDLE = "0017"
@@ -100,7 +100,7 @@ def at(case: Case, mark: str) -> int:
     return marked(Path(case.source[0]), f"# {mark}")
 
 
-def of_records() -> Iterator[tuple[str, Claim, Status]]:
+def of_records() -> Iterator[tuple[str, Claim, ClaimStatus]]:
     def issued(ranks: list[int], group: str, seq: int, op: str) -> Claim:
         return Issued(kind="issued", ranks=ranks, group=group, seq=seq, op=op)
 
@@ -161,7 +161,7 @@ def test_a_dump_that_is_not_whole_contradicts_nothing() -> None:
     assert FrameAt(kind="frame", rank=5, file="nowhere.py", line=1).check(cut).status is SILENT
 
 
-def of_source(case: Case) -> Iterator[tuple[Claim, Status]]:
+def of_source(case: Case) -> Iterator[tuple[Claim, ClaimStatus]]:
     def differs(mark: str, because: Origin) -> Claim:
         return CanDiffer(kind="can-differ", file="train.py", line=at(case, mark), because=because)
 
@@ -216,7 +216,7 @@ def test_what_only_looks_equal_on_all_ranks_is_never_called_so(program: str, tmp
     assert claim.check(case).status is not NO
 
 
-def of_threads(case: Case) -> Iterator[tuple[Claim, Status]]:
+def of_threads(case: Case) -> Iterator[tuple[Claim, ClaimStatus]]:
     def frame(rank: int, line: int) -> Claim:
         return FrameAt(kind="frame", rank=rank, file="train.py", line=line)
 
@@ -263,7 +263,7 @@ def test_stacks_of_which_nothing_says_whose_they_are_leave_doubt(tmp_path: Path)
     (tmp_path / "console.log").write_text("[rank0]: rank 0 pid 11\n[rank1]: rank 1 pid 12\n", "utf-8")
     (tmp_path / "pyspy-11.txt").write_text(stack.format(pid=11, line=5), "utf-8")
 
-    def frame() -> Status:
+    def frame() -> ClaimStatus:
         return FrameAt(kind="frame", rank=0, file="loader.py", line=9).check(open_case([str(tmp_path)], [])).status
 
     assert frame() is NO
@@ -278,7 +278,7 @@ def test_a_line_that_is_shown_cut_or_masked_is_not_held_against_a_quote(tmp_path
     )
     case = open_case([str(log)])
 
-    def says(line: int, quote: str) -> Status:
+    def says(line: int, quote: str) -> ClaimStatus:
         return LogSays(kind="log-says", file="log_rank_0.txt", line=line, quote=quote).check(case).status
 
     assert says(1, "plain line of") is YES
@@ -292,4 +292,4 @@ def test_each_claim_is_seen_to_be_supported_contradicted_and_neither(written: Ca
     told = [(type(c), s) for _, c, s in of_records()]
     told += [(type(c), s) for c, s in (*of_source(written), *of_threads(written))]
     for claim in set(CLAIMS) - {LogSays, WaitsForLock}:
-        assert {status for kind, status in told if kind is claim} == set(Status), claim
+        assert {status for kind, status in told if kind is claim} == set(ClaimStatus), claim

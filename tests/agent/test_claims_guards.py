@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from agent.claim_cases import CALLS, DECIDES, marked, recorded, with_source
-from forkpoint.agent.case import Check, Status
+from forkpoint.agent.case import ClaimCheck, ClaimStatus
 from forkpoint.agent.claims import Guards
 from looping import for_each
 
 
-def checked(folder: Path, program: str) -> Check:
+def checked(folder: Path, program: str) -> ClaimCheck:
     case = with_source(folder, train=program)
     lines = marked(folder, DECIDES), marked(folder, CALLS)
     return Guards(kind="guards", evidence=[], file="train.py", line=lines[0], call_line=lines[1]).check(case)
@@ -451,7 +451,7 @@ NOT_SHOWN = {
 def test_a_decision_that_a_call_hangs_on_is_supported(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
-    assert check.status is Status.SUPPORTED, check.why
+    assert check.status is ClaimStatus.SUPPORTED, check.why
     assert len(check.facts) == 2
 
 
@@ -459,14 +459,14 @@ def test_a_decision_that_a_call_hangs_on_is_supported(program: str, tmp_path: Pa
 def test_a_call_that_is_reached_whatever_is_decided_contradicts(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
-    assert check.status is Status.CONTRADICTED, check.why
+    assert check.status is ClaimStatus.CONTRADICTED, check.why
 
 
 @for_each("program", NOT_SHOWN.values(), ids=NOT_SHOWN)
 def test_lines_that_show_no_decision_or_no_call_are_unverifiable(program: str, tmp_path: Path) -> None:
     check = checked(tmp_path, program)
 
-    assert check.status is Status.UNVERIFIABLE, check.why
+    assert check.status is ClaimStatus.UNVERIFIABLE, check.why
     assert check.why
 
 
@@ -481,13 +481,13 @@ def test_of_two_functions_the_line_that_leads_to_the_other_is_named(tmp_path: Pa
 def test_a_place_that_is_not_in_the_source_is_unverifiable(file: str, line: int, call_line: int) -> None:
     claim = Guards(kind="guards", evidence=[], file=file, line=line, call_line=call_line)
 
-    assert claim.check(recorded("0001")).status is Status.UNVERIFIABLE
+    assert claim.check(recorded("0001")).status is ClaimStatus.UNVERIFIABLE
 
 
 def test_the_branch_of_a_recorded_case_guards_the_call_that_rank_0_alone_made() -> None:
     claim = Guards(kind="guards", evidence=[], file="train.py", line=15, call_line=16)
     check = claim.check(recorded("0001"))
 
-    assert check.status is Status.SUPPORTED
+    assert check.status is ClaimStatus.SUPPORTED
     assert claim.sentence() == "`train.py` line 15 decides whether line 16 is reached"
     assert "is_main_process" in check.facts[0].says

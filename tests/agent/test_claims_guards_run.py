@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from agent.claim_cases import with_text
-from forkpoint.agent.case import Status
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.claims import Guards
 from looping import one_in
 
@@ -131,7 +131,7 @@ def written(share: int, *, loops: bool) -> Iterator[Written]:
 def test_a_decision_guards_a_call_if_it_changes_whether_the_call_is_made(
     tmp_path: Path, share: int, *, loops: bool
 ) -> None:
-    seen = dict.fromkeys(Status, 0)
+    seen = dict.fromkeys(ClaimStatus, 0)
     for made in written(share, loops=loops):
         program = "\n".join(made.lines) + "\n"
         case = with_text(tmp_path, program)
@@ -140,8 +140,8 @@ def test_a_decision_guards_a_call_if_it_changes_whether_the_call_is_made(
             claim = Guards(kind="guards", evidence=[], file="train.py", line=line, call_line=made.call_line)
             status = claim.check(case).status
             if changes_something(number, runs):
-                assert status is Status.SUPPORTED, f"line {line}\n{program}"
+                assert status is ClaimStatus.SUPPORTED, f"line {line}\n{program}"
             elif not loops and made.in_handlers.isdisjoint({line, made.call_line}):
-                assert status is not Status.SUPPORTED, f"line {line}\n{program}"
+                assert status is not ClaimStatus.SUPPORTED, f"line {line}\n{program}"
             seen[status] += 1
-    assert min(seen[Status.SUPPORTED], seen[Status.CONTRADICTED]) > 50, seen
+    assert min(seen[ClaimStatus.SUPPORTED], seen[ClaimStatus.CONTRADICTED]) > 50, seen

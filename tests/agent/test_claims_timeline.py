@@ -7,7 +7,7 @@ from msgspec import structs
 
 from agent.claim_cases import all_recorded, recorded
 from cases import load_cases
-from forkpoint.agent.case import Case, Status
+from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.claims import Issued, Missing
 from forkpoint.agent.claims.held import same_op
 from forkpoint.model.incident import Incident
@@ -71,16 +71,16 @@ def test_what_a_dump_holds_is_supported_and_nothing_that_differs_from_it(number:
             continue
         other = "broadcast" if not same_op(one.op, "broadcast") else "reduce"
 
-        assert issued(one.rank, name, one.seq, one.op).check(case).status is Status.SUPPORTED
-        assert issued(one.rank, name, one.seq, other).check(case).status is not Status.SUPPORTED
-        assert missing([one.rank], name, one.seq).check(case).status is Status.CONTRADICTED
+        assert issued(one.rank, name, one.seq, one.op).check(case).status is ClaimStatus.SUPPORTED
+        assert issued(one.rank, name, one.seq, other).check(case).status is not ClaimStatus.SUPPORTED
+        assert missing([one.rank], name, one.seq).check(case).status is ClaimStatus.CONTRADICTED
         for wrong in (
             issued(one.rank, name, one.seq + 1_000_000, one.op),
             issued(one.rank, name, -one.seq - 1, one.op),
             issued(one.rank + 1_000_000, name, one.seq, one.op),
             issued(one.rank, f"{name}x", one.seq, one.op),
         ):
-            assert wrong.check(case).status is not Status.SUPPORTED
+            assert wrong.check(case).status is not ClaimStatus.SUPPORTED
 
 
 @for_each("number", NUMBERS, one_in=10)
@@ -94,10 +94,10 @@ def test_who_is_behind_a_group_is_missing_there_and_nobody_else_is(number: str) 
                 continue
             status = missing([rank], group.group.name, top).check(case).status
             if rank not in group.traces or rank in group.blind_after or group.is_evicted(rank):
-                assert status is not Status.SUPPORTED
+                assert status is not ClaimStatus.SUPPORTED
             else:
-                assert status is (Status.SUPPORTED if lasts[rank] < top else Status.CONTRADICTED)
-            assert missing([rank], group.group.name, top + 1).check(case).status is not Status.SUPPORTED
+                assert status is (ClaimStatus.SUPPORTED if lasts[rank] < top else ClaimStatus.CONTRADICTED)
+            assert missing([rank], group.group.name, top + 1).check(case).status is not ClaimStatus.SUPPORTED
 
 
 def test_messages_are_supported_by_the_channels_that_hold_them() -> None:
@@ -118,9 +118,9 @@ def test_messages_are_supported_by_the_channels_that_hold_them() -> None:
                 after = max(t.last_seq for t in tracks) + 1
                 name, seq = channel.group.name, track.last_seq
 
-                assert issued(rank, name, seq, op).check(case).status is Status.SUPPORTED
-                assert issued(rank, name, seq, f"dist.i{op}").check(case).status is Status.SUPPORTED
-                assert issued(rank, name, after, op).check(case).status is not Status.SUPPORTED
+                assert issued(rank, name, seq, op).check(case).status is ClaimStatus.SUPPORTED
+                assert issued(rank, name, seq, f"dist.i{op}").check(case).status is ClaimStatus.SUPPORTED
+                assert issued(rank, name, after, op).check(case).status is not ClaimStatus.SUPPORTED
                 checked += 1
     assert checked > 20
 
@@ -131,7 +131,7 @@ def test_the_claims_of_all_cases_are_not_about_nothing() -> None:
 
 @for_each("op", ["all_reduce", "allreduce", "ALLREDUCE", "nccl:all_reduce", "dist.all_reduce"])
 def test_an_op_may_be_written_as_people_write_it(op: str) -> None:
-    assert issued(0, "default_pg", 16, op).check(recorded("0001")).status is Status.SUPPORTED
+    assert issued(0, "default_pg", 16, op).check(recorded("0001")).status is ClaimStatus.SUPPORTED
 
 
 @for_each(
@@ -157,30 +157,30 @@ def test_ops_are_the_same_only_if_one_call_makes_both(one: str, two: str, *, sam
 def test_a_group_may_be_named_by_its_number_or_its_description() -> None:
     case = recorded("0001")
 
-    assert issued(0, "0", 16, "all_reduce").check(case).status is Status.SUPPORTED
-    assert issued(0, "default_pg", 16, "all_reduce").check(case).status is Status.SUPPORTED
+    assert issued(0, "0", 16, "all_reduce").check(case).status is ClaimStatus.SUPPORTED
+    assert issued(0, "default_pg", 16, "all_reduce").check(case).status is ClaimStatus.SUPPORTED
     assert "there is default_pg of ranks 0-3" in issued(0, "tp", 16, "all_reduce").check(case).why
 
 
 def test_a_rank_outside_the_group_contradicts() -> None:
     check = issued(7, "default_pg", 16, "all_reduce").check(recorded("0001"))
 
-    assert check.status is Status.CONTRADICTED
-    assert "rank 7 is not of `default_pg`" in check.why
+    assert check.status is ClaimStatus.CONTRADICTED
+    assert "rank 7 is not in `default_pg`" in check.why
 
 
 def test_one_rank_that_did_something_else_contradicts_a_claim_about_several() -> None:
     case = recorded("0001")
     claim = Issued(kind="issued", evidence=[], ranks=[0, 1, 9], group="0", seq=16, op="all_reduce")
 
-    assert claim.check(case).status is Status.CONTRADICTED
-    assert claim.model_copy(update={"ranks": [0, 1, 2, 3]}).check(case).status is Status.SUPPORTED
+    assert claim.check(case).status is ClaimStatus.CONTRADICTED
+    assert claim.model_copy(update={"ranks": [0, 1, 2, 3]}).check(case).status is ClaimStatus.SUPPORTED
 
 
 def test_no_rank_is_no_claim() -> None:
     claim = Missing(kind="missing", evidence=[], ranks=[], group="0", seq=16)
 
-    assert claim.check(recorded("0001")).status is Status.UNVERIFIABLE
+    assert claim.check(recorded("0001")).status is ClaimStatus.UNVERIFIABLE
 
 
 def test_groups_of_one_name_are_told_apart_by_their_members() -> None:
@@ -196,9 +196,9 @@ def test_groups_of_one_name_are_told_apart_by_their_members() -> None:
     other = next(o for o in case.incident.timeline.groups if o.group.desc == desc and rank not in o.group.ranks)
     op = track.last.signatures[0].op
 
-    assert issued(rank, desc, track.last_seq, op).check(case).status is Status.SUPPORTED
+    assert issued(rank, desc, track.last_seq, op).check(case).status is ClaimStatus.SUPPORTED
     both = Issued(kind="issued", evidence=[], ranks=[rank, other.group.ranks[0]], group=desc, seq=track.last_seq, op=op)
-    assert both.check(case).status is Status.UNVERIFIABLE
+    assert both.check(case).status is ClaimStatus.UNVERIFIABLE
 
 
 def test_a_rank_without_a_dump_is_neither_missing_nor_there() -> None:
@@ -209,23 +209,23 @@ def test_a_rank_without_a_dump_is_neither_missing_nor_there() -> None:
     blind = Incident.of(case.incident.capture, structs.replace(timeline, groups=(without,)), case.incident.divergences)
     less = replace(case, incident=blind)
 
-    assert missing([2], "0", 16).check(less).status is Status.UNVERIFIABLE
-    assert issued(2, "0", 16, "all_reduce").check(less).status is Status.UNVERIFIABLE
-    assert missing([2], "0", 17).check(less).status is Status.UNVERIFIABLE
+    assert missing([2], "0", 16).check(less).status is ClaimStatus.UNVERIFIABLE
+    assert issued(2, "0", 16, "all_reduce").check(less).status is ClaimStatus.UNVERIFIABLE
+    assert missing([2], "0", 17).check(less).status is ClaimStatus.UNVERIFIABLE
 
 
 def test_a_seq_that_nobody_has_come_to_misses_nobody() -> None:
     check = missing([0], "0", 1000).check(recorded("0001"))
 
-    assert check.status is Status.UNVERIFIABLE
-    assert "nobody is missed there" in check.why
+    assert check.status is ClaimStatus.UNVERIFIABLE
+    assert "so no rank is missing there" in check.why
 
 
 def test_sentences_say_who_and_where() -> None:
     told = issued(0, "default_pg", 16, "all_reduce").sentence()
 
     assert told == "rank 0 issued `all_reduce` at seq 16 of `default_pg`"
-    assert missing([1, 2, 3], "0", 9).sentence() == "ranks 1-3 have not come to seq 9 of `0`"
+    assert missing([1, 2, 3], "0", 9).sentence() == "ranks 1-3 have not reached seq 9 of `0`"
 
 
 def test_a_message_may_be_named_with_both_its_ends() -> None:
@@ -240,14 +240,14 @@ def test_a_message_may_be_named_with_both_its_ends() -> None:
     there = issued(channel.source, name, track.last_seq, f"send {source}->{destination}")
     back = issued(channel.source, name, track.last_seq, f"send {destination}->{source}")
 
-    assert there.check(case).status is Status.SUPPORTED
-    assert back.check(case).status is not Status.SUPPORTED
-    assert issued(channel.source, name, track.last_seq, "send 0->999").check(case).status is Status.CONTRADICTED
+    assert there.check(case).status is ClaimStatus.SUPPORTED
+    assert back.check(case).status is not ClaimStatus.SUPPORTED
+    assert issued(channel.source, name, track.last_seq, "send 0->999").check(case).status is ClaimStatus.CONTRADICTED
 
 
 def test_an_end_of_a_channel_that_never_sent_is_missing_there() -> None:
     """Case 0077: message 13 of 2->3 is never sent, and rank 3 waits for it."""
     case = recorded("0077")
 
-    assert missing([2], "default_pg", 13).check(case).status is Status.SUPPORTED
-    assert missing([3], "default_pg", 13).check(case).status is not Status.SUPPORTED
+    assert missing([2], "default_pg", 13).check(case).status is ClaimStatus.SUPPORTED
+    assert missing([3], "default_pg", 13).check(case).status is not ClaimStatus.SUPPORTED

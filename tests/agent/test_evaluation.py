@@ -251,7 +251,7 @@ def test_the_table_says_what_the_model_adds(capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert "fork point right     2 of 2 (100%)  2 of 2 (100%)" in out
     assert "claims: 4 handed in, 4 supported (100%), 0 contradicted, 0 unverifiable" in out
-    assert "verdict to the byte as without a model: 2 of 2" in out
+    assert "verdict identical to the one without a model: 2 of 2" in out
     assert "forkpoint: 2/2 0003: 2 of 2 claims supported" in err
 
 
@@ -343,9 +343,9 @@ def test_a_transcript_of_an_evaluation_plays_again_as_it_was(
 
 
 def test_a_folder_without_cases_and_a_case_that_is_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no recorded case"):
+    with pytest.raises(UsageError, match="contains no recorded case"):
         read_known(tmp_path)
-    with pytest.raises(UsageError, match="holds no case 9999"):
+    with pytest.raises(UsageError, match="contains no case 9999"):
         read_known(CASES, ["9999"])
 
 

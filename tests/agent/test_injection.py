@@ -9,7 +9,7 @@ import pytest
 
 from agent.injections.planted import PLANT, SECRET, Injection, load_corpus, open_planted
 from cases import CASES
-from forkpoint.agent.case import Case, Refused, open_case
+from forkpoint.agent.case import Case, QuestionRefused, open_case
 from forkpoint.agent.tools import TOOLS, tool_named
 from forkpoint.model.verdict import Verdict
 from looping import for_each
@@ -80,7 +80,7 @@ def shown(case: Case) -> list[str]:
         assert tool is not None, name
         try:
             facts = tool.answer(case, tool.arguments.model_validate(arguments))
-        except Refused as refused:
+        except QuestionRefused as refused:
             texts.append(str(refused))
         else:
             texts += [text for fact in facts for text in (fact.where, fact.says)]

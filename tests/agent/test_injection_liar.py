@@ -10,7 +10,7 @@ from agent.claim_cases import recorded
 from agent.injections.liar import Liar
 from agent.injections.planted import SECRET, Injection, load_corpus, open_planted
 from cases import CASES, load_cases
-from forkpoint.agent.case import Case, Status
+from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget
@@ -79,7 +79,7 @@ def test_the_liar_is_heard_by_every_tool_and_every_check() -> None:
         explanation = explained(recorded("0001"), liar)
         told |= {name for name, answers in liar.answered.items() if any(a.startswith("[F") for a in answers)}
         checked |= {claim.claim.kind for claim in explanation.claims}
-        contradicted |= any(claim.status is Status.CONTRADICTED for claim in explanation.claims)
+        contradicted |= any(claim.status is ClaimStatus.CONTRADICTED for claim in explanation.claims)
         refused |= bool(explanation.refused)
 
     assert told == {tool.name for tool in TOOLS} - {"channels"}  # the case has none

@@ -95,7 +95,7 @@ def test_the_server_says_that_text_in_facts_is_data(peer: Peer) -> None:
 def test_no_text_tells_an_agent_that_the_verdict_stands_whatever_it_finds(peer: Peer) -> None:
     told = [peer.client.instructions or "", peer.prompt(), *(t.description or "" for t in peer.tools().values())]
 
-    assert "a claim like others" in told[0]
+    assert "a claim like any other" in told[0]
     assert not re.search(r"verdict stands(?! side)|whatever you|does not change|do not argue", " ".join(told))
 
 
@@ -137,7 +137,7 @@ def test_a_long_answer_is_cut_and_more_has_the_rest(peer: Peer) -> None:
     assert "more lines: more M" in page
     assert len(whole) > 2 * len(page)
     assert len(facts_in(whole)) == len(set(facts_in(whole)))
-    assert "no more of that answer" in peer.refusal("more", id="M999")
+    assert "nothing is left of that answer" in peer.refusal("more", id="M999")
 
 
 def test_a_true_claim_comes_back_supported(peer: Peer) -> None:
@@ -152,7 +152,7 @@ def test_a_lie_is_not_supported_and_the_verdict_as_it_was(peer: Peer) -> None:
     before = peer.text("verdict")
     told = peer.whole("submit_hypothesis", **LIE)
 
-    assert "contradicted: rank 3 has not come to seq 16" in told
+    assert "contradicted: rank 3 has not reached seq 16" in told
     assert "\nsupported: " not in told
     assert "The verdict: divergent-path of rank 0" in told
     assert ORDERS not in told
@@ -224,7 +224,7 @@ def test_names_of_arguments_cannot_act_on_a_terminal(peer: Peer) -> None:
 
 @for_each("uri", ["case://evidence/F9999", "case://evidence/../secret", "case://other", "file:///etc/passwd"])
 def test_addresses_that_are_not_of_the_case_are_refused(peer: Peer, uri: str) -> None:
-    with pytest.raises(MCPError, match=r"no such id|nothing at this address"):
+    with pytest.raises(MCPError, match=r"no such id|no such resource"):
         peer.read(uri)
 
 

@@ -90,14 +90,14 @@ def test_resources_and_the_prompt_can_be_read(peer: Peer) -> None:
     assert json.loads(peer.read("case://verdict"))["cause"] == "divergent-path"
     assert "divergent-path" in peer.read("case://report")
     assert json.loads(peer.read("case://evidence/E1"))["rank"] == 1
-    assert "Find out why the ranks of this job parted" in peer.prompt()
+    assert "Find out why the ranks of this job diverged" in peer.prompt()
 
 
 def test_a_lie_is_contradicted_and_changes_nothing(peer: Peer) -> None:
     before = peer.text("verdict")
     told = peer.whole("submit_hypothesis", **LIE)
 
-    assert "contradicted: rank 3 has not come" in told
+    assert "contradicted: rank 3 has not reached" in told
     assert "\nsupported: " not in told
     assert peer.text("verdict") == before
 
@@ -178,7 +178,7 @@ def test_another_origin_is_refused_even_with_the_token(http_server: HttpServer, 
 
 def test_a_port_that_is_taken_is_a_wrong_usage(http_server: HttpServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mcp", "--http", str(http_server.port)]) == 2
-    assert "Address already in use; 0 takes a port that is free" in capsys.readouterr().err
+    assert "Address already in use; 0 takes any free port" in capsys.readouterr().err
 
 
 @for_each(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.claim_cases import with_text
-from forkpoint.agent.case import Case, Refused
+from forkpoint.agent.case import Case, QuestionRefused
 from forkpoint.agent.patch_check import MAX_CHARACTERS, check_patch
 from looping import for_each
 
@@ -100,50 +100,50 @@ def test_several_hunks_in_several_functions_are_taken_if_all_are_named(case: Cas
     patch = diff(TRAIN, after)
 
     assert git_takes(check_patch(case, patch, ["Trainer.fit", "main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="not in a function that was named"):
+    with pytest.raises(QuestionRefused, match="not in a named function"):
         check_patch(case, patch, ["Trainer.fit"])
 
 
 WRONG: dict[str, tuple[str, str]] = {
-    "another function": (changed("        return self.model(batch).sum()\n", "        return 0\n"), "not in a function"),
-    "top-level code": (changed("main(int(", "print(int("), "not in a function"),
-    "an import": (changed("import os\n", "import os, sys\n"), "not in a function"),
-    "a comment at the top": (changed("import os\n", "# coding: utf-7\nimport os\n"), "encoded|not in a function"),
-    "the signature": (changed("    def fit(self, loader):", "    def fit(self, loader, more=0):"), "beside the bodies"),
-    "a decorator": (changed("    def fit(", "    @staticmethod\n    def fit("), "not in a function"),
-    "the name": (changed("    def fit(", "    def fits("), "not in a function|beside the bodies"),
+    "another function": (changed("        return self.model(batch).sum()\n", "        return 0\n"), "not in a named function"),
+    "top-level code": (changed("main(int(", "print(int("), "not in a named function"),
+    "an import": (changed("import os\n", "import os, sys\n"), "not in a named function"),
+    "a comment at the top": (changed("import os\n", "# coding: utf-7\nimport os\n"), "encoded|not in a named function"),
+    "the signature": (changed("    def fit(self, loader):", "    def fit(self, loader, more=0):"), "outside the bodies"),
+    "a decorator": (changed("    def fit(", "    @staticmethod\n    def fit("), "not in a named function"),
+    "the name": (changed("    def fit(", "    def fits("), "not in a named function|outside the bodies"),
     "what does not parse": (changed("                continue\n", "                continue (\n"), "no longer parse"),
     "an indentation that does not parse": (changed("                continue\n", "  continue\n"), "no longer parse"),
     "a function that ends early": (changed("                continue\n", "                continue\nx = 1\n"), "parse|not in"),
-    "lines that are not there": (GOOD.replace("loss = self.step(batch)", "loss = self.other(batch)"), "not what stands"),
-    "another place": (GOOD.replace("@@ -7,", "@@ -6,"), "not what stands"),
+    "lines that are not there": (GOOD.replace("loss = self.step(batch)", "loss = self.other(batch)"), "does not match the file"),
+    "another place": (GOOD.replace("@@ -7,", "@@ -6,"), "does not match the file"),
     "wrong counts": (GOOD.replace("@@ -7,7 +7,7 @@", "@@ -7,8 +7,7 @@"), "ends in the middle|as many|none of"),
     "no counts": (GOOD.replace("@@ -7,7 +7,7 @@", "@@"), "a hunk begins with"),
     "no change": ("--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n import os\n", "changes nothing"),
-    "a new file": ("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1,1 @@\n+x = 1\n", "not made or deleted"),
-    "a deleted file": ("--- a/train.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-import os\n", "not made or deleted"),
-    "a new file, as git says it": ("diff --git a/n.py b/n.py\nnew file mode 100644\n" + GOOD, "not of a plain change"),
-    "a mode": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + GOOD, "not of a plain change"),
+    "a new file": ("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1,1 @@\n+x = 1\n", "may not create or delete files"),
+    "a deleted file": ("--- a/train.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-import os\n", "may not create or delete files"),
+    "a new file, as git says it": ("diff --git a/n.py b/n.py\nnew file mode 100644\n" + GOOD, "not part of a plain change"),
+    "a mode": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + GOOD, "not part of a plain change"),
     "a renamed file": (GOOD.replace("+++ b/train.py", "+++ b/other.py"), "rename"),
-    "a binary": ("diff --git a/x b/x\nGIT binary patch\nliteral 0\nHcmV?d00001\n", "not of a plain change"),
+    "a binary": ("diff --git a/x b/x\nGIT binary patch\nliteral 0\nHcmV?d00001\n", "not part of a plain change"),
     "a file outside": (GOOD.replace("/train.py", "/../train.py"), "not in the source"),
     "an absolute file": (GOOD.replace("a/train.py", "a//etc/passwd").replace("b/train.py", "b//etc/passwd"), "not in the"),
-    "talk around it": ("Here is the fix:\n" + GOOD, "not of a plain change"),
-    "a fence": ("```diff\n" + GOOD + "```\n", "not of a plain change"),
+    "talk around it": ("Here is the fix:\n" + GOOD, "not part of a plain change"),
+    "a fence": ("```diff\n" + GOOD + "```\n", "not part of a plain change"),
     "the same file twice": (GOOD + GOOD, "each once"),
-    "nothing": ("", "no change of a file"),
-    "a hidden character": (GOOD.replace("nan_to_num", "nan\u202e_to_num"), "U+202E|not shown"),
+    "nothing": ("", "the patch changes no file"),
+    "a hidden character": (GOOD.replace("nan_to_num", "nan\u202e_to_num"), "U+202E|unprintable"),
     "a NUL": (GOOD.replace("nan_to_num", "nan\x00"), "U\\+0000"),
     "a lone surrogate": (GOOD.replace("nan_to_num", "nan\ud800"), "U\\+D800"),
     "a return of the cursor": (GOOD.replace("nan_to_num", "nan\rx"), "U\\+000D"),
     "too much": (GOOD + "\n" * MAX_CHARACTERS, "characters"),
-    "an insertion behind the end": ("--- a/train.py\n+++ b/train.py\n@@ -999,0 +1000,1 @@\n+    x = 1\n", "not what stands"),
+    "an insertion behind the end": ("--- a/train.py\n+++ b/train.py\n@@ -999,0 +1000,1 @@\n+    x = 1\n", "does not match the file"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("patch", "why"), WRONG.values(), ids=WRONG)
 def test_what_is_no_plain_change_of_a_named_function_is_refused(patch: str, why: str, case: Case) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(QuestionRefused, match=why):
         check_patch(case, patch, ["Trainer.fit"])
 
 
@@ -151,7 +151,7 @@ def test_what_is_no_plain_change_of_a_named_function_is_refused(patch: str, why:
     "functions", [[], ["fit"], ["<module>"], ["Trainer.fit", "nothing"], ["x"] * 9, ["\x00" * 9999]]
 )
 def test_functions_that_the_files_do_not_have_are_refused(functions: list[str], case: Case) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(QuestionRefused):
         check_patch(case, GOOD, functions)
 
 
@@ -182,7 +182,7 @@ def test_functions_that_the_files_do_not_have_are_refused(functions: list[str], 
     ],
 )
 def test_what_runs_fetches_or_unpacks_is_refused(line: str, case: Case) -> None:
-    with pytest.raises(Refused, match="may not bring in"):
+    with pytest.raises(QuestionRefused, match="may not introduce"):
         check_patch(case, changed("                continue\n", f"                {line}\n"), ["Trainer.fit"])
 
 
@@ -199,7 +199,7 @@ def test_what_was_there_before_may_be_moved(tmp_path: Path) -> None:
     patch = diff(text, text.replace("    if rank:\n        os.system('ls')\n", "    os.system('ls')\n"))
 
     assert git_takes(check_patch(case, patch, ["main"]).patch, tmp_path)
-    with pytest.raises(Refused, match="may not bring in"):
+    with pytest.raises(QuestionRefused, match="may not introduce"):
         check_patch(case, diff(text, text.replace("    rank += 1\n", "    os.system('ls')\n")), ["main"])
 
 
@@ -208,19 +208,19 @@ def test_what_reaches_out_of_the_program_is_told(case: Case) -> None:
     notes = check_patch(case, changed("                continue\n", lines), ["Trainer.fit"]).notes
 
     assert "train.py: imports `json`" in notes
-    assert "train.py: uses `open`, which reaches out of the program" in notes
+    assert "train.py: uses `open`, which can affect things outside the program" in notes
     assert "train.py: adds characters beyond ASCII" in notes
 
 
 def test_a_file_that_changed_since_it_was_read_is_refused(case: Case, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN + "\n")
 
-    with pytest.raises(Refused, match="has changed since it was read"):
+    with pytest.raises(QuestionRefused, match="has changed since it was read"):
         check_patch(case, GOOD, ["Trainer.fit"])
 
 
 def test_without_source_there_is_nothing_to_patch(case: Case) -> None:
-    with pytest.raises(Refused, match="not in the source"):
+    with pytest.raises(QuestionRefused, match="not in the source"):
         check_patch(replace(case, analysis=None), GOOD, ["Trainer.fit"])
 
 
@@ -270,7 +270,7 @@ def test_whatever_is_let_through_applies_and_leaves_other_code_alone(
     after = "".join(lines)
     try:
         remedy = check_patch(case, diff(TRAIN, after), functions)
-    except Refused:
+    except QuestionRefused:
         return
 
     assert git_takes(remedy.patch, tmp_path)

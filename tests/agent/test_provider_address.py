@@ -99,7 +99,7 @@ def test_a_missing_key_is_named_by_its_variable():
 def test_what_cannot_be_a_key_is_not_sent_and_not_repeated(monkeypatch, key):
     monkeypatch.setenv("MINE", key)
 
-    with pytest.raises(UsageError, match="MINE holds") as refused:
+    with pytest.raises(UsageError, match="MINE is not a valid key") as refused:
         parse_address("openai:gpt-5", None, "MINE")
     assert "one" not in str(refused.value)
 

@@ -55,17 +55,17 @@ FAULTS = {
     "wrong key": (Status(401, f"bad key {KEY}"), r"did not accept the key in MINE \(status 401\)$"),
     "forbidden": (Status(403), r"did not accept the key in MINE \(status 403\)$"),
     "no such model": (Status(404, "no model x"), r"no such model or path \(status 404\): no model x$"),
-    "bad request": (Status(400, f"no\x1b[2J\ntools {KEY}"), r"did not take the request \(status 400\): no\\x1b\[2J tools \[key\]$"),
+    "bad request": (Status(400, f"no\x1b[2J\ntools {KEY}"), r"rejected the request \(status 400\): no\\x1b\[2J tools \[key\]$"),
     "a key cut in two": (Status(400, "x" * 195 + KEY), r"x\[key"),
     "a long story": (Status(422, "why " * 999), r"\(status 422\): (why ){50}\.\.\.$"),
-    "redirect": (Status(302, headers=(("Location", "http://127.0.0.1:1/"),)), r"sends elsewhere \(status 302\), which is not followed$"),
-    "a page": (Raw(b"<html>", "text/html"), r"sent text/html where a stream"),
-    "not a stream": (Raw(b"{}", "application/json"), r"sent application/json where a stream"),
-    "packed": (Raw(b"\x1f\x8b", headers=(("Content-Encoding", "gzip"),)), r"packed \(gzip\)"),
-    "no event": (Raw(b""), r"did not keep to the protocol$"),
+    "redirect": (Status(302, headers=(("Location", "http://127.0.0.1:1/"),)), r"redirects elsewhere \(status 302\), which is not followed$"),
+    "a page": (Raw(b"<html>", "text/html"), r"sent text/html instead of a stream"),
+    "not a stream": (Raw(b"{}", "application/json"), r"sent application/json instead of a stream"),
+    "packed": (Raw(b"\x1f\x8b", headers=(("Content-Encoding", "gzip"),)), r"compressed answer \(gzip\)"),
+    "no event": (Raw(b""), r"violated the protocol$"),
     "no JSON": (Raw(b"event: message_start\ndata: {bad\n\n"), r"sent something that is not JSON$"),
     "no text": (Raw(b"event: message_start\ndata: \xff\xfe{}\n\n"), r"sent something that is not JSON$"),
-    "a list": (Raw(b"event: message_start\ndata: []\n\n"), r"did not keep to the protocol$|broke off$|failed"),
+    "a list": (Raw(b"event: message_start\ndata: []\n\n"), r"violated the protocol$|broke off$|failed"),
     "no choices": (Raw(f"data: {json.dumps({**CHUNK, 'choices': []})}\n\ndata: [DONE]\n\n".encode()), r"without a `finish_reason`$|broke off$|protocol$"),
     "cut": (Cut(REPLY, 4), r"without a `finish_reason`$|broke off$"),
     "too much": (Flood(), r"sent more than 8 MiB for one answer$"),
@@ -110,7 +110,7 @@ def test_time_is_limited_as_a_whole_and_not_only_between_bytes(spec, step):
     with ScriptedServer(repeat(step)) as server:
         text = failure(server, spec, within_s=0.5)
 
-    assert text.endswith("no whole answer within 0.5 s")
+    assert text.endswith("no complete answer within 0.5 s")
 
 
 def test_a_dead_endpoint_is_told_as_such(spec):
@@ -149,7 +149,7 @@ def test_a_name_server_that_never_answers_does_not_hold_the_caller(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", stuck)
     try:
-        with pytest.raises(ModelFailed, match="no whole answer within"):
+        with pytest.raises(ModelFailed, match="no complete answer within"):
             connect("openai:gpt-5", "http://model.invalid/v1", None, Style.TOOLS).ask(
                 "", [Said("x")], (), 0.2, lambda _: None
             )

@@ -34,7 +34,7 @@ from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.providers import Style
 from forkpoint.agent.report import render_explanation, render_explanation_json
 from forkpoint.agent.talk import Talk
-from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, places, read_transcript
+from forkpoint.agent.transcript import Replayed, TranscriptFile, TranscriptRecord, places, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import InputError, UsageError
 from forkpoint.redact import Redactor
@@ -122,7 +122,7 @@ def good(tmp_path_factory):
 
 def test_another_case_is_named_by_the_first_line_that_differs(good):
     with pytest.raises(
-        InputError, match=r"line 2 \(start\) is not what the engine says now: the evidence or the source"
+        InputError, match=r"line 2 \(start\) differs from what the engine says now: the evidence or the source"
     ):
         play(good, recorded("0002"))
 
@@ -134,7 +134,7 @@ def test_a_source_that_was_changed_is_found(good, tmp_path):
         train.read_text().replace("def log_progress(step, metric):", "def log_progress(step, metric, x=1):")
     )
 
-    with pytest.raises(InputError, match=r"line \d+ \(\w+\) is not what the engine says now"):
+    with pytest.raises(InputError, match=r"line \d+ \(\w+\) differs from what the engine says now"):
         play(good, open_case([CAPTURE], [str(tmp_path / "source")]))
 
 
@@ -150,7 +150,7 @@ def test_a_case_that_was_moved_is_the_same_case(good, tmp_path):
 
 def test_a_transcript_of_another_version_says_so(good, tmp_path):
     records = list(read_transcript(str(good)))
-    records[1] = Record("start", {**records[1].body, "forkpoint": "99.1"})
+    records[1] = TranscriptRecord("start", {**records[1].body, "forkpoint": "99.1"})
 
     with pytest.raises(InputError, match=r"or the version: 99\.1 wrote it"):
         play(chained(tmp_path, records), fresh())
@@ -159,14 +159,14 @@ def test_a_transcript_of_another_version_says_so(good, tmp_path):
 def test_a_transcript_that_was_cut_after_a_line_is_found_wherever(good, tmp_path):
     records = read_transcript(str(good))
     for end in range(2, len(records)):
-        with pytest.raises(InputError, match="it ends before the engine does: it was cut off"):
+        with pytest.raises(InputError, match="ends before the engine does; it is truncated"):
             play(chained(tmp_path, records[:end]), fresh_cached())
 
 
 def test_a_transcript_that_goes_on_is_found(good, tmp_path):
     records = read_transcript(str(good))
 
-    with pytest.raises(InputError, match=r"line \d+ \(end\) comes after what the engine does now"):
+    with pytest.raises(InputError, match=r"line \d+ \(end\) is left over after the engine has finished"):
         play(chained(tmp_path, [*records, records[-1]]), fresh())
 
 
@@ -192,7 +192,7 @@ def changed(good: Path, folder: Path, kind: str, **fields: object) -> Path:
     records = list(read_transcript(str(good)))
     at = next(n for n, record in enumerate(records) if record.kind == kind)
     body = {**records[at].body, **fields}
-    records[at] = Record(kind, {name: value for name, value in body.items() if value is not None})
+    records[at] = TranscriptRecord(kind, {name: value for name, value in body.items() if value is not None})
     return chained(folder, records)
 
 
@@ -223,7 +223,7 @@ def changed(good: Path, folder: Path, kind: str, **fields: object) -> Path:
     ids=str,
 )
 def test_a_forged_record_is_one_clear_error(good, tmp_path, kind, fields):
-    with pytest.raises(InputError, match=rf"line \d+ \({kind}\) is not as forkpoint agent writes it"):
+    with pytest.raises(InputError, match=rf"line \d+ \({kind}\) is not a valid record of forkpoint agent"):
         play(changed(good, tmp_path, kind, **fields), fresh_cached())
 
 
@@ -240,12 +240,12 @@ def test_numbers_that_are_none_are_no_record(good, tmp_path, number):
     ("kind", "fields", "told"),
     [
         ("start", {"schema": "forkpoint.transcript/9"}, "not a transcript of forkpoint agent"),
-        ("start", {"verdict": "0" * 64}, r"line 2 \(start\) is not what the engine says now"),
-        ("start", {"budget": {"requests": 24, "more": 1}}, r"line 2 \(start\) is not what the engine says now"),
-        ("phase", {"name": "\x1b[2J"}, r"line 3 \(phase\) is not what the engine says now"),
-        ("ask", {"instructions": "Obey."}, r"line 4 \(ask\) is not what the engine says now"),
-        ("checked", {"claims": []}, r"line \d+ \(checked\) is not what the engine says now"),
-        ("end", {"ended": "never"}, r"line \d+ \(end\) is not what the engine says now"),
+        ("start", {"verdict": "0" * 64}, r"line 2 \(start\) differs from what the engine says now"),
+        ("start", {"budget": {"requests": 24, "more": 1}}, r"line 2 \(start\) differs from what the engine says now"),
+        ("phase", {"name": "\x1b[2J"}, r"line 3 \(phase\) differs from what the engine says now"),
+        ("ask", {"instructions": "Obey."}, r"line 4 \(ask\) differs from what the engine says now"),
+        ("checked", {"claims": []}, r"line \d+ \(checked\) differs from what the engine says now"),
+        ("end", {"ended": "never"}, r"line \d+ \(end\) differs from what the engine says now"),
     ],
     ids=str,
 )
@@ -256,13 +256,13 @@ def test_what_the_engine_never_said_is_found(good, tmp_path, kind, fields, told)
 
 def test_a_record_in_the_place_of_a_reply_is_found(good, tmp_path):
     records = list(read_transcript(str(good)))
-    records[4] = Record("phase", {"name": "symptom"})
+    records[4] = TranscriptRecord("phase", {"name": "symptom"})
 
-    with pytest.raises(InputError, match=r"line 5 \(phase\) stands where the engine asks the model now"):
+    with pytest.raises(InputError, match=r"line 5 \(phase\) is not a reply, but the engine asks the model now"):
         play(chained(tmp_path, records), fresh_cached())
 
 
-@for_each("records", [[], [Record("end", {})], [Record("start", {}), Record("case", {})]])
+@for_each("records", [[], [TranscriptRecord("end", {})], [TranscriptRecord("start", {}), TranscriptRecord("case", {})]])
 def test_what_does_not_begin_like_a_transcript_is_none(records, tmp_path):
     with pytest.raises(InputError, match="not a transcript of forkpoint agent"):
         Replayed(records, "t.jsonl")
@@ -278,14 +278,14 @@ def test_the_case_is_found_where_it_was(good):
 def test_a_case_that_is_no_longer_there_has_to_be_named(good, tmp_path):
     path = changed(good, tmp_path, "case", paths=["no/such/folder"])
 
-    with pytest.raises(UsageError, match="no/such/folder is not there: name it, as in forkpoint agent PATH"):
+    with pytest.raises(UsageError, match="no/such/folder does not exist: give them, as in forkpoint agent PATH"):
         Replayed(read_transcript(str(path)), "t.jsonl").places()
 
 
 def test_a_case_whose_place_was_not_told_has_to_be_named(good, tmp_path):
     path = changed(good, tmp_path, "case", paths=None, source=None)
 
-    with pytest.raises(UsageError, match="it does not say where the case lay: name it"):
+    with pytest.raises(UsageError, match="it does not contain the paths of the case: give them"):
         Replayed(read_transcript(str(path)), "t.jsonl").places()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.claim_cases import recorded as opened
 from cases import CASES, load_cases
-from forkpoint.agent.case import Refused
+from forkpoint.agent.case import QuestionRefused
 from forkpoint.agent.similar import find_similar, recorded
 from forkpoint.agent.similar.search import ForkShape, render_index, shape_of
 from forkpoint.agent.tools.knowledge import SIMILAR, SimilarArguments, similar_tool
@@ -103,5 +103,5 @@ def test_the_tool_tells_stories_and_leaves_out_what_it_is_told_to() -> None:
 
 
 def test_a_cause_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Refused, match="divergent-path"):
+    with pytest.raises(QuestionRefused, match="divergent-path"):
         SIMILAR.answer(opened("0001"), SimilarArguments(cause="gremlins"))

@@ -10,7 +10,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES, load_cases
-from forkpoint.agent.case import Case, Fact, Refused, open_case, schema_of
+from forkpoint.agent.case import Case, Fact, QuestionRefused, open_case, schema_of
 from forkpoint.agent.naming import MAX_CHARACTERS, MAX_FACTS
 from forkpoint.agent.tools import TOOLS, tool_named
 from looping import for_each, one_in
@@ -71,7 +71,7 @@ def test_every_tool_answers_or_refuses_on_every_case_within_its_caps(share: int)
             asked = tool.arguments.model_construct(**fields)
             try:
                 facts = tool.answer(case, asked)
-            except Refused:
+            except QuestionRefused:
                 continue
             answered.add(name)
             assert 0 < len(facts) <= MAX_FACTS, (number, name, given)
@@ -115,7 +115,7 @@ def _told(case: Case, name: str, given: dict[str, Any]) -> Sequence[Fact] | str:
         return tool.answer(
             case, tool.arguments.model_construct(**{f: given.get(f) for f in tool.arguments.model_fields})
         )
-    except Refused as refused:
+    except QuestionRefused as refused:
         return str(refused)
 
 
@@ -134,7 +134,7 @@ def test_evidence_is_the_verdict_s_by_the_ids_of_its_json() -> None:
 
 @for_each("number", ["E0", "E99", "e1", "F1", ""])
 def test_evidence_that_does_not_exist_is_refused(number: str) -> None:
-    with pytest.raises(Refused, match="E1 to E4"):
+    with pytest.raises(QuestionRefused, match="E1 to E4"):
         ask(recorded("0001"), "evidence", id=number)
 
 
@@ -156,5 +156,5 @@ def test_explain_recognises_a_line_and_cuts_no_sentence_off() -> None:
 
 
 def test_explain_refuses_what_nobody_knows() -> None:
-    with pytest.raises(Refused, match="nothing is known of it"):
+    with pytest.raises(QuestionRefused, match="the knowledge base has nothing on this"):
         ask(recorded("0001"), "explain", query="qwertzuiop")

@@ -10,7 +10,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded
 from cases import CASES
-from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
 from forkpoint.agent.mcp.pages import LIMIT, Pages
 from forkpoint.errors import UsageError
 from forkpoint.model.timeline import Gap
@@ -79,13 +79,13 @@ def test_progress_comes_from_logs_where_there_are_no_dumps(tmp_path: Path) -> No
 
 
 def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Refused, match="there are default_pg"):
+    with pytest.raises(QuestionRefused, match="there are default_pg"):
         ask(recorded("0001"), "table", group="default", seq=16)
 
 
 def test_groups_of_one_description_are_told_apart() -> None:
     case = recorded("0115")
-    with pytest.raises(Refused, match=r"mesh_tp \(name 3, ranks 0-1\), mesh_tp \(name 4, ranks 2-3\)"):
+    with pytest.raises(QuestionRefused, match=r"mesh_tp \(name 3, ranks 0-1\), mesh_tp \(name 4, ranks 2-3\)"):
         ask(case, "table", group="mesh_tp", seq=30)
 
     by_name = ask(case, "table", group="4", seq=30, around=0)
@@ -116,7 +116,7 @@ def cells(case: Case, seq: int) -> dict[str, str]:
 
 
 def test_a_table_tells_each_kind_of_gap_from_the_others() -> None:
-    """Rank 1 has not come to the last call, rank 2's ring buffer no longer has the first, rank 3 left no dump."""
+    """Rank 1 has not reached the last call, rank 2's ring buffer no longer has the first, rank 3 left no dump."""
     job = SmallJob(4)
     for _ in range(5):
         job.op()
@@ -147,20 +147,20 @@ def test_an_all_to_all_shows_each_rank_s_own_volume() -> None:
 
 def test_a_seq_that_was_not_recorded_is_refused_with_those_that_were() -> None:
     for seq in (0, 18):
-        with pytest.raises(Refused, match="recorded are seq 1 to 16"):
+        with pytest.raises(QuestionRefused, match="this group has recorded seq 1 to 16"):
             ask(recorded("0001"), "table", group="default_pg", seq=seq)
 
 
 def test_a_table_of_an_inverted_order_tells_of_the_ring_and_so_do_waits() -> None:
-    assert "a ring of 4 ranks, each waits for the next: 0 -> 1 -> 3 -> 2 -> 0" in says(recorded("0115"), "waits")
+    assert "a cycle of 4 ranks, each waits for the next: 0 -> 1 -> 3 -> 2 -> 0" in says(recorded("0115"), "waits")
     assert "ranks 0, 1, 3, 2 wait for each other in a ring" in says(recorded("0115"), "table")[0]
 
 
 def test_waits_tell_who_has_not_come() -> None:
     told = says(recorded("0003"), "waits")
 
-    assert "ranks 1-3 wait: rank 0 not come" in told
-    assert "nothing is pending on rank 0, for which others wait" in told
+    assert "ranks 1-3 wait: rank 0 did not call it" in told
+    assert "rank 0: no pending call, but others wait for it" in told
 
 
 def test_a_table_of_a_healthy_job_shows_its_last_rows() -> None:
@@ -204,7 +204,7 @@ def test_why_lists_what_survives_what_replay_refused_and_what_would_decide() -> 
     told = [f.where for f in ask(recorded("0087"), "why")]
 
     assert {"hypothesis 1, likely", "hypothesis 2, possible", "what would decide"} <= set(told)
-    assert any(where.startswith("tried, and refused") for where in (f.where for f in ask(recorded("0001"), "why")))
+    assert any(where.startswith("tried, and rejected") for where in (f.where for f in ask(recorded("0001"), "why")))
 
 
 def test_a_file_that_was_set_aside_can_be_used_anyway(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_was_set_aside_can_be_used_anyway(tmp_path: Path) -> None:
     assert told[Path(aside.file).name].startswith("of rank 0, set aside: ")
     used = open_case([str(tmp_path / "run")], use=[Path(aside.file).name])
     assert aside.file not in {one.file for one in used.verdict.coverage.set_aside}
-    with pytest.raises(UsageError, match="no file of these names"):
+    with pytest.raises(UsageError, match="no file with these names"):
         open_case([str(tmp_path / "run")], use=["nowhere"])
 
 
@@ -230,18 +230,18 @@ def test_messages_show_both_ends_each_with_its_own_call() -> None:
         ("default_pg message 59 of 2->3", "rank 2 send [4, 128] Float, scheduled; rank 3 recv [4, 128] Float, issued"),
         (
             "default_pg message 60 of 2->3",
-            "rank 2 has not come to it (its last is 59); rank 3 recv [4, 128] Float, scheduled",
+            "rank 2 has not reached it (its last is 59); rank 3 recv [4, 128] Float, scheduled",
         ),
     ]
 
 
 def test_messages_on_another_way_are_refused_with_the_ways_there_are() -> None:
-    with pytest.raises(Refused, match="0->1, 1->2, 2->3"):
+    with pytest.raises(QuestionRefused, match="0->1, 1->2, 2->3"):
         ask(recorded("0005"), "channels", source=3, destination=0)
 
 
 def test_a_message_that_was_not_recorded_is_refused_with_the_last_that_was() -> None:
-    with pytest.raises(Refused, match="the last is 60"):
+    with pytest.raises(QuestionRefused, match="the last is 60"):
         ask(recorded("0005"), "channels", source=2, destination=3, number=100)
 
 
@@ -252,9 +252,9 @@ def test_messages_whose_first_ones_are_lost_are_not_compared_by_number() -> None
         job.recv(1, 0)
     case = written(job, buffer={0: 3})
 
-    assert any("need not be the same message" in line for line in says(case, "channels", source=0, destination=1))
+    assert any("may be different messages" in line for line in says(case, "channels", source=0, destination=1))
     assert not any(
-        "need not be the same message" in line for line in says(written(job), "channels", source=0, destination=1)
+        "may be different messages" in line for line in says(written(job), "channels", source=0, destination=1)
     )
 
 
@@ -280,7 +280,7 @@ def test_stacks_of_a_rank_that_has_none_are_refused() -> None:
     job = SmallJob(3)
     job.op()
 
-    with pytest.raises(Refused, match="no stack of rank 2"):
+    with pytest.raises(QuestionRefused, match="no stack of rank 2"):
         ask(written(job, ranks=[0, 1]), "threads", rank=2)
 
 
@@ -293,10 +293,10 @@ def test_stack_diff_shows_what_is_shared_and_where_two_ranks_part() -> None:
             '`log.info("step %d running loss %.4f", step, metric.compute())`'
         ),
         "rank 0 alone from here on, outermost first: metrics.py:15 compute: `dist.all_reduce(synced)`",
-        "rank 0 alone from here on, outermost first: c10d_logger.py:83 wrapper and 1 more of libraries",
+        "rank 0 alone from here on, outermost first: c10d_logger.py:83 wrapper and 1 more in libraries",
         "rank 1 alone from here on, outermost first: train.py:35 main: `metric.update(loss.item(), 8)`",
     ]
 
 
 def test_stack_diff_of_ranks_that_stand_together_says_so() -> None:
-    assert says(recorded("0115"), "stack_diff", rank=0, other=3)[-1] == "they do not part: both stand at the same line"
+    assert says(recorded("0115"), "stack_diff", rank=0, other=3)[-1] == "they do not differ: both are at the same line"

@@ -7,7 +7,7 @@ import pytest
 from agent.asking import ask, says
 from agent.claim_cases import all_recorded, recorded, with_source
 from cases import CASES
-from forkpoint.agent.case import Refused, open_case
+from forkpoint.agent.case import QuestionRefused, open_case
 from looping import for_each
 
 
@@ -32,7 +32,7 @@ def test_read_source_shows_lines_as_written() -> None:
     ],
 )
 def test_read_source_refuses_whatever_is_not_a_name_it_gave(file: str) -> None:
-    with pytest.raises(Refused, match=r"no such file was read; there are .*train\.py"):
+    with pytest.raises(QuestionRefused, match=r"no such file was read; there are .*train\.py"):
         ask(recorded("0001"), "read_source", file=file, line=1)
 
 
@@ -42,7 +42,7 @@ def test_read_source_finds_a_file_by_the_end_of_its_path_where_only_one_ends_so(
     case = with_source(tmp_path, **{"one/loop": "a = 1", "two/loop": "a = 2", "one/only": "a = 3"})
 
     assert any("a = 3" in line for line in says(case, "read_source", file="only.py", line=1, around=29))
-    with pytest.raises(Refused):
+    with pytest.raises(QuestionRefused):
         ask(case, "read_source", file="loop.py", line=1)
 
 
@@ -50,11 +50,11 @@ def test_read_source_lists_files_and_functions() -> None:
     case = recorded("0001")
 
     assert {f.where for f in ask(case, "read_source")} == {"metrics.py", "train.py"}
-    assert "log_progress; comes to all_reduce" in says(case, "read_source", file="train.py")
+    assert "log_progress; reaches all_reduce" in says(case, "read_source", file="train.py")
 
 
 def test_read_source_refuses_a_line_beyond_the_end() -> None:
-    with pytest.raises(Refused, match=r"train.py has 42 lines"):
+    with pytest.raises(QuestionRefused, match=r"train.py has 42 lines"):
         ask(recorded("0001"), "read_source", file="train.py", line=43)
 
 
@@ -66,7 +66,7 @@ def test_source_tools_say_that_no_source_was_given() -> None:
         ("taint", {"file": "train.py", "line": 15}),
         ("callers", {"function": "main"}),
     ):
-        with pytest.raises(Refused, match="no source was given"):
+        with pytest.raises(QuestionRefused, match="no source was given"):
             ask(case, name, **given)
 
 
@@ -85,14 +85,14 @@ def test_callers_show_both_directions() -> None:
     assert ("train.py:37", "main calls log_progress: `log_progress(step, metric)`") in told
     assert (
         "train.py:16",
-        "log_progress calls `metric.compute()`: MeanMetric.compute in metrics.py:13, which comes to all_reduce",
+        "log_progress calls `metric.compute()`: MeanMetric.compute in metrics.py:13, which reaches all_reduce",
     ) in told
 
 
 def test_a_function_of_a_name_that_several_have_is_refused_with_all_of_them(tmp_path: Path) -> None:
     case = with_source(tmp_path, train="class A:\n    def go(self): ...\nclass B:\n    def go(self): ...\n")
 
-    with pytest.raises(Refused, match=r"A\.go in train\.py:\d+, B\.go in train\.py:\d+"):
+    with pytest.raises(QuestionRefused, match=r"A\.go in train\.py:\d+, B\.go in train\.py:\d+"):
         ask(case, "callers", function="go")
     assert says(case, "callers", function="A.go")[0].startswith("A.go: ")
 
@@ -128,7 +128,7 @@ def test_taint_says_equal_and_not_known_where_that_is_so(tmp_path: Path) -> None
         for mark in ("unknown", "equal", "caught")
     }
 
-    assert "not known" in says(case, "taint", file="train.py", line=at["unknown"])[0]
+    assert "unknown" in says(case, "taint", file="train.py", line=at["unknown"])[0]
     assert says(case, "taint", file="train.py", line=at["equal"])[0].endswith("equal on all ranks")
     assert "origin exception" in says(case, "taint", file="train.py", line=at["caught"])[0]
 
@@ -140,7 +140,7 @@ def test_taint_of_a_collective_tells_why_what_is_passed_differs() -> None:
 
 
 def test_taint_of_a_line_without_a_decision_names_the_nearest() -> None:
-    with pytest.raises(Refused, match=r"the nearest are at .*15"):
+    with pytest.raises(QuestionRefused, match=r"the nearest are at .*15"):
         ask(recorded("0001"), "taint", file="train.py", line=16)
 
 
@@ -153,7 +153,7 @@ def test_taint_agrees_with_the_truth_of_cases_that_part_by_rank() -> None:
         site = case.verdict.sites[0]
         try:
             told = says(case, "taint", file=site.file, line=site.line)
-        except Refused:
+        except QuestionRefused:
             continue  # where a rank raised or is held nothing is decided
         agreed += 1
         assert any("can differ by rank" in line for line in told), (site, told)

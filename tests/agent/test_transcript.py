@@ -14,7 +14,7 @@ from agent.injections.planted import SECRET
 from agent.scripted_server import calls
 from agent.walks import CAPTURE, SOURCE, choose, go_on, reading, right, says_in_turn, submit, walk, walk_in_process
 from forkpoint.agent.case import open_case
-from forkpoint.agent.transcript import MAX_BYTES, Record, TranscriptFile, places, read_transcript
+from forkpoint.agent.transcript import MAX_BYTES, TranscriptFile, TranscriptRecord, places, read_transcript
 from forkpoint.errors import InputError, UnreadableInput, UsageError
 from forkpoint.redact import Redactor
 from looping import for_each
@@ -37,7 +37,7 @@ def written(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def read(folder: Path, data: bytes) -> tuple[Record, ...]:
+def read(folder: Path, data: bytes) -> tuple[TranscriptRecord, ...]:
     path = folder / "changed.jsonl"
     path.write_bytes(data)
     return read_transcript(str(path))
@@ -191,9 +191,9 @@ def test_a_secret_in_a_log_reaches_neither_the_model_nor_the_transcript(tmp_path
 def test_where_the_case_lies_is_told_unless_that_would_tell_a_name():
     redactor = Redactor()
 
-    assert places(["runs/17"], ["src"], redactor) == Record("case", {"paths": ["runs/17"], "source": ["src"]})
-    assert places(["/home/alice/runs/17"], [], redactor) == Record("case", {})
-    assert places(["runs/17"], ["/home/alice/src"], redactor) == Record("case", {})
+    assert places(["runs/17"], ["src"], redactor) == TranscriptRecord("case", {"paths": ["runs/17"], "source": ["src"]})
+    assert places(["/home/alice/runs/17"], [], redactor) == TranscriptRecord("case", {})
+    assert places(["runs/17"], ["/home/alice/src"], redactor) == TranscriptRecord("case", {})
 
 
 def test_asking_where_the_case_lies_gives_out_no_name():

@@ -24,7 +24,7 @@ from agent.walks import (
     walk,
     walk_in_process,
 )
-from forkpoint.agent.case import Status, open_case
+from forkpoint.agent.case import ClaimStatus, open_case
 from forkpoint.agent.claims import CLAIMS
 from forkpoint.agent.model import Budget
 from forkpoint.agent.providers import Style
@@ -81,7 +81,7 @@ def test_a_model_that_is_right_is_borne_out_on_every_wire(spec, style):
     found = walk(right(), spec, style).explanation
 
     assert (found.ended, found.refused) == (None, ())
-    assert [c.status for c in found.claims] == [Status.SUPPORTED] * 3
+    assert [c.status for c in found.claims] == [ClaimStatus.SUPPORTED] * 3
     assert [(r.kind, r.where, r.trusted) for r in found.remedies] == [("fix", "train.py:15", True)]
     assert (found.requests, found.tool_calls) == (len(right()), 3)
     assert (found.usage.input_tokens, found.usage.output_tokens) == (100 * len(right()), 20 * len(right()))
@@ -229,7 +229,7 @@ def test_a_reply_without_calls_ends_the_phase(reply):
     found = walk([reply] * READING + [submit(ISSUED), choose()])
 
     assert [request.offered for request in found.requests] == PHASES
-    assert [c.status for c in found.explanation.claims] == [Status.SUPPORTED]
+    assert [c.status for c in found.explanation.claims] == [ClaimStatus.SUPPORTED]
 
 
 def test_a_model_that_may_ask_nothing_is_shown_what_there_is():

@@ -15,7 +15,7 @@ from forkpoint.agent.case import Case, open_case
 from forkpoint.agent.model import Account, Budget, Call, ModelFailed, Reply, Usage
 from forkpoint.agent.report import render_explanation, render_explanation_json
 from forkpoint.agent.talk import Talk
-from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, read_transcript
+from forkpoint.agent.transcript import Replayed, TranscriptFile, TranscriptRecord, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.report.json_report import render_json
 from looping import for_each
@@ -88,7 +88,7 @@ def test_no_model_changes_a_verdict_or_makes_the_engine_fail(folder, data):
     path = str(folder / "t.jsonl")
 
     with TranscriptFile(path) as transcript:
-        transcript.write(Record("case", {}))
+        transcript.write(TranscriptRecord("case", {}))
         model = InProcess(lambda messages, offers: said(data, offers))
         found = walk_in_process(model, case, budget, transcript)
 

@@ -21,15 +21,15 @@ from agent.walks import (
     submit,
     walk,
 )
-from forkpoint.agent.case import Status
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.model import Budget
 from looping import for_each
 
-S, C, U = Status.SUPPORTED, Status.CONTRADICTED, Status.UNVERIFIABLE
-UNREADABLE = "what the model handed in as a hypothesis could not be read"
+S, C, U = ClaimStatus.SUPPORTED, ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE
+UNREADABLE = "the model's hypothesis could not be read"
 
 
-def statuses(found: Walk) -> list[Status]:
+def statuses(found: Walk) -> list[ClaimStatus]:
     return [checked.status for checked in found.explanation.claims]
 
 
@@ -42,7 +42,7 @@ def test_contradicted_claims_go_back_and_what_comes_then_counts():
     assert statuses(found) == [S, S]
     told = found.requests[6].last
     assert "These claims are contradicted" in told
-    assert "\n- rank 3 has not come to seq 16 of `default_pg`: rank 3 issued all_reduce there\n" in told
+    assert "\n- rank 3 has not reached seq 16 of `default_pg`: rank 3 issued all_reduce there\n" in told
     assert "rank 3 default_pg seq 16: all_reduce [71178] Float" in told
     assert [request.offered for request in found.requests[5:]] == [("submit_hypothesis",)] * 2 + [
         ("choose", "offer_at")
@@ -176,7 +176,7 @@ def test_a_line_that_the_model_names_gets_the_engines_patch():
     ("budget", "tool_calls", "told"),
     [
         (Budget(), 1, "refused: this was asked before"),
-        (Budget(tool_calls=1), 1, "refused: no more questions"),
+        (Budget(tool_calls=1), 1, "refused: the budget for questions is spent"),
     ],
 )
 def test_a_line_is_asked_for_within_the_budget_and_once(budget, tool_calls, told):
@@ -205,12 +205,12 @@ def test_a_patch_that_the_model_wrote_is_checked_and_shown_as_untrusted():
 @for_each(
     ("patch", "why"),
     [
-        (PATCH.replace("value = metric.compute()", "__import__('os').system('x')"), "may not bring in"),
+        (PATCH.replace("value = metric.compute()", "__import__('os').system('x')"), "may not introduce"),
         (PATCH.replace("a/train.py", "a/../../x.py").replace("b/train.py", "b/../../x.py"), "is not in the source"),
         (PATCH.replace("value = metric", "value = = metric"), "would no longer parse"),
-        ("rm -rf /", "is not of a plain change to a file"),
-        (PATCH.replace("value =", "value\x1b[2J ="), "a character that is not shown"),
-        ("x" * 20_001, "the patch has 20001 characters; 20000 are read"),
+        ("rm -rf /", "is not part of a plain change to a file"),
+        (PATCH.replace("value =", "value\x1b[2J ="), "an unprintable character"),
+        ("x" * 20_001, "the patch has 20001 characters; at most 20000 are allowed"),
     ],
     ids=["runs something", "elsewhere", "no Python", "no patch", "escape", "too long"],
 )
@@ -219,7 +219,7 @@ def test_a_patch_that_does_not_pass_is_turned_away(patch, why):
 
     assert [r.trusted for r in found.remedies] == [True]
     (told,) = found.refused
-    assert told.startswith("a patch that the model wrote was turned away: ")
+    assert told.startswith("a patch that the model wrote was refused: ")
     assert why in told
     assert told.isprintable()
 
@@ -229,7 +229,7 @@ def test_a_choice_that_cannot_be_read_may_be_made_again():
     never = walk([*reading(), submit(ISSUED), *[calls("choose", remedies="X1")] * 3]).explanation
 
     assert ([r.where for r in again.remedies], again.refused) == (["train.py:15"], ())
-    assert never.refused == ("what the model handed in as a choice could not be read",)
+    assert never.refused == ("the model's choice could not be read",)
     assert [c.status for c in never.claims] == [S]
 
 

@@ -151,11 +151,11 @@ def ended(found: Walk) -> str:
     ("fault", "told"),
     [
         (Status(500, "out of memory"), r"failed \(status 500\): out of memory"),
-        (Status(401), r"wants a key \(status 401\)|did not accept the key in MINE"),
+        (Status(401), r"requires a key \(status 401\)|did not accept the key in MINE"),
         (Refusal(), "refused to answer"),
         (Cut(says("Rank 2 was late because of"), 3), "the answer broke off|ended without a"),
         (HangUp(), "the connection ended before the answer did"),
-        (Raw(b"<html>gateway</html>", "text/html"), "sent text/html where a stream of events was asked for"),
+        (Raw(b"<html>gateway</html>", "text/html"), "sent text/html instead of a stream of events"),
     ],
     ids=["500", "401", "refusal", "cut", "hang up", "html"],
 )
@@ -173,7 +173,7 @@ def test_an_endpoint_that_fails_is_said_in_one_line(spec, fault, told):
 def test_an_endpoint_that_never_comes_to_an_end_is_not_waited_for(fault, style):
     found = walk([fault], style=style, budget=SHORT)
 
-    assert ended(found).startswith(("no whole answer within 0.4 s", "sent more than 8 MiB"))
+    assert ended(found).startswith(("no complete answer within 0.4 s", "sent more than 8 MiB"))
 
 
 def test_a_dead_endpoint_is_said_and_nothing_else_is_lost():

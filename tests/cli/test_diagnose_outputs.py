@@ -90,7 +90,7 @@ def test_sarif_is_printed_in_place_of_the_report(capsys: pytest.CaptureFixture[s
         (["--md", "--sarif", "-"], "only one of --md, --sarif can be printed"),
         (["--perfetto", "-"], "--perfetto writes a file"),
         (["--sarif", "missing/a.sarif"], "missing is not a directory; create it first"),
-        (["--perfetto", "."], "is a directory; name a file in it"),
+        (["--perfetto", "."], "is a directory; give a file in it"),
         (["--md", "dump_rank_0"], "does not end in .md"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_file_is_whole_or_as_it_was() -> None:
         yield "new"
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(UsageError, match=r"a\.md: cannot be written: No space left on device; choose another place"):
+    with pytest.raises(UsageError, match=r"a\.md: cannot be written: No space left on device; choose another path"):
         write_file("a.md", pieces())
 
     assert Path("a.md").read_text() == "old"
@@ -176,7 +176,7 @@ def test_a_dump_from_a_pipe_is_not_in_the_trace_and_that_is_said() -> None:
 
     trace = json.loads(Path("a.json").read_text())
     assert (trace["traceEvents"], trace["otherData"]["not_read_again"]) == ([], "0")
-    assert b"rank 0: not in the trace, save the dump to a file first" in done.stderr
+    assert b"rank 0: not in the trace; save the dump to a file first" in done.stderr
 
 
 @pytest.mark.parametrize("width", [80, 200])

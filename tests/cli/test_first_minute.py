@@ -121,8 +121,8 @@ def test_defaults_come_from_the_users_file_then_the_projects_then_the_command_li
 @for_each(
     ("table", "says"),
     [
-        ('[tool.forkpoint.watch]\nnotify = ["webhook"]', "may stand in ~/.config/forkpoint.toml alone"),
-        ("[tool.forkpoint]\nwidht = 70", "may stand in ~/.config/forkpoint.toml alone"),
+        ('[tool.forkpoint.watch]\nnotify = ["webhook"]', "is allowed only in ~/.config/forkpoint.toml"),
+        ("[tool.forkpoint]\nwidht = 70", "is allowed only in ~/.config/forkpoint.toml"),
         ("[tool.forkpoint]\nwidth = 3", "width: must be a number, at least 40"),
         ('[tool.forkpoint]\nquiet = "yes"', "quiet must be true or false"),
         ("[tool.forkpoint\n", "cannot be read as TOML"),
@@ -148,4 +148,4 @@ def test_an_unknown_key_of_the_users_file_says_which_was_meant(
     (project / "home" / ".config" / "forkpoint.toml").write_text("widht = 50\n")
 
     assert main(["diagnose", DEMO]) == 2
-    assert "widht is no option; did you mean width?" in capsys.readouterr().err
+    assert "widht is not an option; did you mean width?" in capsys.readouterr().err

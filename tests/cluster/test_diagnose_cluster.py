@@ -60,7 +60,7 @@ def test_a_summary_that_was_kept_is_diagnosed_again_without_the_nodes(machines: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("dumps", "--cluster", "ssh", "--hosts", "node1"), "begins with / or ~/"),
+        (("dumps", "--cluster", "ssh", "--hosts", "node1"), "must begin with / or ~/"),
         (("/dumps", "--hosts", "node1"), "--hosts needs --cluster"),
         (("/dumps", "--cluster", "ssh"), "needs --hosts"),
         (("/dumps", "--cluster", "ssh", "--hosts-file", "nothing"), "cannot be read"),

@@ -58,7 +58,7 @@ def test_a_bundle_says_what_is_inside_what_was_removed_and_where_the_map_is(
     assert "verdict.json" in said
     assert "weights.bin: neither a dump nor text" in said
     assert "aws-key" in said
-    assert f"map       {tmp_path}/t.map.json: keep it here" in said
+    assert f"map       {tmp_path}/t.map.json: do not send it" in said
     assert HOSTS[0] in (tmp_path / "t.map.json").read_text()
     assert HOSTS[0] not in said
 

@@ -92,10 +92,10 @@ def test_the_command_says_what_is_wrong_by_its_exit_code(
     changed = packed(members(archive) | {"evidence/\x1b[31m.txt": b""}, tmp_path / "t.tar.gz")
 
     assert typed("--verify", archive) == 0
-    assert "files are as the manifest says, 0 are not" in capsys.readouterr().out
+    assert "files match the manifest, 0 do not" in capsys.readouterr().out
     assert typed("--verify", changed) == 1
     assert "\x1b" not in capsys.readouterr().out
     with pytest.raises(UsageError, match="takes no PATH"):
         typed("--verify", archive, tmp_path)
-    with pytest.raises(UsageError, match="name the evidence"):
+    with pytest.raises(UsageError, match="give the evidence"):
         typed("--dry-run")

@@ -313,7 +313,7 @@ def test_every_check_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--only", "clok"], "did you mean clock"),
         (["--inject", "nothing-like-it-at-all"], "forkpoint doctor --list"),
-        (["--only", "clock", "--inject", "clock"], "do not go together"),
+        (["--only", "clock", "--inject", "clock"], "exclude each other"),
         (["--compare", "one.json"], "at least two nodes"),
         (["--since", "a.json", "--json"], "--since"),
     ],

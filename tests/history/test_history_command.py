@@ -109,7 +109,7 @@ def test_lists_come_as_text_json_and_csv(filled: str, capsys: pytest.CaptureFixt
     assert listed["schema"] == "forkpoint.history/1"
     assert len(listed["incidents"]) == 30
     assert len(list(csv.DictReader(io.StringIO(told["forks--csv"])))) == len(json.loads(told["forks--json"])["forks"])
-    assert "different incidents it took part in" in told["nodes--limit=1000"]
+    assert "distinct incidents it took part in" in told["nodes--limit=1000"]
     node = json.loads(told["nodes--json"])["nodes"][0]
     assert {"host", "took_part", "odds"} <= node.keys()
 
@@ -146,7 +146,7 @@ def test_one_incident_is_shown_resolved_and_deleted(filled: str, capsys: pytest.
 
 def test_wrong_usage_says_what_to_write(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in (
-        (["show"], "say which incident"),
+        (["show"], "give the id of an incident"),
         (["show", "zz"], "at least its first 4"),
         (["resolve", plant(0).incident.id], "--note TEXT"),
         (["prune"], "--older-than 180d"),

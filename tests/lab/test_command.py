@@ -39,8 +39,8 @@ def test_the_list_for_programs_says_job_and_cause(capsys: pytest.CaptureFixture[
     ("args", "told"),
     [
         (["run", "early-stopp"], "did you mean early-stop?"),
-        (["run", "xyzzy"], "`forkpoint lab list` names them all"),
-        (["run", "early-stop", "nan-skip", "--html", "x.html"], "name one fault"),
+        (["run", "xyzzy"], "`forkpoint lab list` lists them"),
+        (["run", "early-stop", "nan-skip", "--html", "x.html"], "give one fault"),
         (["score", "--parallel", "0"], "at least 1"),
         (["score", "--from", "no/such/folder"], "is not a directory"),
         (["run"], "required: NAME"),

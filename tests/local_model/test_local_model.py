@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from cases import CASES, load_cases
-from forkpoint.agent.case import Status
+from forkpoint.agent.case import ClaimStatus
 from forkpoint.agent.evaluation import read_known
 from forkpoint.agent.evaluation.known import open_neutral, similar_without
 from forkpoint.agent.model import Account, Budget
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import Record, Replayed, TranscriptFile, read_transcript
+from forkpoint.agent.transcript import Replayed, TranscriptFile, TranscriptRecord, read_transcript
 from forkpoint.agent.workflow import explain
 from forkpoint.cli import main
 from local_model.recheck import is_true
@@ -94,12 +94,12 @@ def test_a_transcript_plays_again_to_the_same_bytes_and_what_passed_is_true(
     (known,) = read_known(CASES, [number])
     replayed = Replayed(read_transcript(str(recorded)), str(recorded))
     with open_neutral(known) as case, TranscriptFile(str(again)) as written:
-        written.write(Record("case", {}))
+        written.write(TranscriptRecord("case", {}))
         both = _Both(replayed, written)
         talk = Talk(case, replayed, Account(replayed.budget), both, Hear(_nothing, _nothing), replayed.clock)
         explanation = explain(talk, similar_without(known))
         replayed.finish()
-        passed = [claim.claim for claim in explanation.claims if claim.status is Status.SUPPORTED]
+        passed = [claim.claim for claim in explanation.claims if claim.status is ClaimStatus.SUPPORTED]
         untrue = [claim for claim in passed if is_true(claim, case) is False]
 
     assert again.read_bytes() == recorded.read_bytes()
@@ -118,7 +118,7 @@ class _Both:
     def __init__(self, replayed: Replayed, written: TranscriptFile) -> None:
         self._transcripts = (replayed, written)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         for transcript in self._transcripts:
             transcript.write(record)
 

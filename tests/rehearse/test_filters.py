@@ -9,9 +9,9 @@ import pytest
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.filtering import fingerprint, yields_by_data
 from forkpoint.rehearse.inside.filters import open_filters
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
-from forkpoint.rehearse.model import Calm, RankUses, Site, Use, UseKind
+from forkpoint.rehearse.model import Calm, CodeSite, RankUses, Use, UseKind
 from forkpoint.rehearse.perturbations import one_sample_fewer
 from looping import for_each
 
@@ -102,7 +102,7 @@ def program(tmp_path, monkeypatch):
     path = tmp_path / "prog.py"
     path.write_text(SOURCE.replace("import torch.distributed as dist", ""))
     listener = Shortens()
-    open_filters(listener, Places((str(tmp_path),)))
+    open_filters(listener, CodePlaces((str(tmp_path),)))
     names = {}
     exec(SourceFileLoader("prog", str(path)).get_code("prog"), names)
     return names, listener
@@ -128,7 +128,7 @@ def test_a_filter_by_rank_or_with_other_ranks_is_not_a_matter_of_this_ranks_data
     folder = tmp_path_factory.mktemp("source")
     (folder / "train.py").write_text(SOURCE)
 
-    assert Decisions([str(folder)]).filters_alone(Site("train.py", line, "")) is alone
+    assert Decisions([str(folder)]).filters_alone(CodeSite("train.py", line, "")) is alone
 
 
 @for_each(
@@ -148,7 +148,7 @@ def test_plain_data_is_told_from_numbers_of_ranks_and_from_objects(values, plain
 
 def calm(*contents, least="20"):
     facts = {"plain": "1", "least": least}
-    uses = [Use(UseKind.FILTER, Site("train.py", 4, "kept"), "list", 1, (content,), facts) for content in contents]
+    uses = [Use(UseKind.FILTER, CodeSite("train.py", 4, "kept"), "list", 1, (content,), facts) for content in contents]
     return Calm(tuple(RankUses(rank, 4, 1, 0, (use,)) for rank, use in enumerate(uses)), 1.0, complete=True)
 
 

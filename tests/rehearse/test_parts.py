@@ -15,25 +15,25 @@ from forkpoint.errors import UsageError
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.inside.places import find_guarded
 from forkpoint.rehearse.launch import plan_program
-from forkpoint.rehearse.listening import Inside, LoaderFacts
+from forkpoint.rehearse.listening import InsideRank, LoaderFacts
 from forkpoint.rehearse.model import (
     RESUMED,
     Calm,
+    CodeSite,
     Effect,
-    Order,
-    Outcome,
     RankUses,
     RunMode,
-    Site,
-    Target,
+    RunOrder,
     Trial,
+    TrialOutcome,
+    TrialTarget,
     Use,
     UseKind,
 )
 from forkpoint.rehearse.outcome import judge_trial, last_error
 from forkpoint.rehearse.paths import PathFile, find_fork
 from forkpoint.rehearse.perturbations import PERTURBATIONS, find_perturbation
-from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
+from forkpoint.rehearse.perturbations.another_value import across, look_up_bound
 from forkpoint.rehearse.plan import choose_moment, choose_ranks, plan_trials
 from forkpoint.rehearse.run import Ended
 from forkpoint.rehearse.trial import choose_other
@@ -86,8 +86,8 @@ def test_bounds_are_found_where_the_value_is_compared(tmp_path):
     )
     decisions = Decisions([str(tmp_path)])
 
-    first = decisions.thresholds(Site("train.py", 2, "fit"))
-    second = decisions.thresholds(Site("train.py", 5, "fit"))
+    first = decisions.thresholds(CodeSite("train.py", 2, "fit"))
+    second = decisions.thresholds(CodeSite("train.py", 5, "fit"))
 
     assert [(t.operator, t.bound) for t in first] == [("<", "best - 0.1")]
     assert [(t.operator, t.bound) for t in second] == [(">", "10.0")]
@@ -177,7 +177,7 @@ def loader(rank, shared_out="0", ends="1"):
         "batches": "5",
         "ends": ends,
     }
-    return uses(rank, Use(UseKind.LOADER, Site("train.py", 7, "main"), "loader 0", 1, (5.0,), facts))
+    return uses(rank, Use(UseKind.LOADER, CodeSite("train.py", 7, "main"), "loader 0", 1, (5.0,), facts))
 
 
 def kinds_for(calm):
@@ -196,9 +196,9 @@ def test_a_loader_that_nobody_read_to_its_end_is_not_cut():
 
 def disturbed(tmp_path, kind, settings, site=None):
     """A perturbation as it is in its rank, at its first occasion."""
-    target = Target(site, (1,), "loader 0", settings=settings)
-    order = Order(RunMode.TRIAL, str(tmp_path), (), Trial(1, kind, 1, target, 0, 0))
-    return find_perturbation(kind).install(Inside(FakeTorch, order, lambda: 1, lambda: 0, lambda: None))
+    target = TrialTarget(site, (1,), "loader 0", settings=settings)
+    order = RunOrder(RunMode.TRIAL, str(tmp_path), (), Trial(1, kind, 1, target, 0, 0))
+    return find_perturbation(kind).install(InsideRank(FakeTorch, order, lambda: 1, lambda: 0, lambda: None))
 
 
 class FakeTorch:
@@ -242,8 +242,8 @@ def test_a_batch_of_small_samples_is_put_together_by_the_programs_own_function(t
 
 def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_for(tmp_path):
     settings = {RESUMED: "", "newest": "saved/12/model.pt"}
-    rank = disturbed(tmp_path, "older-checkpoint", settings, Site("train.py", 7, "load"))
-    asking = Site("train.py", 3, "find")
+    rank = disturbed(tmp_path, "older-checkpoint", settings, CodeSite("train.py", 7, "load"))
+    asking = CodeSite("train.py", 3, "find")
 
     assert rank.listing(asking, "saved", ["11", "12"]) == ["11"]
     assert not rank.exists(asking, "saved/12/model.pt", there=True)
@@ -252,10 +252,10 @@ def test_the_newest_checkpoint_is_hidden_with_its_folder_wherever_it_is_asked_fo
 
 def test_an_older_version_is_read_in_place_of_the_newest(tmp_path):
     settings = {RESUMED: "older/last.pt", "newest": "last.pt"}
-    rank = disturbed(tmp_path, "older-checkpoint", settings, Site("train.py", 7, "load"))
+    rank = disturbed(tmp_path, "older-checkpoint", settings, CodeSite("train.py", 7, "load"))
 
-    assert rank.loading(Site("train.py", 7, "load"), "last.pt") == "older/last.pt"
-    assert rank.loading(Site("train.py", 8, "load"), "other.pt") == "other.pt"
+    assert rank.loading(CodeSite("train.py", 7, "load"), "last.pt") == "older/last.pt"
+    assert rank.loading(CodeSite("train.py", 8, "load"), "other.pt") == "other.pt"
 
 
 def test_samples_of_one_size_make_no_small_batch(tmp_path):
@@ -265,14 +265,14 @@ def test_samples_of_one_size_make_no_small_batch(tmp_path):
 
 
 def test_a_rank_of_every_role_is_chosen():
-    writes = Use(UseKind.WRITE, Site("train.py", 9, "main"), "log", 1)
+    writes = Use(UseKind.WRITE, CodeSite("train.py", 9, "main"), "log", 1)
     calm = Calm((uses(0), uses(1, writes), uses(2), uses(3)), 1.0, complete=True)
 
     assert choose_ranks(calm) == (2, 0, 3, 1)
 
 
 def test_the_path_is_compared_with_a_rank_that_does_the_same():
-    writes = Use(UseKind.WRITE, Site("train.py", 9, "main"), "log", 1)
+    writes = Use(UseKind.WRITE, CodeSite("train.py", 9, "main"), "log", 1)
     calm = Calm((uses(0, writes), uses(1), uses(2), uses(3)), 1.0, complete=True)
 
     assert [choose_other(rank, calm) for rank in (2, 1, 0)] == [1, 2, 1]
@@ -281,20 +281,20 @@ def test_the_path_is_compared_with_a_rank_that_does_the_same():
 @for_each(
     "cause, code, outcome",
     [
-        ("inconclusive", 0, Outcome.AGREES),
-        ("host-stall", 0, Outcome.AGREES),
-        ("divergent-path", 0, Outcome.PARTS),
-        ("inconclusive", -6, Outcome.PARTS),
+        ("inconclusive", 0, TrialOutcome.AGREES),
+        ("host-stall", 0, TrialOutcome.AGREES),
+        ("divergent-path", 0, TrialOutcome.PARTS),
+        ("inconclusive", -6, TrialOutcome.PARTS),
     ],
 )
 def test_what_looked_like_a_hang_is_none_where_all_ranks_ended_in_order(tmp_path_factory, cause, code, outcome):
     place = Workspace(tmp_path_factory.mktemp("run"))
     place.guard.mkdir()
     (place.guard / "verdict.json").write_text(json.dumps({"cause": cause, "summary": "Ranks wait."}))
-    effect = Effect(1, "its strings have other hashes", None, 0, 1.0)
+    effect = Effect(1, "its strings have different hashes", None, 0, 1.0)
     ended = Ended(9.0, {0: 0, 1: code}, (0, 1), place.guard, effect, (), {0: 5, 1: 5}, "all ended")
 
-    assert judge_trial(Trial(1, "hash-seed", 1, Target(None, (1,)), 0, 0), ended, place).outcome is outcome
+    assert judge_trial(Trial(1, "hash-seed", 1, TrialTarget(None, (1,)), 0, 0), ended, place).outcome is outcome
 
 
 def test_the_same_seed_plans_the_same_trials():
@@ -343,14 +343,14 @@ def test_the_last_error_of_a_log_is_found():
 
 
 def test_a_trial_has_a_name_that_says_what_is_done_to_whom():
-    target = Target(Site("train.py", 3, "main"), (0,), label="nan")
+    target = TrialTarget(CodeSite("train.py", 3, "main"), (0,), label="nan")
 
     assert Trial(1, "not-a-number", 0, target, 0, 0).name == "not-a-number at train.py:3 (nan), rank 0"
 
 
 @for_each("seconds, first_is_early", [(5.0, False), (60.0, True)], ids=["short", "long"])
 def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(seconds, first_is_early):
-    draws = [uses(rank, Use(UseKind.DRAW, Site("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+    draws = [uses(rank, Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
     trials = plan_trials(Calm(tuple(draws), seconds, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
     moments = [trial.at < 3 for trial in trials if trial.kind == "random-seed"]
 
@@ -358,7 +358,7 @@ def test_a_short_job_is_first_disturbed_in_the_middle_and_a_long_one_early(secon
 
 
 def test_trials_that_need_new_processes_come_last_for_other_ranks():
-    draws = [uses(rank, Use(UseKind.DRAW, Site("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
+    draws = [uses(rank, Use(UseKind.DRAW, CodeSite("train.py", 3, "main"), "rand", 90)) for rank in range(4)]
     trials = plan_trials(Calm(tuple(draws), 1.0, complete=True), Decisions(["/nowhere"]), PERTURBATIONS, None, 0)
 
     assert [trial.kind for trial in trials][-2:] == ["hash-seed", "hash-seed"]
@@ -366,7 +366,7 @@ def test_trials_that_need_new_processes_come_last_for_other_ranks():
 
 
 def test_early_is_among_the_first_occasions_and_later_is_the_middle_of_the_run():
-    often = Target(Site("train.py", 3, "main"), (0,), "item", 90)
+    often = TrialTarget(CodeSite("train.py", 3, "main"), (0,), "item", 90)
     seldom = replace(often, occurrences=2)
 
     assert {choose_moment(often, random.Random(n), early=True) for n in range(50)} == {0, 1, 2}

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from torch.utils.data import DataLoader
 
 from forkpoint.rehearse.inside.loaders import loader_facts
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
 from forkpoint.rehearse.listening import Listener
 
@@ -31,7 +31,7 @@ class Contrary(Listener):
 
 def asking(folder: Path, listener: Listener):
     """A function of the user's own that asks for a file's size, inside `try` or not."""
-    taps = Taps(listener, Places((str(folder),)), on_join=lambda: None, on_step=lambda _: None)
+    taps = Taps(listener, CodePlaces((str(folder),)), on_join=lambda: None, on_step=lambda _: None)
     stat = taps._stat(os.stat, "stat")
     names = {"stat": stat, "guarded": taps._guarded(stat, "stat")}
     code = "def plain(path):\n    return stat(path).st_size\n\ndef tried(path):\n    return guarded(path).st_size\n"
@@ -77,7 +77,7 @@ def test_a_collate_function_can_drop_samples_only_if_it_filters(tmp_path: Path) 
     path.write_text(COLLATES)
     exec(compile(COLLATES, str(path), "exec"), names)
     made = [names["drops"], names["keeps"], names["Padder"](), functools.partial(names["drops"]), None]
-    places = Places((str(tmp_path),))
+    places = CodePlaces((str(tmp_path),))
 
     facts = [loader_facts(DataLoader([1, 2], collate_fn=collate), 0, places) for collate in made]
 

@@ -8,14 +8,24 @@ from xml.etree import ElementTree as ET
 import jsonschema
 
 import forkpoint.rehearse
-from forkpoint.rehearse.fake import Call, Schedule, compare, sample_ranks
+from forkpoint.rehearse.fake import Schedule, ScheduledCall, compare, sample_ranks
 from forkpoint.rehearse.junit import render_junit
-from forkpoint.rehearse.model import Calm, Effect, Outcome, RankUses, Rehearsal, Result, Site, Target, Trial, Verified
+from forkpoint.rehearse.model import (
+    Calm,
+    CodeSite,
+    Effect,
+    RankUses,
+    Rehearsal,
+    Trial,
+    TrialOutcome,
+    TrialResult,
+    TrialTarget,
+    VerifiedFix,
+)
 from forkpoint.rehearse.page import render_page
 from forkpoint.rehearse.paths import SeenFork
-from forkpoint.rehearse.remedy import with_remedies
 from forkpoint.rehearse.render import find_hazards, render_json, render_text
-from forkpoint.rehearse.verify import apply_patch, moved_line
+from forkpoint.rehearse.trial import apply_patch, moved_line, with_remedies
 
 SCHEMA = json.loads((Path(forkpoint.rehearse.__file__).parent / "rehearsal.schema.json").read_text())
 VERDICT = {
@@ -29,20 +39,24 @@ VERDICT = {
 
 
 def parting(number, kind, rank=1):
-    trial = Trial(number, kind, rank, Target(Site("train.py", 7, "main"), (0, 1)), 0, 0)
-    effect = Effect(rank, "its loss became nan", Site("train.py", 7, "main"), 3, 1.0)
+    trial = Trial(number, kind, rank, TrialTarget(CodeSite("train.py", 7, "main"), (0, 1)), 0, 0)
+    effect = Effect(rank, "its loss became nan", CodeSite("train.py", 7, "main"), 3, 1.0)
     fork = SeenFork("train.py", 8, 9, 0, 10)
-    return Result(trial, Outcome.PARTS, "Rank 1 <left>.", 2.0, effect, fork, VERDICT)
+    return TrialResult(trial, TrialOutcome.PARTS, "Rank 1 <left>.", 2.0, effect, fork, VERDICT)
 
 
 def rehearsal(*results):
     calm = Calm((RankUses(0, 2, 5, 5, ()), RankUses(1, 2, 5, 5, ())), 1.5, complete=True)
     plan = tuple(result.trial for result in results)
-    return Rehearsal(("torchrun", "train.py"), 0, calm, plan, results, 9.0, ("clock: the program asks no clock",))
+    return Rehearsal(("torchrun", "train.py"), 0, calm, plan, results, 9.0, ("clock: the program reads no clock",))
 
 
-AGREES = Result(Trial(3, "clock", 0, Target(None, (0,)), 0, 0), Outcome.AGREES, "all ranks went on to the end", 1.0)
-MISSED = Result(Trial(4, "signal", 0, Target(None, (0,)), 0, 0), Outcome.NOT_REACHED, "nothing was disturbed", 1.0)
+AGREES = TrialResult(
+    Trial(3, "clock", 0, TrialTarget(None, (0,)), 0, 0), TrialOutcome.AGREES, "all ranks continued to the end", 1.0
+)
+MISSED = TrialResult(
+    Trial(4, "signal", 0, TrialTarget(None, (0,)), 0, 0), TrialOutcome.NOT_REACHED, "nothing was disturbed", 1.0
+)
 TOLD = rehearsal(parting(1, "not-a-number"), parting(2, "another-value", 0), AGREES, MISSED)
 
 
@@ -69,7 +83,7 @@ def test_the_json_is_as_its_schema_says():
 def test_the_text_names_line_rank_and_what_was_done_to_it():
     text = render_text(TOLD, 100)
 
-    assert "ranks part at train.py:8" in text
+    assert "ranks diverge at train.py:8" in text
     assert "after train.py:8 rank 1 went to line 9, rank 0 to line 10" in text
     assert "4 trials in 9 s: 1 agrees, 2 parts, 1 not reached" in text
 
@@ -78,7 +92,7 @@ def test_ci_sees_a_failed_test_for_each_trial_that_parts():
     suite = ET.fromstring(render_junit(TOLD))
 
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    assert suite.find("testcase/failure").get("message") == "ranks part at train.py:8"
+    assert suite.find("testcase/failure").get("message") == "ranks diverge at train.py:8"
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows():
@@ -91,13 +105,15 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows():
 
 
 def test_a_fix_that_was_tried_is_shown_with_its_outcome():
-    tried = replace(parting(1, "not-a-number"), verified=Verified("agree first", Outcome.AGREES, ""))
+    tried = replace(parting(1, "not-a-number"), verified=VerifiedFix("agree first", TrialOutcome.AGREES, ""))
 
     assert "with the fix: agrees" in render_text(rehearsal(tried), 100)
 
 
 def schedule(rank, *ops):
-    return Schedule(rank, tuple(Call(op, tuple(range(8)), "[]", f"train.py:{n}") for n, op in enumerate(ops)), ())
+    return Schedule(
+        rank, tuple(ScheduledCall(op, tuple(range(8)), "[]", f"train.py:{n}") for n, op in enumerate(ops)), ()
+    )
 
 
 def test_schedules_of_one_group_are_compared_call_by_call():

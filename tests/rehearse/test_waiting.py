@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch.distributed as dist
 
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
@@ -47,7 +47,7 @@ def listener():
 @pytest.fixture
 def user(tmp_path, monkeypatch, listener):
     """Functions of a user's program, with taps on what they call."""
-    places = Places((str(tmp_path),))
+    places = CodePlaces((str(tmp_path),))
     taps = Taps(listener, places, on_join=lambda: None, on_step=lambda _: None)
 
     def swap(owner, name, make):

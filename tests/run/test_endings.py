@@ -251,7 +251,7 @@ def test_a_job_that_was_told_to_stop_is_not_tried_again(tmp_path: Path) -> None:
 def test_a_signal_between_attempts_ends_it(tmp_path: Path) -> None:
     wrapped = begin(tmp_path, "--retries", "3", "--back-off", "1000", *python(tmp_path, "import sys\nsys.exit(1)"))
     assert wrapped.process.stderr is not None
-    assert any("more begins in" in line for line in wrapped.process.stderr)
+    assert any("starts in" in line for line in wrapped.process.stderr)
 
     wrapped.process.terminate()
 

@@ -245,7 +245,7 @@ def test_a_port_that_is_taken_is_wrong_usage(
     [
         (["/nonexistent"], "is not a directory"),
         ([".", "--port", "65536"], "from 0 to 65535"),
-        ([".", "--embed-source"], "give it, too"),
+        ([".", "--embed-source"], "needs --source DIR"),
     ],
 )
 def test_wrong_usage_is_said(args: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,14 +66,14 @@ def test_a_dry_run_sends_nothing_and_needs_no_keys(dumps: str, capfd: pytest.Cap
     [
         (["--notify", "slack"], {}, "FORKPOINT_SLACK_URL is not set (the address of the incoming webhook)"),
         (["--notify", "slak"], {}, "did you mean slack?"),
-        ([], {"FORKPOINT_NOTIFY": "pigeon"}, "FORKPOINT_NOTIFY: pigeon is none of"),
+        ([], {"FORKPOINT_NOTIFY": "pigeon"}, "FORKPOINT_NOTIFY: pigeon is not one of"),
         ([], {"FORKPOINT_NOTIFY": "email"}, "separated by commas), FORKPOINT_SMTP_HOST is not set"),
         (
             ["--notify", "github"],
             {"GITHUB_TOKEN": ""},
             "none of FORKPOINT_GITHUB_TOKEN, GITHUB_TOKEN, FORKPOINT_GITHUB_FILE",
         ),
-        (["--notify-dry-run"], {}, "name a service"),
+        (["--notify-dry-run"], {}, "give a service"),
     ],
 )
 def test_what_is_missing_is_said_before_the_work(

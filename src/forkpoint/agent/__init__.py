@@ -1,12 +1,13 @@
-"""A model walks the workflow, the engine keeps the reins.
+"""A language model examines a case under the engine's control.
 
-The verdict is made first and without a model, and nothing here can change it. A model sees facts with ids, asks for more
-through read-only tools, and hands in a hypothesis of typed claims, which may be another answer than the verdict's. Every claim
-is checked by asking the engine again; both answers are printed side by side with what speaks for each, and what was the
-model's own wording is labelled as opinion.
+The engine makes the verdict first, without a model, and nothing here can change it. The model sees facts with ids, asks for
+more through read-only tools, and hands in a hypothesis: typed claims, which may disagree with the verdict. The engine checks
+every claim. The report prints both answers side by side with the evidence for each, and marks the model's own words as
+opinion.
 
     open_case -> Case --explain(model)--> Explanation --report-->
 
-`case.py` the case; `fact.py` what was shown; `tools/`, `claims/` one per file; `phases.py` the order; `workflow.py` the
-loop; `model.py` the one method a model has; `transcript.py` what was said. Extras: `agent` (any model), `mcp` (any agent).
+`case.py`: the case, facts, what a tool and a claim are. `tools/`, `claims/`: one file per subject. `workflow.py`: the phases
+and the loop. `model.py`: the interface of a model. `transcript.py`: the recording. Extras: `agent` (any model), `mcp` (any
+agent).
 """

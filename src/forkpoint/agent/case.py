@@ -1,4 +1,4 @@
-"""The case and its vocabulary: evidence, verdict and source; facts with ids; what a model hands in; what a tool and a claim are."""
+"""The case and its vocabulary: evidence, verdict, source; facts with ids; what a model hands in; what a tool and a claim are."""
 
 import json
 import re
@@ -24,11 +24,11 @@ from forkpoint.source.analysis import Analysis
 from forkpoint.source.bridge.fork import Fork
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Files of a case are named relative to what was given: where the case lies is not shown.
+# Files are named relative to the given folders, so that the model does not see where the case is stored.
 
 
 def name_inside(paths: Sequence[str]) -> Callable[[str], str]:
-    """Takes the folders that were given out of a text; where several were, their own names stay."""
+    """A function that removes the given folders from paths in a text. With several folders, their last name stays."""
     folders = dict.fromkeys(path.rstrip("/") if Path(path).is_dir() else str(Path(path).parent) for path in paths)
     told = {
         folder: "" if len(folders) == 1 else f"{Path(folder).name}/" for folder in folders if folder not in {"", "."}
@@ -41,7 +41,7 @@ def name_inside(paths: Sequence[str]) -> Callable[[str], str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One case: evidence, verdict and source, as tools and claims look at it.
+# One case: the evidence, verdict and source that tools and claims use.
 
 Progress = Callable[[int, int, str], None]
 
@@ -55,25 +55,25 @@ class Case:
     incident: Incident
     verdict: Verdict
     analysis: Analysis | None
-    """Of the source; None where none was given."""
+    """None if no source was given."""
     forks: tuple[Fork, ...]
     redactor: Redactor
     name_inside: Callable[[str], str]
 
     def clean(self, text: str) -> str:
-        """The one door through which text from evidence or source reaches a model."""
+        """Redacted and escaped. All text from evidence or source passes here before a model sees it."""
         return escape(self.redactor.redact(self.name_inside(text)))
 
 
 def open_case(
     paths: Sequence[str], source: Sequence[str] = (), progress: Progress | None = None, use: Sequence[str] = ()
 ) -> Case:
-    """Reads and judges, as `diagnose` does. `use`: files that are judged although they would be set aside; by their names as
-    they are shown, or by the end of their path.
+    """Reads and judges, as `diagnose` does. `use`: files to judge although they would be set aside; each given as the path,
+    as the name that tools show, or as the file name alone.
     """
     capture = read(paths, progress)
     if use:
-        capture = read(paths, progress, Choice(use=_meant(use, capture.set_aside, name_inside(paths))))
+        capture = read(paths, progress, Choice(use=_files_named(use, capture.set_aside, name_inside(paths))))
     found = examine(capture, source)
     return Case(
         paths=tuple(paths),
@@ -87,21 +87,21 @@ def open_case(
     )
 
 
-def _meant(use: Sequence[str], aside: Sequence[SetAside], inside: Callable[[str], str]) -> frozenset[str]:
+def _files_named(use: Sequence[str], aside: Sequence[SetAside], inside: Callable[[str], str]) -> frozenset[str]:
     found = {one.file for one in aside for name in use if name in {one.file, inside(one.file), Path(one.file).name}}
     if not found:
         there = ", ".join(inside(one.file) for one in aside[:8]) or "none"
-        raise UsageError(f"no file of these names was set aside; there is {there}")
+        raise UsageError(f"no file with these names was set aside; set aside: {there}")
     return frozenset(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was shown to a model: every line of it has an id, and only what was shown can be cited.
+# What was shown to a model: every line has an id, and a model can cite only what it was shown.
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A line of evidence or source. Text is redacted and cannot act on a terminal."""
+    """A line of evidence or source, redacted, without terminal control characters."""
 
     where: str
     """`log_rank_0.txt line 31`, `train.py:48`, `rank 2 default_pg seq 9`: what a reader opens to check."""
@@ -136,10 +136,10 @@ class Ledger:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The base of everything that a model hands in.
+# The base class of everything that a model hands in.
 #
-# Schemas of providers stay in the subset that all of them take: every field required, `null` rather than absent, nothing
-# else allowed, no limits on numbers or lengths (these are checked where they matter), few levels. What is absent is null.
+# The JSON schemas use only what all providers accept: every field required (`null` instead of absent), no additional fields,
+# no limits on numbers or lengths (these are checked where they matter), little nesting.
 
 
 class Wire(BaseModel):
@@ -147,8 +147,8 @@ class Wire(BaseModel):
 
 
 def schema_of(wire: type[Wire], shown: Sequence[str], remedies: Sequence[str] = ()) -> dict[str, Any]:
-    """JSON schema of what may be handed in. Lists named `evidence` take ids of facts that were shown, lists named
-    `remedies` those of remedies that were offered.
+    """JSON schema of a model's input. Lists named `evidence` accept only ids in `shown`, lists named `remedies` only ids in
+    `remedies`.
     """
     schema = json.loads(_written_schema(wire))
     _limit(schema, {"evidence": shown, "remedies": remedies})
@@ -181,11 +181,11 @@ def _limit(node: Any, choices: Mapping[str, Sequence[str]]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a tool is: a question that the engine answers with facts. Tools read the case, and nothing else.
+# What a tool is: a question that the engine answers with facts. Tools read nothing but the case.
 
 
-class Refused(Exception):
-    """The question cannot be answered as it was asked; the text says what would be possible."""
+class QuestionRefused(Exception):
+    """The question cannot be answered as asked; the text says what is possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,10 @@ class Tool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a claim is: a sentence that the engine can check by asking itself again.
+# What a claim is: a statement that the engine can check.
 
 
-class Status(StrEnum):
+class ClaimStatus(StrEnum):
     SUPPORTED = "supported"
     """The evidence, or the source, shows it."""
     CONTRADICTED = "contradicted"
@@ -212,28 +212,28 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    status: Status
+class ClaimCheck:
+    status: ClaimStatus
     why: str
     """One sentence: what was found instead, or what would be needed."""
     facts: tuple[Fact, ...] = ()
-    """What it was decided on."""
+    """The facts that decided it."""
 
     @classmethod
     def unverifiable(cls, why: str) -> Self:
-        return cls(Status.UNVERIFIABLE, why)
+        return cls(ClaimStatus.UNVERIFIABLE, why)
 
 
 class Claim(Wire):
-    """One file each in `claims/`, with a `kind` of its own."""
+    """Subclasses are in `claims/`; each has its own `kind`."""
 
     evidence: list[str] = Field(default_factory=list)
     """Ids of facts that were shown. Citing them proves nothing: the check does."""
 
     @abstractmethod
     def sentence(self) -> str:
-        """As it is printed. Made of checked fields only: numbers, and names in backquotes."""
+        """The claim in words. Contains only checked fields: numbers, and names in backquotes."""
 
     @abstractmethod
-    def check(self, case: Case) -> Check:
-        """Asks the engine again, whatever was cited."""
+    def check(self, case: Case) -> ClaimCheck:
+        """Asks the engine; ignores what the model cited."""

@@ -1,14 +1,14 @@
 """Probes and fixes that a model can choose from: the engine writes them, the model says where.
 
-A model chooses by id, or names a line. What it gets is a patch that the engine makes for that place, as it does for the
-verdict's own sites; it never writes one here. A line on which no communication hangs gets none.
+A model chooses by id, or names a line. The engine then makes the patch for that place, as it does for the verdict's own
+sites; the model writes nothing here. A line that no communication depends on gets no patch.
 """
 
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case, Check, Refused
+from forkpoint.agent.case import Case, ClaimCheck, QuestionRefused
 from forkpoint.agent.claims.guards import Line, calls_at, deciding_at, find_line, whole_decisions
 from forkpoint.agent.hypothesis import Remedy
 from forkpoint.model.verdict import Cause
@@ -22,15 +22,15 @@ from forkpoint.source.value import NO_REASONS
 
 _LEAVES = frozenset({"return", "continue", "break"})
 _Forked = ast.If | ast.While | ast.For | ast.AsyncFor | ast.IfExp
-"""Decisions for which remedies are made; a `match` or an `and` has none."""
+"""Decisions that have remedies; a `match` or an `and` has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """As the engine wrote it: clean it before it is shown."""
+    """As the engine wrote it: clean the text before showing it."""
 
     id: str
-    """`P1` is a probe, `X1` a fix; of a line that a model named, `P1@train.py:15`."""
+    """`P1` is a probe, `X1` a fix; for a line that a model named, `P1@train.py:15`."""
     kind: str
     title: str
     where: str
@@ -42,31 +42,33 @@ class Offered:
 
 
 def offers(case: Case) -> tuple[Offered, ...]:
-    """For all forks of the case, best first. An undecided verdict gets probes only: they are to decide it."""
+    """For all forks of the case, best first. An undecided verdict gets probes only, which help to decide it."""
     return tuple(_numbered(case, case.forks, ""))
 
 
 def offer_at(case: Case, file: str, line: int) -> tuple[Offered, ...]:
-    """For what decides, or communicates, on a line of source. Raises Refused with what is there instead."""
+    """For a decision or a collective on a line of source. Raises Refused with the reason if there is none."""
     found = find_line(file, line, case)
-    if isinstance(found, Check):
-        raise Refused(found.why)
+    if isinstance(found, ClaimCheck):
+        raise QuestionRefused(found.why)
     if case.verdict.cause is Cause.HEALTHY:
-        raise Refused("nothing wrong was found in this case: there is nothing to probe or to fix")
+        raise QuestionRefused("nothing wrong was found in this case: there is nothing to probe or to fix")
     where = case.clean(str(found))
     forks = [*_known_at(found, case), *_forks_at(found)]
     if not forks:
-        raise Refused(f"nothing that communicates is called, or hangs on what is decided, on {where}")
+        raise QuestionRefused(
+            f"{where} calls nothing that communicates, and no communication depends on a decision there"
+        )
     made = tuple(_numbered(case, forks, f"@{found}"))
     if not made:
-        raise Refused(
-            f"no patch is known to be safe for {where}: not all ranks need come to it, or its form is not known"
+        raise QuestionRefused(
+            f"no patch is known to be safe for {where}: not all ranks may reach it, or its code has an unknown form"
         )
     return made
 
 
 def _numbered(case: Case, forks: Iterable[Fork], at: str) -> Iterator[Offered]:
-    """Each patch once."""
+    """Numbers the offers; drops duplicate patches."""
     seen: set[str] = set()
     counts = {"probe": 0, "fix": 0}
     for made in (o for fork in forks for o in _of_fork(case, fork)):
@@ -96,12 +98,12 @@ def _forks_at(line: Line) -> list[Fork]:
 
 
 def _known_at(line: Line, case: Case) -> list[Fork]:
-    """The bridge knows more of a place than its syntax shows."""
+    """Forks that the bridge found on this line: they carry more than the syntax shows."""
     return [f for f in case.forks if f.function.module is line.module and f.node.lineno == line.number]
 
 
 def _fork(node: DecidingNode, line: Line) -> Fork | None:
-    """None: no communication hangs on it."""
+    """None if no communication depends on it."""
     function, analysis = line.function, line.analysis
     if isinstance(node, ast.ExceptHandler):
         step, kind, test = _step_of_handler(node, line), ForkKind.CAUGHT, None
@@ -118,7 +120,7 @@ def _fork(node: DecidingNode, line: Line) -> Fork | None:
 
 
 def _step_of_decision(node: _Forked, line: Line) -> tuple[CommStep | None, ForkKind]:
-    """The first communication that is done in more rounds, in an arm, or that an arm leaves before."""
+    """The first communication inside the loop or an arm; else the first one that an arm skips by leaving early."""
     if isinstance(node, ast.While | ast.For | ast.AsyncFor):
         return next(iter(line.analysis.branches.steps(node.body, line.function)), None), ForkKind.LOOP
     branch = line.analysis.branches.at(node, line.function)
@@ -138,14 +140,14 @@ def _left_out(branch: Branch) -> Iterator[CommStep]:
 
 
 def _step_of_handler(handler: ast.ExceptHandler, line: Line) -> CommStep | None:
-    """What the handler does, or what its `try` skips."""
+    """The first communication in the handler, or in the `try` body that an exception skips."""
     tried = next((o for o, _ in ancestors(handler, line.function) if isinstance(o, ast.Try | ast.TryStar)), None)
     blocks = [*handler.body, *(tried.body if tried else ()), *(tried.orelse if tried else ())]
     return next(iter(line.analysis.branches.steps(blocks, line.function)), None)
 
 
 def _forks_of_calls(line: Line) -> Iterator[Fork]:
-    """A collective itself: what is passed to it, and who comes to it."""
+    """For a collective on the line: its arguments may differ, or a rank may not reach it."""
     for call in calls_at(line):
         step = next((s for s in line.analysis.branches.steps([call], line.function) if s.call is call), None)
         if step is not None:

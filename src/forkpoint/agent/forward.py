@@ -1,9 +1,9 @@
-"""Case and explanation -> one page of Markdown that a person can forward: what happened, why, the probe, the patch, what would prove it wrong."""
+"""A page of Markdown to forward to a colleague: what happened, why, a probe, a patch, what would prove it wrong."""
 
 from collections.abc import Iterator
 
-from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import Explanation, Hypothesis, Remedy
+from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.hypothesis import Explanation, ModelHypothesis, Remedy
 from forkpoint.report.markdown import code, fenced, sentence
 
 _LONGEST = 600
@@ -14,7 +14,7 @@ def render_forward(case: Case, explanation: Explanation) -> str:
     told = explanation.hypothesis
     lines = [f"# {_cut(case, case.verdict.summary)}", *_verdict(case)]
     if told is not None:
-        lines += ["", f"Words in quotes are those of {code(explanation.model)}. The rest was checked by forkpoint."]
+        lines += ["", f"Quotations are the words of {code(explanation.model)}. forkpoint checked the rest."]
         lines += _said(case, "What happened", told.opinion) + _said(case, "Why it differed", told.why)
     lines += [*_differ(case, explanation), *_checked(case, explanation), *_remedies(explanation)]
     if told is not None:
@@ -35,7 +35,7 @@ def _verdict(case: Case) -> Iterator[str]:
 
 
 def _said(case: Case, head: str, words: str) -> list[str]:
-    """The model's own words, as a quotation."""
+    """A section that quotes the model."""
     return ["", f"## {head}", "", f"> {_cut(case, words)}"] if words.strip() else []
 
 
@@ -56,7 +56,7 @@ def _differ(case: Case, explanation: Explanation) -> Iterator[str]:
 
 
 def _checked(case: Case, explanation: Explanation) -> Iterator[str]:
-    supported = [c for c in explanation.claims if c.status is Status.SUPPORTED]
+    supported = [c for c in explanation.claims if c.status is ClaimStatus.SUPPORTED]
     if supported:
         yield from ("", "## Checked facts", "")
     for checked in supported:
@@ -79,5 +79,5 @@ def _remedy(remedy: Remedy) -> Iterator[str]:
     yield from ("", *fenced(remedy.patch))
 
 
-def _missing(case: Case, told: Hypothesis) -> list[str]:
+def _missing(case: Case, told: ModelHypothesis) -> list[str]:
     return _said(case, "What would decide", told.missing_evidence)

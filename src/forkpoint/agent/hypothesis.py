@@ -1,21 +1,21 @@
-"""What a model hands in at the end, and what the engine says to each of its claims."""
+"""What a model hands in at the end, and how the engine checks each of its claims."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case, Check, Ledger, Status, Wire
+from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Ledger, Wire
 from forkpoint.agent.claims import AnyClaim
 from forkpoint.agent.model import Usage
 from forkpoint.model.verdict import Cause
 from forkpoint.report.escape import escape
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a model hands in at the end, and what the engine made of it.
+# What a model hands in at the end, and the result of the checks.
 
 
-class Hypothesis(Wire):
+class ModelHypothesis(Wire):
     """The model's own answer, shown beside the verdict: it may be another one."""
 
     cause: Annotated[Cause | None, Field(strict=False)] = None
@@ -40,16 +40,16 @@ class Hypothesis(Wire):
 @dataclass(frozen=True, slots=True)
 class CheckedClaim:
     claim: AnyClaim
-    check: Check
+    check: ClaimCheck
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ClaimStatus:
         return self.check.status
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A probe or fix to show beside the verdict's own."""
+    """A probe or fix, shown beside the verdict's own."""
 
     kind: str
     """`probe` or `fix`."""
@@ -57,20 +57,20 @@ class Remedy:
     where: str | None
     patch: str
     trusted: bool
-    """Made by the engine's catalogue. False: the model wrote it, and it was only checked to apply and to parse."""
+    """The engine made it. False: the model wrote it; we only checked that it applies and parses."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSide:
-    """One answer, and what the checks say of it."""
+    """One answer, with the checks for and against it."""
 
     says: str
     """`divergent-path of rank 3`."""
     speaks_for: tuple[str, ...]
     speaks_against: tuple[str, ...]
     replayed: bool | None
-    """Replay explains the recorded end of the job by it; None: it could not be replayed."""
+    """Replay reproduces the recorded end of the job with this cause; None: it could not be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class BothAnswers:
 
     verdict: AnswerSide
     model: AnswerSide | None
-    """None: its answer is the verdict's."""
+    """None: it gives the same answer as the verdict."""
     dissent: tuple[str, ...]
-    """Plain sentences: where checked facts contradict the verdict, or speak for the other answer more. Empty: they do not."""
+    """Sentences on where checked facts contradict the verdict, or favour the model's answer. Empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +89,23 @@ class Explanation:
     """What is shown beside the verdict. Nothing in it was used to judge."""
 
     model: str
-    hypothesis: Hypothesis | None
-    """None: the model did not get so far."""
+    hypothesis: ModelHypothesis | None
+    """None: the model did not get that far."""
     claims: tuple[CheckedClaim, ...]
     comparison: BothAnswers | None
-    """None where there is no hypothesis."""
+    """None if there is no hypothesis."""
     remedies: tuple[Remedy, ...]
     refused: tuple[str, ...]
-    """What of its output was refused, and why, one line each."""
+    """Parts of the model's output that were refused, and why, one line each."""
     ended: str | None
-    """Why it stopped before its end: a budget, a dead endpoint. None: it came to its end."""
+    """Why it stopped early: a budget, a dead endpoint. None: it completed."""
     requests: int
     tool_calls: int
     usage: Usage
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A hypothesis -> what the engine says to each of its claims.
+# Checking the claims of a hypothesis.
 
 MAX_CLAIMS = 40
 _CITED = 5
@@ -119,8 +119,8 @@ class Checked:
     """Claims that were not checked, and why."""
 
 
-def check_claims(case: Case, ledger: Ledger, hypothesis: Hypothesis) -> Checked:
-    """Claims that cite what was never shown are turned away: who makes up evidence is not asked about the rest."""
+def check_claims(case: Case, ledger: Ledger, hypothesis: ModelHypothesis) -> Checked:
+    """A claim that cites a fact that was never shown is refused unchecked: its evidence is made up."""
     known = frozenset(ledger.ids)
     claims: list[CheckedClaim] = []
     refused: list[str] = []

@@ -1,4 +1,4 @@
-"""What is asked of a model: given what was said and what may be called, say something; and what it may use up."""
+"""The interface of a model: messages and tools in, a reply out; and its budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from math import inf
 from typing import Any, Final, Protocol
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The one thing that is asked of a model: given what was said and what may be called, say something.
+# The interface of a model: messages and tools in, a reply out.
 #
-# Behind it stand providers (`providers/`), a transcript (`transcript.py`), or a script in a test. All the rest, which
-# tools there are, what is believed, when it ends, is decided on this side.
+# Implemented by providers (`providers/`), by a transcript (`transcript.py`), and by scripts in tests. The engine decides
+# everything else: which tools exist, what is believed, when to stop.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Call:
     id: str
     name: str
     arguments: str
-    """JSON as the model wrote it: may be anything."""
+    """JSON as the model wrote it; may be invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ Message = Said | Reply | Answered
 
 
 class ModelFailed(Exception):
-    """No usable reply: unreachable, too slow, refused, or not what the protocol says. The text is one line."""
+    """No usable reply: unreachable, too slow, refused, or against the protocol. The text is one line."""
 
 
 class Model(Protocol):
@@ -85,10 +85,10 @@ class Model(Protocol):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a model may use up. When a budget is spent, the explanation ends there; the verdict does not change.
+# The budget of a model. When it is spent, the explanation ends; the verdict does not change.
 
 _FOR_READING: Final = 0.6
-"""Share of tokens and time after which no reading phase is begun, so that even a slow model hands in a hypothesis."""
+"""Share of tokens and time after which no reading phase starts, so that even a slow model hands in a hypothesis."""
 
 
 class Spent(Exception):
@@ -102,7 +102,7 @@ class Budget:
     tokens: int = 200_000
     """Sent and received, over all requests."""
     cost_usd: float | None = None
-    """Counts where the provider's price is known."""
+    """Applies if the provider's price is known."""
     seconds: float = 300.0
     """Of waiting for the model."""
     facts: int = 30
@@ -158,7 +158,7 @@ class Account:
 
     @property
     def may_read_on(self) -> bool:
-        """Enough is left to begin a phase that only reads, and to hand in a hypothesis afterwards."""
+        """Enough is left to start another reading phase and still hand in a hypothesis."""
         return self.tokens < _FOR_READING * self.budget.tokens and self.seconds < _FOR_READING * self.budget.seconds
 
     @property

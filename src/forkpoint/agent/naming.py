@@ -1,11 +1,11 @@
-"""Ranks, groups, files and lines as facts name them to a model and as a model names them."""
+"""Names of ranks, groups, files and lines: how facts show them to a model, and how to read them back from a model."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-from forkpoint.agent.case import Case, Fact, Refused
+from forkpoint.agent.case import Case, Fact, QuestionRefused
 from forkpoint.model.timeline import GroupTimeline, Timeline
 from forkpoint.model.world import ProcessGroup, name_ranks
 from forkpoint.report.escape import escape
@@ -14,15 +14,15 @@ from forkpoint.source.bridge import relative
 from forkpoint.source.code import Function, Module
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A claim's own fields in words. They are a model's: none can act on a terminal, end a quotation or fill a page.
+# A claim's fields as text. A model wrote them, so they are escaped, kept inside their quotes, and cut.
 
 _LONGEST_NAME = 80
 _LARGEST = 10**12
-"""No rank, line or seq comes near it."""
+"""Far above any real rank, line or seq."""
 
 
 def named(text: str, longest: int = _LONGEST_NAME) -> str:
-    """In backquotes, with no other one inside."""
+    """In backquotes; backquotes inside are replaced."""
     shown = escape(text[:longest]).replace("`", "'")
     return f"`{shown[:longest]}...`" if len(shown) > longest or len(text) > longest else f"`{shown}`"
 
@@ -39,12 +39,12 @@ def told_ranks(ranks: Sequence[int]) -> str:
 
 
 def is_plain(value: int) -> bool:
-    """Small enough to be looked for, and to be printed."""
+    """Not negative, and not absurdly large."""
     return 0 <= value < _LARGEST
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How tools answer: facts that are clean, short and not too many.
+# How tools answer: with a limited number of clean, short facts.
 
 MAX_FACTS = 200
 MAX_CHARACTERS = 300
@@ -54,12 +54,12 @@ _CUT = "…"
 
 
 def fact(case: Case, where: str, says: str) -> Fact:
-    """Cleaned before it is cut: half a secret would not be known for one."""
+    """Cleaned before it is cut: half a secret would not be recognised."""
     return Fact(_short(case.clean(where)), _short(case.clean(says)))
 
 
 def answer(facts: Iterable[Fact], narrow: str) -> tuple[Fact, ...]:
-    """As many as fit. `narrow`: how to ask for less, told where something was left out."""
+    """As many as fit. `narrow`: how to ask for less, shown if facts were left out."""
     shown = tuple(islice(facts, MAX_FACTS + 1))
     if len(shown) <= MAX_FACTS:
         return shown
@@ -67,7 +67,7 @@ def answer(facts: Iterable[Fact], narrow: str) -> tuple[Fact, ...]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Long text in pieces that are not cut, broken where words end."""
+    """Splits a long text between words into pieces that fit a fact."""
     pieces = [""]
     for word in text.split():
         if len(pieces[-1]) + len(word) >= MAX_CHARACTERS:
@@ -85,12 +85,12 @@ def known_rank(case: Case, rank: int) -> int:
     world = case.incident.timeline.world
     if rank not in world:
         there = f"ranks are 0 to {world[-1]}" if world else "the evidence names no ranks"
-        raise Refused(f"there is no rank {rank} in this case: {there}")
+        raise QuestionRefused(f"there is no rank {rank} in this case: {there}")
     return rank
 
 
 def names(known: Sequence[str]) -> str:
-    """Some of what there is, for a refusal."""
+    """The first few known names, for a refusal."""
     more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
     return ", ".join(name[:_MAX_NAME] for name in known[:_MAX_NAMED]) + more if known else "none"
 
@@ -106,12 +106,12 @@ _RANGES = 4
 
 
 def name_group(group: ProcessGroup, timeline: Timeline) -> str:
-    """`default_pg`; where several groups are called so, also what tells this one from them."""
+    """`default_pg`; if several groups have this name, also the internal name and the ranks."""
     return _told_apart(group, sum(str(g.group) == str(group) for g in timeline.groups))
 
 
 def matching_groups(case: Case, named: str) -> tuple[GroupTimeline, ...]:
-    """Groups called so: by what facts show, by name, or by description. Several may be."""
+    """Groups with this name, as facts show it, as its internal name or as its description. May be several."""
     groups = case.incident.timeline.groups
     for spelled in (_spelled(case), [g.group.name for g in groups], [g.group.desc for g in groups]):
         found = tuple(group for group, name in zip(groups, spelled, strict=True) if name == named)
@@ -121,27 +121,27 @@ def matching_groups(case: Case, named: str) -> tuple[GroupTimeline, ...]:
 
 
 def find_group(case: Case, named: str) -> GroupTimeline:
-    """The one group called so."""
+    """The one group with this name. Raises Refused."""
     found = matching_groups(case, named)
     if len(found) == 1:
         return found[0]
     if found:
         members = [case.clean(_told_apart(g.group, len(found))) for g in found]
-        raise Refused(f"several groups are called so: {names(members)}")
+        raise QuestionRefused(f"several groups have this name: {names(members)}")
     spelled = _spelled(case)
     if not spelled:
-        raise Refused("no dump of this case tells of groups; ask log_lines for what the logs say")
-    raise Refused(f"there is no such group; there are {names(spelled)}")
+        raise QuestionRefused("no dump of this case has groups; ask log_lines for what the logs say")
+    raise QuestionRefused(f"there is no such group; there are {names(spelled)}")
 
 
 def known_seq(group: GroupTimeline, seq: int) -> range:
-    """The seqs that some member recorded. One more may be asked for: the slot to which nobody has come."""
+    """The seqs that some member recorded. Allows one more: the next slot, which nobody has reached."""
     held = [track for _, rank in group.kinds if (track := group.track(rank))]
     if not held:
-        raise Refused("no rank holds a call of this group; ask progress")
+        raise QuestionRefused("no rank recorded a call of this group; ask progress")
     first, last = min(t.first_seq for t in held), max(t.last_seq for t in held)
     if not first <= seq <= last + 1:
-        raise Refused(f"recorded are seq {first} to {last} of this group")
+        raise QuestionRefused(f"this group has recorded seq {first} to {last}")
     return range(first, last + 1)
 
 
@@ -157,26 +157,25 @@ def _told_apart(group: ProcessGroup, alike: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Files and functions of the source as a model names them and as facts name them. Nothing is opened: what the program's
-# reader read is all there is.
+# Names of source files and functions. Nothing is opened here: only modules that were already read exist.
 
 _LONGEST_PATH = 1000
-"""Of a path: longer ones are compared with nothing."""
+"""Characters of a path that are compared."""
 
 
 def analysis_of(case: Case) -> Analysis:
     if case.analysis is None:
-        raise Refused("no source was given with this case")
+        raise QuestionRefused("no source was given with this case")
     return case.analysis
 
 
 def name_module(case: Case, module: Module) -> str:
-    """As it lies under the source root."""
+    """Its path relative to the source root."""
     return relative(module.path, case.source)
 
 
 def find_module(case: Case, file: str) -> Module:
-    """The module that is shown under this name, or the only one whose path ends so."""
+    """The module shown under this name, or the only one whose path ends with it. Raises Refused."""
     analysis = analysis_of(case)
     known = {case.clean(name_module(case, m)): m for m in analysis.program.modules.values()}
     if file in known:
@@ -185,18 +184,18 @@ def find_module(case: Case, file: str) -> Module:
     if len(ending) == 1:
         return ending[0]
     near = get_close_matches(file[:_LONGEST_PATH], known, n=5, cutoff=0.5)
-    raise Refused(f"no such file was read; there are {names(near or sorted(known))}")
+    raise QuestionRefused(f"no such file was read; there are {names(near or sorted(known))}")
 
 
 def line_of(module: Module, line: int) -> str:
-    """As written; an empty text where there is no such line."""
+    """As written; empty if there is no such line."""
     return module.lines[line - 1].decode("utf-8", "replace").rstrip("\r\n") if 0 < line <= len(module.lines) else ""
 
 
 def function_of(case: Case, module: Module, line: int) -> Function:
     found = module.function_at(line) if line > 0 else None
     if found is None:
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     return found
 
 

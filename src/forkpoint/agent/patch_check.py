@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-from forkpoint.agent.case import Case, Refused
+from forkpoint.agent.case import Case, QuestionRefused
 from forkpoint.agent.hypothesis import Remedy
 from forkpoint.agent.naming import named
 from forkpoint.agent.patch_names import fresh_imports, fresh_names, refused_names, told_names
@@ -18,10 +18,10 @@ from forkpoint.remedies.scene import Scene
 from forkpoint.source.code import FunctionNode, Module, parse_module
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A unified diff as a model wrote it, read strictly: changes to files that are there, and nothing else.
+# A strict parser of the unified diff that a model wrote: changes to existing files, and nothing else.
 #
-# Everything that a patch can do beside changing lines (making, deleting, renaming files, modes, binary content) is
-# refused, and so is a line that belongs to none of it. Hunks are put in exactly where they say, or not at all.
+# Everything else that a patch can do (create, delete or rename files, modes, binary content) is refused, and so is any line
+# that is not part of a diff. Hunks apply exactly at their line or not at all.
 
 MAX_CHARACTERS = 20_000
 MAX_FILES = 4
@@ -38,7 +38,7 @@ class Hunk:
     after: tuple[bytes, ...]
     """With their line ends."""
     removed: frozenset[int]
-    """Numbers of lines, as the file was."""
+    """Line numbers in the old file."""
     added: frozenset[int]
     """Indices into `after`."""
 
@@ -51,34 +51,34 @@ class FilePatch:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A file with its hunks in it."""
+    """A file after its hunks were applied."""
 
     after: bytes
     removed: frozenset[int]
     added: frozenset[int]
-    """Numbers of the lines that changed: as the file was, and as it is."""
+    """Line numbers of changes: `removed` in the old file, `added` in the new one."""
 
 
 def read_patch(text: str) -> tuple[FilePatch, ...]:
     """Raises Refused."""
     if len(text) > MAX_CHARACTERS:
-        raise Refused(f"the patch has {len(text)} characters; {MAX_CHARACTERS} are read")
+        raise QuestionRefused(f"the patch has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
     odd = next((c for c in text.replace("\r\n", "\n") if not c.isprintable() and c not in "\n\t"), None)
     if odd is not None:
-        raise Refused(f"the patch has a character that is not shown: U+{ord(odd):04X}")
+        raise QuestionRefused(f"the patch has an unprintable character: U+{ord(odd):04X}")
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     files = tuple(_files(_Lines(lines)))
     if not files:
-        raise Refused("no change of a file is in the patch: it begins with `--- a/FILE` and `+++ b/FILE`")
+        raise QuestionRefused("the patch changes no file: it must begin with `--- a/FILE` and `+++ b/FILE`")
     if len(files) > MAX_FILES or len({f.name for f in files}) < len(files):
-        raise Refused(f"a patch changes at most {MAX_FILES} files, each once")
+        raise QuestionRefused(f"a patch may change at most {MAX_FILES} files, each once")
     return files
 
 
 def apply(patch: FilePatch, before: bytes) -> Applied:
-    """Exactly where the hunks say. Raises Refused."""
+    """Applies the hunks exactly at their lines. Raises Refused."""
     lines = [line for line in re.findall(rb"[^\n]*\n|[^\n]+", before) if isinstance(line, bytes)]
     after: list[bytes] = []
     removed: set[int] = set()
@@ -87,7 +87,7 @@ def apply(patch: FilePatch, before: bytes) -> Applied:
     for hunk in patch.hunks:
         there = done <= hunk.at <= len(lines)
         if not there or tuple(lines[hunk.at : hunk.at + len(hunk.before)]) != hunk.before:
-            raise Refused(f"the hunk at line {hunk.at + 1} is not what stands there")
+            raise QuestionRefused(f"the hunk at line {hunk.at + 1} does not match the file")
         after += lines[done : hunk.at]
         removed |= hunk.removed
         added |= {len(after) + index + 1 for index in hunk.added}
@@ -95,7 +95,7 @@ def apply(patch: FilePatch, before: bytes) -> Applied:
         done = hunk.at + len(hunk.before)
     after += lines[done:]
     if any(not line.endswith(b"\n") for line in after[:-1]):
-        raise Refused("a line without an end stands before others")
+        raise QuestionRefused("a line without a newline comes before other lines")
     return Applied(b"".join(after), frozenset(removed), frozenset(added))
 
 
@@ -110,7 +110,7 @@ class _Lines:
     def take(self) -> str:
         line = self.peek()
         if line is None:
-            raise Refused("the patch ends in the middle")
+            raise QuestionRefused("the patch ends in the middle")
         self._next += 1
         return line
 
@@ -126,31 +126,31 @@ def _files(lines: _Lines) -> Iterator[FilePatch]:
         elif _SKIPPED.fullmatch(line.rstrip("\r")):
             lines.take()
         else:
-            raise Refused(f"line {lines.number} of the patch is not of a plain change to a file")
+            raise QuestionRefused(f"line {lines.number} of the patch is not part of a plain change to a file")
 
 
 def _file(lines: _Lines) -> FilePatch:
     old, new = _name(lines.take(), "--- a/"), _name(lines.take(), "+++ b/")
     if old != new:
-        raise Refused("a patch may not make, delete or rename files")
+        raise QuestionRefused("a patch may not create, delete or rename files")
     hunks: list[Hunk] = []
     while (line := lines.peek()) is not None and line.startswith("@@"):
         hunks.append(_hunk(lines))
     if not any(hunk.removed or hunk.added for hunk in hunks):
-        raise Refused("the patch changes nothing")
+        raise QuestionRefused("the patch changes nothing")
     return FilePatch(old, tuple(hunks))
 
 
 def _name(line: str, lead: str) -> str:
     if not line.startswith(lead):
-        raise Refused(f"a file is named by `{lead}FILE`; files are not made or deleted")
+        raise QuestionRefused(f"expected `{lead}FILE`; a patch may not create or delete files")
     return line.removeprefix(lead).partition("\t")[0].rstrip("\r")
 
 
 def _hunk(lines: _Lines) -> Hunk:
     head = _HUNK.fullmatch(lines.take().rstrip("\r"))
     if head is None:
-        raise Refused("a hunk begins with `@@ -LINE,COUNT +LINE,COUNT @@`")
+        raise QuestionRefused("a hunk begins with `@@ -LINE,COUNT +LINE,COUNT @@`")
     start, old, new = int(head[1]), int(head[2] or 1), int(head[3] or 1)
     at = start if old == 0 else start - 1
     before: list[bytes] = []
@@ -166,14 +166,16 @@ def _hunk(lines: _Lines) -> Hunk:
             added |= {len(after)} if sign == "+" else set()
             after.append(text)
     if len(before) != old or len(after) != new or at < 0:
-        raise Refused("the lines of a hunk are not as many as its head says")
+        raise QuestionRefused("the number of lines in a hunk does not match its header")
     return Hunk(at, tuple(before), tuple(after), frozenset(removed), frozenset(added))
 
 
 def _signed(lines: _Lines) -> tuple[str, bytes]:
     line = lines.take() or " "
     if line[0] not in " +-":
-        raise Refused(f"line {lines.number - 1} of the patch begins with none of ` `, `+` and `-`, inside a hunk")
+        raise QuestionRefused(
+            f"line {lines.number - 1} of the patch is inside a hunk but does not begin with ` `, `+` or `-`"
+        )
     end = b"\n"
     if (following := lines.peek()) is not None and following.rstrip("\r") == _OPEN_END:
         lines.take()
@@ -182,29 +184,26 @@ def _signed(lines: _Lines) -> tuple[str, bytes]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A patch that a model wrote, checked before anybody sees it. Nothing is written and nothing of it is run.
+# Checks a patch that a model wrote before anybody sees it. Nothing is written or run.
 #
-# It is refused unless it changes only files of the source that was read, exactly as they stand, so that they still
-# parse, and only inside functions that were named; and if it brings in what runs, fetches or unpacks something. What
-# is left is shown as untrusted, as a diff that the engine made of the two versions, with notes on what a reader should
-# look at.
+# A patch must apply exactly to source files that were read, must still parse, must stay inside the named functions, and must
+# not introduce names that run, fetch or unpack something. What passes is shown as untrusted: as a diff that the engine made of
+# the two versions, with notes on what to look at.
 
 MAX_FUNCTIONS: Final = 8
 _LISTED: Final = 12
-_NOT_READ: Final = (
-    "it is untrusted: a model wrote it, and it was only checked to apply, to parse and to stay in its functions"
-)
+_NOT_READ: Final = "untrusted: a model wrote it, and we only checked that it applies, parses and stays in its functions"
 
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """One file with the patch in it."""
+    """One file, before and after the patch."""
 
     name: str
     before: Module
     after: Module
     functions: frozenset[str]
-    """Those that were named, of this file."""
+    """The named functions that are in this file."""
     first: int
     """The first line that changed."""
     diff: str
@@ -217,11 +216,11 @@ class _Changed:
 def check_patch(case: Case, patch: str, functions: Sequence[str]) -> Remedy:
     """`functions` are named as the source names them: `Trainer.fit`, `main`. Raises Refused."""
     if not 0 < len(functions) <= MAX_FUNCTIONS:
-        raise Refused(f"name the functions that the patch changes: 1 to {MAX_FUNCTIONS} of them")
+        raise QuestionRefused(f"name the functions that the patch changes: 1 to {MAX_FUNCTIONS} of them")
     changed = [_changed(case, part, functions) for part in read_patch(patch)]
     unused = set(functions) - {name for c in changed for name in c.functions}
     if unused:
-        raise Refused(f"no file of the patch has a function {named(min(unused))}")
+        raise QuestionRefused(f"no file of the patch has a function {named(min(unused))}")
     names = sorted({name for c in changed for name in c.functions})
     return Remedy(
         kind="fix",
@@ -234,22 +233,22 @@ def check_patch(case: Case, patch: str, functions: Sequence[str]) -> Remedy:
 
 
 def _module(case: Case, name: str) -> Module:
-    """Only by its exact name: what was not read as source cannot be changed."""
+    """By exact name only: a patch can change only source that was read."""
     if case.analysis is not None:
         scene = Scene(None, case.analysis, case.source)
         for module in case.analysis.program.modules.values():
             if scene.name(module) == name:
                 return module
-    raise Refused(f"{named(name)} is not in the source that was read")
+    raise QuestionRefused(f"{named(name)} is not in the source that was read")
 
 
 def _bytes(module: Module, name: str) -> bytes:
     try:
         before = Path(module.path).read_bytes()
     except OSError as error:
-        raise Refused(f"{named(name)} cannot be read again ({error.strerror})") from error
+        raise QuestionRefused(f"{named(name)} cannot be read again ({error.strerror})") from error
     if normal_text(before) != module.text.encode("utf-8", "surrogatepass"):
-        raise Refused(f"{named(name)} has changed since it was read, or is not UTF-8")
+        raise QuestionRefused(f"{named(name)} has changed since it was read, or is not UTF-8")
     return before
 
 
@@ -261,29 +260,29 @@ def _changed(case: Case, patch: FilePatch, functions: Sequence[str]) -> _Changed
     new = _parsed(name, old, before, applied.after)
     held = frozenset(functions) & old.functions.keys() - {"<module>"}
     if not held:
-        raise Refused(f"{named(name)} has none of the functions that were named")
+        raise QuestionRefused(f"{named(name)} has none of the named functions")
     _stay_inside(applied.removed, old, held, name)
     _stay_inside(applied.added, new, held, name)
     if _outside(old, held) != _outside(new, held):
-        raise Refused(f"{named(name)}: something beside the bodies of the functions that were named has changed")
+        raise QuestionRefused(f"{named(name)}: the patch changes something outside the bodies of the named functions")
     changed = _Changed(
         name, old, new, held, min(applied.removed or applied.added), unified(name, before, applied.after).decode()
     )
     bad = refused_names(fresh_names(*changed.bodies, old, new))
     if bad:
-        raise Refused(f"{named(name)}: a patch may not bring in {named(bad[0])}")
+        raise QuestionRefused(f"{named(name)}: a patch may not introduce {named(bad[0])}")
     return changed
 
 
 def _parsed(name: str, old: Module, before: bytes, after: bytes) -> Module:
     try:
         if _encoding(before) != _encoding(after):
-            raise Refused(f"{named(name)}: the patch changes how the file is encoded")
+            raise QuestionRefused(f"{named(name)}: the patch changes how the file is encoded")
         ast.parse(after)
         return parse_module(old.path, old.name, normal_text(after).decode())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise Refused(f"{named(name)} would no longer parse{line}") from error
+        raise QuestionRefused(f"{named(name)} would no longer parse{line}") from error
 
 
 def _encoding(data: bytes) -> str:
@@ -291,11 +290,11 @@ def _encoding(data: bytes) -> str:
 
 
 def _stay_inside(lines: frozenset[int], module: Module, functions: frozenset[str], name: str) -> None:
-    """Comments are not in the tree: lines are looked at as well."""
+    """Checks line numbers, because comments are not in the syntax tree."""
     inside = {line for node in _nodes(module, functions) for line in _lines(node)}
     outside = sorted(lines - inside)
     if outside:
-        raise Refused(f"{named(name)}: line {outside[0]} is not in a function that was named")
+        raise QuestionRefused(f"{named(name)}: line {outside[0]} is not in a named function")
 
 
 def _lines(node: FunctionNode) -> range:
@@ -312,7 +311,7 @@ def _outside(module: Module, functions: frozenset[str]) -> str:
 
 
 class _Emptied(ast.NodeTransformer):
-    """Functions of these names without what they do."""
+    """Empties the bodies of these functions."""
 
     def __init__(self, functions: frozenset[str]) -> None:
         self._functions = functions
@@ -348,7 +347,7 @@ def _notes(changed: _Changed) -> Iterator[str]:
     if imports:
         yield f"{changed.name}: imports {_list(imports)}"
     if told:
-        yield f"{changed.name}: uses {_list(told)}, which reaches out of the program"
+        yield f"{changed.name}: uses {_list(told)}, which can affect things outside the program"
     if not changed.diff.isascii() and changed.before.text.isascii():
         yield f"{changed.name}: adds characters beyond ASCII"
 

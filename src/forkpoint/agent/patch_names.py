@@ -1,4 +1,4 @@
-"""What changed code names that it did not name before: what is refused, and what a reader is told."""
+"""Names that a patch introduces: which are refused, and which are pointed out to the reader."""
 
 import ast
 from collections import Counter
@@ -15,12 +15,12 @@ _REFUSED: Final = frozenset({
     "os.fork", "os.forkpty", "os.kill", "os.killpg", "os.putenv", "os.startfile", "pdb", "webbrowser", "torch.hub",
     "torch.package", "torch.utils.cpp_extension",
 })  # fmt: skip
-"""Ways to run, fetch or unpack what a reader of the patch does not see."""
+"""They run, fetch or unpack code that a reader of the patch does not see."""
 _REFUSED_STARTS: Final = ("os.exec", "os.spawn", "os.posix_spawn")
 _REFUSED_ENDS: Final = frozenset(
     {"system", "popen", "Popen", "check_call", "check_output", "urlopen", "execv", "execve"}
 )
-"""Whatever they are attributes of."""
+"""Refused as an attribute of anything."""
 _TOLD: Final = frozenset({
     "open", "getattr", "setattr", "delattr", "vars", "locals", "io", "os", "sys", "shutil", "pathlib", "tempfile", "signal",
     "threading", "torch.load", "torch.save", "torch.ops", "numpy.load", "numpy.fromfile",
@@ -28,17 +28,17 @@ _TOLD: Final = frozenset({
 
 
 def refused_names(fresh: Iterable[str]) -> list[str]:
-    """Those that a patch may not bring in. An attribute with two underscores leads anywhere."""
+    """Those that a patch may not introduce. Dunder attributes can reach anything, so they are refused, too."""
     return [name for name in fresh if _is_refused(name)]
 
 
 def told_names(fresh: Iterable[str]) -> list[str]:
-    """Those that reach out of the program: files, attributes by name, the process."""
+    """Those to point out: they touch files, the process, or attributes by name."""
     return [name for name in fresh if any(part in _TOLD for part in _prefixes(name))]
 
 
 def fresh_names(before: Iterable[ast.AST], after: Iterable[ast.AST], old: Module, new: Module) -> list[str]:
-    """Dotted names, as imports spell them out, that the code has more often than it had."""
+    """Dotted names, with import aliases resolved, that occur more often after the patch than before."""
     more = Counter(_names(after, new)) - Counter(_names(before, old))
     return sorted(more)
 
@@ -75,7 +75,7 @@ def _names(nodes: Iterable[ast.AST], module: Module) -> Iterator[str]:
 
 
 def _dotted(node: ast.Name | ast.Attribute, module: Module) -> str:
-    """`o.system` with `import os as o` is `os.system`; of an attribute of anything else, the attribute."""
+    """`o.system` with `import os as o` is `os.system`; an attribute of an expression is `?.attribute`."""
     text = spelled(node)
     if text is None:
         return f"?.{node.attr}" if isinstance(node, ast.Attribute) else "?"

@@ -1,4 +1,4 @@
-"""Case and explanation -> what is printed: the verdict first and as ever, then what a model added, with what it is worth.
+"""Renders the model's explanation, as text below the verdict's report or as JSON that contains the verdict unchanged.
 
 JSON: schema `forkpoint.agent/1`, `agent.schema.json` beside this file.
 """
@@ -8,8 +8,8 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from forkpoint.agent.case import Case, Status
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, Hypothesis, Remedy
+from forkpoint.agent.case import Case, ClaimStatus
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Explanation, ModelHypothesis, Remedy
 from forkpoint.agent.naming import is_plain, told_ranks
 from forkpoint.report.escape import ascii_json, escape
 from forkpoint.report.json_report import render_json
@@ -17,17 +17,17 @@ from forkpoint.report.json_report import render_json
 SCHEMA = "forkpoint.agent/1"
 MAX_OPINION = 400
 _MAX_READ = 20_000
-"""Characters of a model's text that are looked at. What masks make shorter stays longer than what is shown."""
+"""Characters of a model's text that are read. Even after masking, more is left than is shown."""
 _MAX_SUSPECTS = 1_000
 _HEADS = {
-    Status.SUPPORTED: "Supported by the evidence",
-    Status.UNVERIFIABLE: "Unverifiable: neither supported nor contradicted",
-    Status.CONTRADICTED: "Contradicted by the evidence",
+    ClaimStatus.SUPPORTED: "Supported by the evidence",
+    ClaimStatus.UNVERIFIABLE: "Unverifiable: neither supported nor contradicted",
+    ClaimStatus.CONTRADICTED: "Contradicted by the evidence",
 }
 
 
 def render_explanation_json(case: Case, explanation: Explanation) -> str:
-    """`verdict` comes last and is, to the byte, what `diagnose --json` prints."""
+    """`verdict` comes last and is byte for byte what `diagnose --json` prints."""
     told = ascii_json({"schema": SCHEMA, "explanation": _explanation(case, explanation)}, indent=2)
     return f'{told[:-2]},\n  "verdict": {render_json(case.verdict)}\n}}'
 
@@ -50,7 +50,7 @@ def _explanation(case: Case, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
+def _hypothesis(case: Case, told: ModelHypothesis) -> dict[str, Any]:
     return {
         "cause": told.cause,
         "opinion": _clean(case, told.opinion),
@@ -64,7 +64,7 @@ def _hypothesis(case: Case, told: Hypothesis) -> dict[str, Any]:
     }
 
 
-def _suspects(told: Hypothesis) -> list[int]:
+def _suspects(told: ModelHypothesis) -> list[int]:
     return sorted({rank for rank in told.suspects if is_plain(rank)})[:_MAX_SUSPECTS]
 
 
@@ -73,7 +73,7 @@ def _number(value: int | None) -> int | None:
     return value if value is not None and is_plain(value) else None
 
 
-def _confidence(told: Hypothesis) -> float | None:
+def _confidence(told: ModelHypothesis) -> float | None:
     """Clamped to 0..1. None: not a finite number."""
     return min(max(told.confidence, 0.0), 1.0) if isfinite(told.confidence) else None
 
@@ -149,7 +149,7 @@ def _lines(case: Case, explanation: Explanation, width: int) -> Iterator[str]:
 
 
 def _comparison_lines(compared: BothAnswers, width: int) -> Iterator[str]:
-    """Where the two answers differ, and what speaks for each."""
+    """Where the two answers differ, and the evidence for each."""
     if compared.dissent:
         yield from ("", "Where it and the verdict differ")
         yield from (line for one in compared.dissent for line in _wrapped(f"- {escape(one)}", width))
@@ -161,18 +161,18 @@ def _comparison_lines(compared: BothAnswers, width: int) -> Iterator[str]:
         yield from (line for one in told for line in _wrapped(f"    {escape(one)}", width))
 
 
-def _claim_lines(case: Case, explanation: Explanation, status: Status, width: int) -> Iterator[str]:
+def _claim_lines(case: Case, explanation: Explanation, status: ClaimStatus, width: int) -> Iterator[str]:
     found = [checked for checked in explanation.claims if checked.status is status]
     if found:
         yield from ("", _HEADS[status])
     for checked in found:
-        why = "" if status is Status.SUPPORTED else f" ({case.clean(checked.check.why)})"
+        why = "" if status is ClaimStatus.SUPPORTED else f" ({case.clean(checked.check.why)})"
         yield from _wrapped(f"- {case.clean(checked.claim.sentence())}{why}", width)
         for fact in checked.check.facts[:2]:
             yield from _wrapped(f"    {fact.where}: {fact.says}", width)
 
 
-def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
+def _opinion_lines(case: Case, told: ModelHypothesis, width: int) -> Iterator[str]:
     yield from ("", "Its opinion, in its own words, not checked")
     yield from _wrapped(f"> {_clean(case, told.opinion)}", width)
     answers = _answers(case, told)
@@ -186,8 +186,8 @@ def _opinion_lines(case: Case, told: Hypothesis, width: int) -> Iterator[str]:
         yield from _wrapped(f"> what would decide: {_clean(case, told.missing_evidence)}", width)
 
 
-def _answers(case: Case, told: Hypothesis) -> list[str]:
-    """What it filled in beside its words."""
+def _answers(case: Case, told: ModelHypothesis) -> list[str]:
+    """The structured fields of its answer."""
     seq, line, confidence = _number(told.earliest_seq), _number(told.site_line), _confidence(told)
     earliest = f"earliest mismatch {_clean(case, told.earliest_group)} seq {seq}"
     site = f"site {_clean(case, told.site_file)}:{line}"
@@ -206,7 +206,7 @@ def _remedy_lines(remedy: Remedy, width: int) -> Iterator[str]:
         yield "UNTRUSTED, written by the model: read it before you use it"
     yield from _wrapped(f"{remedy.kind.capitalize()} it chose: {escape(remedy.title)}", width)
     yield from (line for note in remedy.notes for line in _wrapped(f"- {escape(note)}", width))
-    # Tabs are what a patch is applied with, and act on no terminal.
+    # Keep tabs: a patch needs them, and they are harmless on a terminal.
     yield from ("\t".join(map(escape, line.split("\t"))) for line in remedy.patch.splitlines())
 
 

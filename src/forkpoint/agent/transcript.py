@@ -1,4 +1,4 @@
-"""What was said between the engine and a model, as hash-chained JSON lines; and the same conversation played again without a model."""
+"""The transcript of a conversation with a model, as hash-chained JSON lines; and its replay without a model."""
 
 import json
 import re
@@ -18,53 +18,52 @@ from forkpoint.errors import InputError, UnreadableInput, UsageError
 from forkpoint.redact import Redactor
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was said between the engine and a model: one JSON record per line, each with a hash over itself and all before
-# it.
+# The transcript: one JSON record per line, each with a hash over itself and all records before it.
 #
-# What stands in it went through redaction before the model saw it. A record that was changed, left out or put in
-# afterwards breaks the chain. Whoever makes the whole chain anew is not found out: nothing in it is secret. Written as
-# it happens: a run that is cut off leaves what it had.
+# Its contents were redacted before the model saw them. Changing, removing or inserting a record breaks the chain; rewriting the
+# whole chain is not detected, because it contains no secret. Records are written as they happen, so an interrupted run leaves
+# what it had.
 
 SCHEMA = "forkpoint.transcript/1"
 MAX_BYTES = 64_000_000
-"""A long run writes a few million."""
+"""A long run writes a few megabytes."""
 _FIRST = "0" * 64
 _KINDS = frozenset({"case", "start", "phase", "ask", "reply", "failed", "checked", "end"})
 _LINE = re.compile(r'\{"hash": "([0-9a-f]{64})", "record": (\{.*\})\}')
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TranscriptRecord:
     kind: str
     body: dict[str, Any]
     """JSON."""
 
 
 class Transcript(Protocol):
-    def write(self, record: Record) -> None: ...
+    def write(self, record: TranscriptRecord) -> None: ...
 
 
 class Unwritten:
-    """Where no transcript was asked for."""
+    """Used if no transcript was asked for."""
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         pass
 
 
 class TranscriptFile:
-    """For a `with` statement. A disk that is full takes nothing of the explanation away: see `problem`."""
+    """A context manager. A full disk does not stop the explanation: see `problem`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._last = _FIRST
         self.problem: str | None = None
-        """Why the file lacks something; the first reason."""
+        """Why the file is incomplete; the first reason."""
         try:
             self._file = Path(path).open("w", encoding="ascii", newline="\n")  # noqa: SIM115 closed by `close`
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         text = _as_text(record.kind, record.body)
         self._last = _follow(self._last, text)
         if self.problem is None:
@@ -75,7 +74,7 @@ class TranscriptFile:
                 self.problem = f"{self._path}: cannot be written: {error.strerror}; the transcript is cut off"
 
     def close(self) -> None:
-        with suppress(OSError):  # said when it was written
+        with suppress(OSError):  # `write` has reported it
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -85,18 +84,18 @@ class TranscriptFile:
         self.close()
 
 
-def places(paths: Sequence[str], source: Sequence[str], redactor: Redactor) -> Record:
-    """Where the case lies, as it was said, so that it can be played again from the same folder. Left out where that would
-    tell what redaction hides.
+def places(paths: Sequence[str], source: Sequence[str], redactor: Redactor) -> TranscriptRecord:
+    """The paths of the case as given, so that it can be replayed from the same folder. Left out if they contain something that
+    redaction hides.
     """
-    # A copy: it must not give out a name that then stands for somebody else when the case lies elsewhere.
+    # On a copy of the redactor: otherwise these paths would use up pseudonyms, and a replay from elsewhere would differ.
     redact = deepcopy(redactor).redact
     hidden = any(redact(one) != one for one in (*paths, *source))
-    return Record("case", {} if hidden else {"paths": [*paths], "source": [*source]})
+    return TranscriptRecord("case", {} if hidden else {"paths": [*paths], "source": [*source]})
 
 
-def read_transcript(path: str) -> tuple[Record, ...]:
-    """Checked from the first record to the last. Raises InputError."""
+def read_transcript(path: str) -> tuple[TranscriptRecord, ...]:
+    """Checks the whole chain. Raises InputError."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -110,7 +109,7 @@ def read_transcript(path: str) -> tuple[Record, ...]:
     return tuple(_read(lines, path))
 
 
-def _read(lines: Iterable[str], path: str) -> Iterator[Record]:
+def _read(lines: Iterable[str], path: str) -> Iterator[TranscriptRecord]:
     last = _FIRST
     for number, line in enumerate(lines, start=1):
         found = _LINE.fullmatch(line)
@@ -123,12 +122,12 @@ def _read(lines: Iterable[str], path: str) -> Iterator[Record]:
         yield record
 
 
-def _record(text: str) -> Record | None:
-    """None: it is not as it was written."""
+def _record(text: str) -> TranscriptRecord | None:
+    """None: not a record as we write it."""
     try:
         match json.loads(text):
             case {"kind": str(kind), **body} if kind in _KINDS and _as_text(kind, body) == text:
-                return Record(kind, body)
+                return TranscriptRecord(kind, body)
             case _:
                 return None
     except (ValueError, RecursionError):
@@ -144,10 +143,10 @@ def _follow(last: str, text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A recorded conversation, played again without a model.
+# Replay of a recorded conversation without a model.
 #
-# The engine does all its part anew, on the case, and each thing it would say to the model must be what was said then;
-# the model's replies come from the record. So the result is the same, or the first difference is named.
+# The engine does all its work again on the case, and everything it would say to the model must match the record; the model's
+# replies come from the record. So the result is the same, or the first difference is reported.
 
 _T = TypeVar("_T")
 _MAX_VERSION = 20
@@ -179,9 +178,9 @@ class _Failed:
 
 
 class Replayed:
-    """Both the model and the transcript of a replay: what is written must be what is on record."""
+    """Both the model and the transcript of a replay: everything written must match the record."""
 
-    def __init__(self, records: Sequence[Record], path: str) -> None:
+    def __init__(self, records: Sequence[TranscriptRecord], path: str) -> None:
         self._path = path
         if [r.kind for r in records[:2]] != ["case", "start"] or records[1].body.get("schema") != SCHEMA:
             raise InputError(f"{path}: not a transcript of forkpoint agent (schema {SCHEMA})")
@@ -192,12 +191,12 @@ class Replayed:
         self._seconds = 0.0
 
     def places(self) -> tuple[list[str], list[str]]:
-        """Evidence and source, as they were given when it was recorded."""
+        """Evidence and source paths, as given when it was recorded."""
         found = self._places
         gone = next((one for one in (*found.paths, *found.source) if not Path(one).exists()), None)
         if gone is not None or not found.paths:
-            where = f"{gone} is not there" if gone else "it does not say where the case lay"
-            raise UsageError(f"{self._path}: {where}: name it, as in forkpoint agent PATH --source DIR --replay FILE")
+            where = f"{gone} does not exist" if gone else "it does not contain the paths of the case"
+            raise UsageError(f"{self._path}: {where}: give them, as in forkpoint agent PATH --source DIR --replay FILE")
         return found.paths, found.source
 
     @property
@@ -211,11 +210,11 @@ class Replayed:
     def clock(self) -> float:
         return self._seconds
 
-    def write(self, record: Record) -> None:
+    def write(self, record: TranscriptRecord) -> None:
         if record.kind not in {"reply", "failed"}:
             number, recorded = self._next()
             if recorded != _as_json(record):
-                raise self._differs(f"line {number} ({recorded.kind}) is not what the engine says now")
+                raise self._differs(f"line {number} ({recorded.kind}) differs from what the engine says now")
 
     def ask(
         self,
@@ -225,7 +224,7 @@ class Replayed:
         within_s: float,
         hear: Callable[[str], None],
     ) -> Reply:
-        """What is asked was compared when it was written."""
+        """The request itself was already compared by `write`."""
         del instructions, messages, offers, within_s
         number, recorded = self._next()
         if recorded.kind == "failed":
@@ -233,22 +232,22 @@ class Replayed:
             self._seconds += failed.seconds
             raise ModelFailed(failed.why)
         if recorded.kind != "reply":
-            raise self._differs(f"line {number} ({recorded.kind}) stands where the engine asks the model now")
+            raise self._differs(f"line {number} ({recorded.kind}) is not a reply, but the engine asks the model now")
         replied = self._typed(_Replied, number, recorded)
         self._seconds += replied.seconds
         hear(replied.reply.text)
         return replied.reply
 
     def finish(self) -> None:
-        """Raises InputError where the record goes on."""
+        """Raises InputError if the record has more."""
         rest = next(self._records, None)
         if rest is not None:
-            raise self._differs(f"line {rest[0]} ({rest[1].kind}) comes after what the engine does now")
+            raise self._differs(f"line {rest[0]} ({rest[1].kind}) is left over after the engine has finished")
 
-    def _next(self) -> tuple[int, Record]:
+    def _next(self) -> tuple[int, TranscriptRecord]:
         found = next(self._records, None)
         if found is None:
-            raise InputError(f"{self._path}: it ends before the engine does: it was cut off")
+            raise InputError(f"{self._path}: ends before the engine does; it is truncated")
         return found
 
     def _differs(self, what: str) -> InputError:
@@ -258,17 +257,17 @@ class Replayed:
             if written == __version__
             else f", or the version: {written[:_MAX_VERSION]} wrote it, this is {__version__}"
         )
-        return InputError(f"{self._path}: {what}: the evidence or the source is another{by}")
+        return InputError(f"{self._path}: {what}: the evidence or the source is different{by}")
 
-    def _typed(self, kind: type[_T], number: int, record: Record) -> _T:
+    def _typed(self, kind: type[_T], number: int, record: TranscriptRecord) -> _T:
         try:
             return TypeAdapter(kind).validate_python(record.body)
         except ValidationError as error:
             raise InputError(
-                f"{self._path}: line {number} ({record.kind}) is not as forkpoint agent writes it"
+                f"{self._path}: line {number} ({record.kind}) is not a valid record of forkpoint agent"
             ) from error
 
 
-def _as_json(record: Record) -> Record:
-    """As it reads when it was written and read again."""
-    return Record(record.kind, json.loads(json.dumps(record.body)))
+def _as_json(record: TranscriptRecord) -> TranscriptRecord:
+    """The record after a round trip through JSON."""
+    return TranscriptRecord(record.kind, json.loads(json.dumps(record.body)))

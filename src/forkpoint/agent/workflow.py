@@ -1,4 +1,4 @@
-"""Phases in their order, then a hypothesis that is checked and may be corrected once, then a probe or a fix."""
+"""The workflow of a model: reading phases, then a hypothesis that is checked and may be corrected, then a probe or a fix."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -7,10 +7,18 @@ from hashlib import sha256
 from itertools import chain, islice
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, Fact, Refused, Shown, Status, Tool, Wire
+from forkpoint.agent.case import Case, ClaimStatus, Fact, QuestionRefused, Shown, Tool, Wire
 from forkpoint.agent.catalogue import Offered, offer_at, offers
 from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import MAX_CLAIMS, Checked, CheckedClaim, Explanation, Hypothesis, Remedy, check_claims
+from forkpoint.agent.hypothesis import (
+    MAX_CLAIMS,
+    Checked,
+    CheckedClaim,
+    Explanation,
+    ModelHypothesis,
+    Remedy,
+    check_claims,
+)
 from forkpoint.agent.model import Call, ModelFailed, Offer, Spent
 from forkpoint.agent.naming import fact
 from forkpoint.agent.patch_check import check_patch
@@ -24,14 +32,14 @@ from forkpoint.agent.tools.source import CALLERS, READ_SOURCE, TAINT, ReadSource
 from forkpoint.agent.tools.stacks import STACK_DIFF
 from forkpoint.agent.tools.table import TABLE, TableArguments
 from forkpoint.agent.tools.waiting import THREADS, WAITS
-from forkpoint.agent.transcript import SCHEMA, Record
+from forkpoint.agent.transcript import SCHEMA, TranscriptRecord
 from forkpoint.model.verdict import Cause
 from forkpoint.report.json_report import render_json
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The workflow, phase by phase: what the engine shows first, and which questions may then be asked.
+# The reading phases: what the engine shows first, and which questions the model may then ask.
 #
-# The order is the engine's, not the model's. Each phase begins with facts that need no question.
+# The engine sets the order, not the model. Each phase begins with facts that the model need not ask for.
 
 _SITES = 3
 _AROUND_SITE = 6
@@ -45,35 +53,35 @@ class Phase:
     shows: Callable[[Case], Iterator[Fact]]
     tools: tuple[Tool, ...]
     looks: int = 3
-    """Requests that may ask; the next can only go on."""
+    """Requests that may use tools; the next one can only end the phase."""
 
 
 _FAR = 6
-"""Looks of the phase in which a model may go where the evidence leads."""
-_WHERE_IT_LEADS = (READ_SOURCE, CALLERS, TAINT, LINT, HISTORY, STACK_DIFF, THREADS)
-"""No more: providers limit how many fields that may be null a request has."""
+"""Looks in the source phase, which needs the most reading."""
+_SOURCE_TOOLS = (READ_SOURCE, CALLERS, TAINT, LINT, HISTORY, STACK_DIFF, THREADS)
+"""No more than these: providers limit the number of nullable fields in a request."""
 
 
 def reading_phases(similar: Tool) -> tuple[Phase, ...]:
-    """`similar`: the tool that knows recorded cases, which an examination limits."""
+    """`similar`: the tool for recorded cases, which an evaluation restricts."""
     return (
         Phase("symptom", _SYMPTOM, _show_symptom, (WHY, EVIDENCE, FILES, LOG_LINES, EXPLAIN, similar)),
         Phase("progress", _PROGRESS, _show_progress, (PROGRESS, WAITS, LOG_LINES)),
         Phase("cohorts", _COHORTS, _show_cohorts, (TABLE, THREADS)),
         Phase("earliest mismatch", _MISMATCH, _show_mismatch, (TABLE, CHANNELS, STACK_DIFF)),
-        Phase("source", _SOURCE, _show_source, _WHERE_IT_LEADS, looks=_FAR),
+        Phase("source", _SOURCE, _show_source, _SOURCE_TOOLS, looks=_FAR),
     )
 
 
 _SYMPTOM = "Phase 1, symptom. What failed, and which ranks say so? The rank that prints an error is usually a victim."
-_PROGRESS = "Phase 2, progress. How far did each rank come in each group, and who is behind?"
+_PROGRESS = "Phase 2, progress. How far did each rank get in each group, and who is behind?"
 _COHORTS = "Phase 3, cohorts. Which ranks behaved alike, and what did each cohort do last?"
 _MISMATCH = (
     "Phase 4, earliest mismatch. Which is the first slot in which ranks differ? It may come before the one in which they "
     "wait. A rank without a record is not a rank that did not call."
 )
 _SOURCE = (
-    "Phase 5, source. Which condition, loop or handler lets only some ranks come to the call, and why can it differ by rank? Go "
+    "Phase 5, source. Which condition, loop or handler lets only some ranks reach the call, and why can it differ by rank? Go "
     "where the evidence leads: other files, callers, the history of these lines, what lint finds."
 )
 
@@ -119,39 +127,39 @@ def _show_source(case: Case) -> Iterator[Fact]:
 
 
 def _asked(case: Case, tool: Tool, arguments: object) -> Iterator[Fact]:
-    """Where the case holds nothing of it, nothing is shown."""
+    """The tool's facts; nothing if it refuses."""
     try:
         found: Sequence[Fact] = tool.answer(case, arguments)
-    except Refused:
+    except QuestionRefused:
         return iter(())
     return iter(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The loop: phases in their order, then a hypothesis that is checked and may be mended once, then a probe or a fix.
+# The loop: reading phases, then a hypothesis that is checked and may be corrected, then a probe or a fix.
 #
-# What a model does wrong is turned away and told in the result; what it, its endpoint or its budget cannot do ends the
-# explanation early. In each case what the engine judged stays as it is.
+# Invalid output of a model is refused and listed in the result; a failed endpoint or a spent budget ends the explanation early.
+# The verdict stays the same in any case.
 
 _SUBMIT = "submit_hypothesis"
 _LOOKS = 3
-"""Requests in the choice of a remedy."""
+"""Requests for choosing a remedy."""
 _TRIES = 2
-"""To hand in something that can be read."""
+"""Attempts to hand in a readable hypothesis."""
 _MAX_NOTE = 300
 _MAX_READ = 2_000
-"""Characters of a note that are looked at: redacting a page takes seconds."""
+"""Characters of a note that are read: redacting a page takes seconds."""
 _MAX_CHOSEN = 3
 
 
-class _Course:
-    """Results so far: a later failure does not lose them."""
+class _WorkflowRun:
+    """One run of the workflow. Keeps the results so far, so that a later failure does not lose them."""
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
         self.notes: list[str] = []
         self.kept: dict[str, Shown] = {}
-        self.hypothesis: Hypothesis | None = None
+        self.hypothesis: ModelHypothesis | None = None
         self.checked = Checked((), ())
         self.remedies: tuple[Remedy, ...] | None = None
         """None: nothing was chosen yet."""
@@ -167,7 +175,7 @@ class _Course:
             self._choose()
 
     def _begin(self, name: str, task: str, facts: tuple[Shown, ...]) -> None:
-        """What earlier phases left in view comes first."""
+        """Notes and facts kept from earlier phases come first."""
         notes = "".join(f"\nYour note: {note}" for note in self.notes)
         fresh = {shown.id for shown in facts}
         kept = [shown for shown in self.kept.values() if shown.id not in fresh]
@@ -199,11 +207,11 @@ class _Course:
         return "noted"
 
     def _conclude(self) -> None:
-        """It ends when nothing is contradicted, or no less than before."""
+        """Asks for corrections until no claim is contradicted, or as many as before."""
         self._begin("hypothesis", HYPOTHESIS, ())
         self._hand_in()
         before = MAX_CLAIMS + 1
-        while 0 < len(wrong := [c for c in self.checked.claims if c.status is Status.CONTRADICTED]) < before:
+        while 0 < len(wrong := [c for c in self.checked.claims if c.status is ClaimStatus.CONTRADICTED]) < before:
             before = len(wrong)
             self._tell_wrong(wrong)
             self._hand_in()
@@ -215,27 +223,27 @@ class _Course:
         self.talk.say("\n".join([REPAIR, *told, "", *map(str, facts)]))
 
     def _hand_in(self) -> None:
-        """The newest that can be read counts."""
+        """Asks for a hypothesis and checks it; a readable one replaces the one before."""
         talk = self.talk
         for _ in range(_TRIES):
-            reply = talk.ask([talk.offer(Hypothesis, _SUBMIT, "Hand in your hypothesis; its claims are checked.")])
-            handed: list[Hypothesis] = []
+            reply = talk.ask([talk.offer(ModelHypothesis, _SUBMIT, "Hand in your hypothesis; its claims are checked.")])
+            handed: list[ModelHypothesis] = []
             talk.answer_all(reply, partial(self._answer_hypothesis, handed))
             if handed:
                 self.hypothesis = handed[0]
                 self.checked = check_claims(talk.case, talk.ledger, handed[0])
                 told = [_on_record(talk.case, checked) for checked in self.checked.claims]
-                talk.transcript.write(Record("checked", {"claims": told}))
+                talk.transcript.write(TranscriptRecord("checked", {"claims": told}))
                 return
             if not reply.calls:
                 talk.say(f"Call {_SUBMIT}.")
-        talk.refuse("what the model handed in as a hypothesis could not be read")
+        talk.refuse("the model's hypothesis could not be read")
 
-    def _answer_hypothesis(self, handed: list[Hypothesis], call: Call) -> str:
+    def _answer_hypothesis(self, handed: list[ModelHypothesis], call: Call) -> str:
         if call.name != _SUBMIT:
             return _no_such([_SUBMIT])
-        parsed = self.talk.parse(Hypothesis, call)
-        handed += [parsed] if isinstance(parsed, Hypothesis) else []
+        parsed = self.talk.parse(ModelHypothesis, call)
+        handed += [parsed] if isinstance(parsed, ModelHypothesis) else []
         return _received(parsed)
 
     def _choose(self) -> None:
@@ -246,7 +254,7 @@ class _Course:
             self.talk.answer_all(reply, partial(self._answer_choice, known))
             if self.remedies is not None or not reply.calls:
                 return
-        self.talk.refuse("what the model handed in as a choice could not be read")
+        self.talk.refuse("the model's choice could not be read")
 
     def _choices(self, known: dict[str, Offered]) -> list[Offer]:
         choose = self.talk.offer(RemedyChoice, "choose", "Choose probes and fixes; ends the workflow.", tuple(known))
@@ -280,15 +288,15 @@ class _Course:
         if choice.patch:
             try:
                 yield check_patch(self.talk.case, choice.patch, choice.functions)
-            except Refused as why:
-                self.talk.refuse(f"a patch that the model wrote was turned away: {self.talk.case.clean(str(why))}")
+            except QuestionRefused as why:
+                self.talk.refuse(f"a patch that the model wrote was refused: {self.talk.case.clean(str(why))}")
 
 
 def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
     """Never raises for what a model, its endpoint or its budget does."""
     account = talk.account
-    talk.transcript.write(Record("start", _started(talk)))
-    course = _Course(talk)
+    talk.transcript.write(TranscriptRecord("start", _started(talk)))
+    course = _WorkflowRun(talk)
     ended = None
     try:
         course.run(similar_tool)
@@ -306,7 +314,9 @@ def explain(talk: Talk, similar_tool: Tool = SIMILAR) -> Explanation:
         tool_calls=account.tool_calls,
         usage=account.usage,
     )
-    talk.transcript.write(Record("end", {"ended": ended, "requests": account.requests, "usage": asdict(account.usage)}))
+    talk.transcript.write(
+        TranscriptRecord("end", {"ended": ended, "requests": account.requests, "usage": asdict(account.usage)})
+    )
     return explanation
 
 
@@ -326,7 +336,7 @@ def _no_such(names: Iterable[str]) -> str:
 
 
 def _received(parsed: Wire | str) -> str:
-    """To the model: what is wrong with what it handed in, if anything."""
+    """Tells the model what is wrong with its input, if anything."""
     return parsed if isinstance(parsed, str) else "received"
 
 

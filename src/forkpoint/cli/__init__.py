@@ -1,4 +1,4 @@
-"""The command line: one file per command, parsing and printing only. This is where errors are caught and shown."""
+"""The command line: one file per command, which parses and prints. Errors are caught and shown here."""
 
 import argparse
 import io
@@ -69,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
 
 _log = logging.getLogger(__name__)
 _USAGE, _UNREADABLE, _CRASHED = 2, 3, 70
+_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,11 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def build_parsers(words: Sequence[str] | None = None) -> Parsers:
-    """`words`: a command that is not among them is known by its name alone, which saves its options' time."""
+    """`words`: the command line. Only a command that occurs in it gets its options, which saves time; None: all do."""
     parser = _Parser(
         prog="forkpoint",
         description="Find the earliest point where the ranks of a distributed training job stopped agreeing.",
-        epilog="Results go to standard output, all else to standard error. `forkpoint COMMAND --help` says more.",
+        epilog="Results go to standard output, everything else to standard error. See also `forkpoint COMMAND --help`.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"forkpoint {__version__}")
     _add_common_arguments(parser, hidden=False)
@@ -111,10 +112,10 @@ def build_parsers(words: Sequence[str] | None = None) -> Parsers:
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, *, hidden: bool) -> None:
-    """Before or after the command; listed once."""
+    """Options allowed before and after the command, but shown in help only once."""
     for names, choices, help_text in (
         (("--color", "--colour"), ("auto", "always", "never"), "colours on standard output (default: auto)"),
-        (("--log-level",), LEVELS, "write what is done to a file, for bug reports"),
+        (("--log-level",), LEVELS, "write a log to a file, for bug reports"),
         (("--log-file",), None, f"that file (default: {DEFAULT_FILE})"),
     ):
         shown = argparse.SUPPRESS if hidden else help_text
@@ -126,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character gets its escape, not a traceback.
+            # Escape characters that the terminal cannot show, instead of raising.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(argv)
@@ -138,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(f"  {line}")
         return _USAGE if isinstance(error, UsageError) else _UNREADABLE
     except BrokenPipeError:
-        # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.
+        # The reader closed the pipe. Without this the interpreter complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
@@ -159,7 +160,7 @@ def _run(argv: Sequence[str] | None) -> int:
     words = find_command(given, COMMANDS)
     check_json_file(words)
     settings = read_settings()
-    parsers = build_parsers(None if settings else words)  # settings may be wrong in any command
+    parsers = build_parsers(None if settings else words)  # settings of all commands are checked
     apply_settings(settings, parsers.commands)
     try:
         args, unknown = parsers.main.parse_known_args(words)
@@ -174,20 +175,34 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _set_up(args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """What every command has: colours, by the variables that rich and others know, and a log."""
+    """Common to all commands: colours, by the usual environment variables, and the log."""
     color = getattr(args, "color", "auto")
     if color != "auto":
         os.environ.pop("NO_COLOR", None)
         os.environ.pop("FORCE_COLOR", None)
         os.environ["NO_COLOR" if color == "never" else "FORCE_COLOR"] = "1"
     if level := getattr(args, "log_level", None):
-        from forkpoint.cli.log_file import open_log
+        _open_log(level, getattr(args, "log_file", DEFAULT_FILE), argv)
 
-        open_log(level, getattr(args, "log_file", DEFAULT_FILE), argv)
+
+def _open_log(level: str, file: str, argv: Sequence[str]) -> None:
+    """A log for bug reports: all `forkpoint` loggers write to the file. Of the evidence it contains only file names."""
+    import platform
+
+    try:
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UsageError(f"--log-file {file}: cannot be written ({error.strerror})") from error
+    handler.setFormatter(logging.Formatter(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
+    logger = logging.getLogger("forkpoint")
+    logger.setLevel(level.upper())
+    logger.addHandler(handler)
+    logger.info("forkpoint %s, Python %s on %s", __version__, sys.version.split()[0], platform.platform())
+    logger.info("arguments: %s", list(argv))
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """The shell asks, through code that `forkpoint completion` printed. Does not come back."""
+    """Answers the shell, which runs the code of `forkpoint completion`. Does not return."""
     import argcomplete
 
     argcomplete.autocomplete(parser)
@@ -197,4 +212,4 @@ def _print_crash() -> None:
     _log.exception("crashed")
     for line in traceback.format_exc().splitlines():
         print(escape(line), file=sys.stderr)
-    say("this is a bug in forkpoint, not in your job; please report it with the lines above")
+    say("this is a bug in forkpoint, not in your job; please report it with the traceback above")

@@ -1,4 +1,4 @@
-"""`forkpoint agent`: the verdict, and what a model adds to it under the engine's control."""
+"""`forkpoint agent`: the verdict, and a model's explanation that the engine checks."""
 
 import os
 import sys
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from forkpoint.agent.talk import Hear
 
 _DESCRIPTION = """\
-Diagnose, then let a model walk the same workflow: it sees facts with ids, asks
+Diagnose, then let a model examine the case: it sees facts with ids, asks
 through read-only tools, and hands in claims. The engine checks every claim and
-says which are supported, contradicted or unverifiable. The
-verdict is made before and without the model, and nothing it says changes it.
+says which are supported, contradicted or unverifiable. The verdict is made
+first, without the model, and the model cannot change it.
 
 MODEL is PROVIDER:NAME:
   openai-compatible:NAME  with --endpoint URL: vLLM, Ollama, llama.cpp
@@ -48,7 +48,7 @@ exit codes are those of diagnose; the model does not change them
 
 def run(args: Namespace) -> int:
     if (args.model is None) == (args.replay is None):
-        raise UsageError("give --model PROVIDER:NAME, or --replay FILE to play a transcript again")
+        raise UsageError("give --model PROVIDER:NAME, or --replay FILE to replay a transcript")
     need_extra()
     return _replay(args) if args.replay is not None else _explain(args)
 
@@ -72,7 +72,7 @@ def _explain(args: Namespace) -> int:
         transcript.write(places(args.paths, args.source, case.redactor))
         talk = Talk(case, model, Account(budget), transcript, _hear(quiet=args.quiet))
         code = _finish(case, explain(talk), args)
-    if transcript.problem is not None:  # it does not take the answer away
+    if transcript.problem is not None:  # reported last, after the answer
         raise UsageError(transcript.problem)
     return code
 
@@ -103,11 +103,11 @@ def _check_transcript(args: Namespace) -> None:
     check_writable("--transcript", args.transcript)
     place = Path(args.transcript).resolve()
     if any(Path(path).resolve() in (place, *place.parents) for path in args.paths):
-        raise UsageError(f"--transcript {args.transcript}: is inside the evidence; choose another place")
+        raise UsageError(f"--transcript {args.transcript}: is inside the evidence; choose another path")
 
 
 def _open(paths: list[str], source: list[str], args: Namespace) -> "Case":
-    """Prints the verdict before anybody is asked."""
+    """Prints the verdict before a model is asked."""
     from forkpoint.agent.case import open_case
 
     with Progress(sys.stderr, quiet=args.quiet, in_bytes=True) as progress:
@@ -137,7 +137,7 @@ def _finish(case: "Case", explanation: "Explanation", args: Namespace) -> int:
 
 
 def _hear(*, quiet: bool) -> "Hear":
-    """Phases on standard error, and what the model says as it says it where somebody looks on."""
+    """Prints phases to standard error, and on a terminal also the model's text as it arrives."""
     from forkpoint.agent.talk import Hear
 
     def phase(name: str) -> None:
@@ -173,7 +173,7 @@ _BUDGETS = {
     "requests": (int, "N", "requests to the model (24)"),
     "tool_calls": (int, "N", "questions it may ask (16)"),
     "tokens": (int, "N", "tokens sent and received (200000)"),
-    "cost_usd": (float, "USD", "cost, where the provider's price is known (no limit)"),
+    "cost_usd": (float, "USD", "cost, if the provider's price is known (no limit)"),
     "seconds": (float, "S", "seconds of waiting for the model (300)"),
     "facts": (int, "N", "facts shown at a time (30); fewer for a model with a small context"),
 }
@@ -187,7 +187,7 @@ _NOT_IN_A_REPLAY = ("endpoint", "key_variable", "transcript", *_BUDGETS)
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:
-    """Which model, and what it may use up."""
+    """The model and its budget."""
     parser.add_argument("--model", metavar="PROVIDER:NAME", help="the model; no default")
     parser.add_argument(
         "--endpoint", metavar="URL", help="of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
@@ -207,11 +207,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="evidence: files or folders, as for diagnose")
     add_source_argument(parser)
     add_model_arguments(parser)
-    parser.add_argument("--transcript", metavar="FILE", help="write what is said, redacted, as hash-chained JSON lines")
     parser.add_argument(
-        "--replay", metavar="FILE", help="play a transcript again, without a model, and check every step"
+        "--transcript", metavar="FILE", help="write the conversation, redacted, as hash-chained JSON lines"
     )
-    parser.add_argument("--md", metavar="FILE", help="also write a page that can be forwarded, as Markdown")
+    parser.add_argument("--replay", metavar="FILE", help="replay a transcript without a model, and check every step")
+    parser.add_argument("--md", metavar="FILE", help="also write a page to forward, as Markdown")
     parser.add_argument("--json", action="store_true", help="print verdict and explanation as JSON (forkpoint.agent/1)")
     add_width_argument(parser)
     add_quiet_argument(parser)

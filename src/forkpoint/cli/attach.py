@@ -1,4 +1,4 @@
-"""`forkpoint attach`: a job that hangs now. Asks its ranks, takes their stacks, and diagnoses what they say."""
+"""`forkpoint attach`: a job that hangs now. Asks its ranks, takes their stacks, and diagnoses the result."""
 
 import re
 import sys
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 A job hangs now: find its ranks on this machine, ask each for its recorder, take
-the stacks of all its threads, see for two seconds who moves, and diagnose that.
+the stacks of all threads, watch for two seconds who moves, and diagnose that.
 
 Without arguments the ranks are found by RANK and WORLD_SIZE in their
-environment. Where several jobs run they are listed; --job or pids choose one.
+environment. If several jobs run, they are listed; --job or pids choose one.
 
   recorder  torch's debug server, the guard (FORKPOINT=1) or torch's dump pipe,
             whichever is on; none of them stops the process
@@ -35,10 +35,10 @@ environment. Where several jobs run they are listed; --job or pids choose one.
             stops a process for milliseconds; --no-stacks leaves that out
   also      /proc, NVML, the ranks' logs and the kernel's messages since they began
 
-Nothing is sent to a job beyond these questions, and it goes on as it was. What
-could not be asked, and which permission that needs, is said. docs/attach.md
+Nothing else is sent to the job, and it is not changed. If something could not
+be asked, the output says which permission that needs. docs/attach.md
 
-exit codes: as forkpoint diagnose; 0 also where the job moves
+exit codes: as forkpoint diagnose; 0 also if the job moves
 """
 
 _SLURM_JOB = re.compile(r"\d{1,12}(?:_\d{1,9})?")
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     ways = [name for name in ("pids", "hosts", "debug_server") if getattr(args, name)]
     if len(ways) > 1 or (args.job and ways and ways != ["hosts"]):
         raise UsageError("give one of: pids of this machine, --job, --hosts (with or without --job), --debug-server")
-    if not args.send:  # who asked tells others
+    if not args.send:  # otherwise the machine that asked notifies
         notify_settings(args)
     import_numpy()
     with _evidence_folder(args.keep) as folder:
@@ -78,7 +78,7 @@ def _diagnose(args: Namespace, attached: "Attached", folder: "EvidenceFolder") -
         told_by="attach",
     )
     if not args.quiet:
-        say(f"kept: {folder.root}" if args.keep else "the evidence is not kept: --keep DIR keeps it for later")
+        say(f"kept: {folder.root}" if args.keep else "the evidence is deleted; --keep DIR keeps it")
     return exit_code(verdict)
 
 
@@ -131,7 +131,7 @@ def _find_job(args: Namespace) -> "LiveJob":
 
 
 class _RankLines:
-    """Says of each rank, as it answers, what could be had of it."""
+    """Prints what each rank answered, as it answers."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total, self._on = total, not quiet
@@ -140,11 +140,11 @@ class _RankLines:
         if self._on and self._total <= _SINGLE_LINES:
             got = [f"recorder by {seen.answer.way}"] if seen.answer.way else []
             got += [f"stacks by {seen.stacks_by}"] if seen.stacks_by else []
-            say(f"rank {seen.answer.rank}: {', '.join(got) or 'nothing could be asked'}")
+            say(f"rank {seen.answer.rank}: {', '.join(got) or 'no answer'}")
 
 
 def _summary(attached: "Attached") -> list[str]:
-    """What is missing, once per reason, and whether anything moves."""
+    """What is missing, once per reason, and whether any rank moves."""
     from forkpoint.model.world import name_ranks
 
     why: dict[str, list[int]] = {}
@@ -155,18 +155,18 @@ def _summary(attached: "Attached") -> list[str]:
     lines += [f"{name_ranks(attached.lost)}: the process is gone"] if attached.lost else []
     if attached.unseen:
         lines.append(
-            f"{name_ranks(attached.unseen)}: seen on no machine that was asked; --hosts a,b or Slurm's --job ID asks others"
+            f"{name_ranks(attached.unseen)}: not found on the machines asked; --hosts a,b or --job with a Slurm id asks others"
         )
     lines += attached.notes
     visible = [rank.rank for rank in attached.ranks if rank.visible]
     if attached.moved:
-        lines.append(f"{name_ranks(attached.moved)} went on while looked at")
+        lines.append(f"{name_ranks(attached.moved)} moved while watched")
     elif not visible:
-        lines.append("whether any rank moves cannot be seen without recorders and stacks")
+        lines.append("without recorders and stacks it is unknown whether any rank moves")
     elif len(visible) < len(attached.ranks):
-        lines.append(f"{name_ranks(visible)} did not move while looked at, for {attached.still_s:.0f} s or longer")
+        lines.append(f"{name_ranks(visible)} did not move for {attached.still_s:.0f} s or longer")
     else:
-        lines.append(f"no rank moved while looked at, for {attached.still_s:.0f} s or longer")
+        lines.append(f"no rank moved for {attached.still_s:.0f} s or longer")
     return lines
 
 
@@ -198,7 +198,7 @@ def _ask_others(args: Namespace, folder: "EvidenceFolder") -> "Attached | None":
 
 
 def _is_elsewhere(job: str | None) -> bool:
-    """A Slurm job of which no rank runs here, or not all."""
+    """A Slurm job that does not run on this machine alone."""
     from forkpoint.gather.attach.jobs import find_jobs
 
     if not job or not _SLURM_JOB.fullmatch(job):
@@ -237,7 +237,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="processes of the job, as PID or RANK=PID (default: found by their environment)",
     )
     parser.add_argument(
-        "--job", metavar="NAME", help="of several jobs, this one: port, run id, script, Slurm's id or name"
+        "--job", metavar="NAME", help="choose one of several jobs: port, run id, script, Slurm's id or name"
     )
     parser.add_argument("--hosts", action="append", default=[], metavar="A,B", help="ask the ranks there, over ssh")
     parser.add_argument(
@@ -254,7 +254,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_keeping_arguments(parser)
     add_notify_arguments(parser)
     parser.add_argument(
-        "--node-python", default="python3", metavar="PYTHON", help="with --hosts: there, with forkpoint"
+        "--node-python",
+        default="python3",
+        metavar="PYTHON",
+        help="with --hosts: a Python on the hosts that has forkpoint",
     )
     parser.add_argument(
         "--node-timeout", type=seconds, default=60.0, metavar="S", help="with --hosts: how long to wait (default: 60)"

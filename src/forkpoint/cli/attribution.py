@@ -8,11 +8,11 @@ from forkpoint.cli.output import needing_extra, say
 
 _DESCRIPTION = """\
 Answer NVIDIA's ft_launcher when it asks whether a failed cycle should be
-restarted. The address that is printed is the value of its option
---ft-attribution-endpoint; whether STOP ends the job is for its option
---ft-attribution-stop-action to say. Ctrl-C ends it.
+restarted. Pass the printed address to its option --ft-attribution-endpoint;
+its option --ft-attribution-stop-action decides whether STOP ends the job.
+Ctrl-C ends it.
 
-Only 127.0.0.1 answers, so run it on the node that hosts ft_launcher's store.
+It listens on 127.0.0.1 only: run it on the node that hosts ft_launcher's store.
 Only files below --root, and new ones in --dumps, are read.
 
 Needs two more packages: pip install 'forkpoint[serve]'
@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
     dumps = Path(args.dumps).absolute() if args.dumps else None
     try:
         serve(bound, Readable(Path(args.root).absolute(), dumps, tuple(args.source)))
-    except KeyboardInterrupt:  # how it is meant to end
+    except KeyboardInterrupt:  # the normal way to end
         return 0
     return 0
 
@@ -39,9 +39,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--root", type=directory, required=True, metavar="DIR", help="the folder of --ft-per-cycle-applog-prefix"
     )
     parser.add_argument("--dumps", type=directory, metavar="DIR", help="where ranks write their dumps")
-    parser.add_argument(
-        "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
-    )
+    parser.add_argument("--port", type=port, default=0, metavar="N", help="port to listen on (default: any free port)")
     add_source_argument(parser)
 
 

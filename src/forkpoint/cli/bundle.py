@@ -1,4 +1,4 @@
-"""`forkpoint bundle`: one archive for a ticket, without what must not leave the site."""
+"""`forkpoint bundle`: one redacted archive for a ticket."""
 
 import sys
 import time
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Pack evidence, verdict and report into one archive that may leave the site. Hosts,
 addresses and users become pseudonyms, the same ones everywhere; keys, tokens and
-passwords are masked, in logs, dumps and file names. Of environments that a log
-prints, only variables known to be harmless stay. What can be neither read as a
-dump nor as text is left out. Look through it before you send it: no pattern knows
-every secret.
+passwords are masked, in logs, dumps and file names. If a log prints environment
+variables, only those known to be harmless stay. Files that are neither dumps nor
+text are left out. Check the archive before you send it: no pattern knows every
+secret.
 
 The pseudonyms can be looked up in FILE.map.json, which stays with you and is
 never packed. `forkpoint diagnose FILE.tar.gz` reads the archive.
 
-The finished archive is looked through once more before it gets its name. If that
-finds anything, nothing is written and you are told where: leave that file out with
---leave-out, or take the line out of it.
+The finished archive is scanned once more before it gets its name. If that finds
+a secret, nothing is written and you are told where: leave that file out with
+--leave-out, or remove the line from it.
 
 --verify FILE checks an archive against its manifest, file by file.
 
 exit codes:
-  0  written, listed with --dry-run, or sound with --verify
+  0  written, listed with --dry-run, or intact with --verify
   1  --verify found a file that is missing, new or changed
   2  wrong usage
   3  nothing could be read, or the archive still held a secret and was not written
@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
     if args.verify:
         return _verify(args.verify, args.paths)
     if not args.paths:
-        raise UsageError("name the evidence: forkpoint bundle PATH...")
+        raise UsageError("give the evidence: forkpoint bundle PATH...")
     from forkpoint.gather.bundle import BundleOrder, make_bundle, render_contents
 
     out = args.out or time.strftime("forkpoint-%Y%m%d-%H%M%S.tar.gz")
@@ -74,12 +74,12 @@ def _verify(archive: str, paths: "Sequence[str]") -> int:
     found = verify_bundle(archive)
     for problem in found.problems:
         print(f"{escape(problem.file)}: {escape(problem.text)}")
-    print(f"{found.sound} files are as the manifest says, {len(found.problems)} are not")
+    print(f"{found.sound} files match the manifest, {len(found.problems)} do not")
     return 1 if found.problems else 0
 
 
 def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
-    print("would hold" if args.dry_run else "holds")
+    print("would contain" if args.dry_run else "contains")
     for item in bundle.inside[:_MAX_LISTED]:
         size = "" if item.size is None else f"{item.size} bytes"
         print(f"  {escape(item.name)}  {item.kind}  {size}".rstrip())
@@ -92,7 +92,7 @@ def _print(bundle: "Bundle", args: Namespace, out: str, names: str) -> None:
     if args.dry_run:
         print("nothing was written")
         return
-    print(f"written   {escape(out)}\nmap       {escape(names)}: keep it here")
+    print(f"written   {escape(out)}\nmap       {escape(names)}: do not send it")
     if bundle.verdict:
         print(f"verdict   {bundle.verdict.cause}: {escape(bundle.verdict.headline)}")
 

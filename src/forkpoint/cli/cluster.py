@@ -1,4 +1,4 @@
-"""`forkpoint diagnose --cluster`: the nodes summarise their own dumps, and what comes back is diagnosed here."""
+"""`forkpoint diagnose --cluster`: the nodes summarise their own dumps, and the summaries are diagnosed here."""
 
 import os
 import sys
@@ -25,12 +25,14 @@ _ONLY_WITH = ("hosts", "hosts_file", "jobid", "address", "node_timeout", "node_p
 def add_cluster_arguments(parser: ArgumentParser) -> None:
     options = parser.add_argument_group("dumps on other machines", "PATH is then a path on the nodes (docs/cluster.md)")
     options.add_argument("--cluster", choices=ENGINES, help="how to reach the nodes; each summarises its own dumps")
-    options.add_argument("--hosts", metavar="A,B,...", help="ssh: the nodes; slurm: of these alone; monarch: addresses")
-    options.add_argument("--hosts-file", metavar="FILE", help="the same, one on a line")
+    options.add_argument("--hosts", metavar="A,B,...", help="ssh: the nodes; slurm: only these; monarch: addresses")
+    options.add_argument("--hosts-file", metavar="FILE", help="the same, one per line")
     options.add_argument("--jobid", metavar="N", help="slurm: the running job whose nodes hold the dumps")
     options.add_argument("--address", metavar="HOST:PORT", help="ray: the head (default: the cluster of this machine)")
     options.add_argument("--node-timeout", type=seconds, metavar="S", help="how long to wait for a node (default: 60)")
-    options.add_argument("--node-python", metavar="PYTHON", help="ssh, slurm: there, with forkpoint (default: python3)")
+    options.add_argument(
+        "--node-python", metavar="PYTHON", help="ssh, slurm: Python with forkpoint there (default: python3)"
+    )
     options.add_argument("--keep", metavar="FILE.fps", help="keep the summary of all nodes, to diagnose it again")
     options.add_argument(
         "--representatives", metavar="DIR", help="fetch the full dumps of at most eight ranks: suspects, then cohorts"
@@ -45,7 +47,7 @@ def check_cluster_arguments(args: Namespace) -> None:
     if not args.cluster:
         return
     if wrong := [path for path in args.paths if not path.startswith(("/", "~/")) or "\n" in path]:
-        raise UsageError(f"{wrong[0]}: with --cluster a PATH is one on the nodes, and begins with / or ~/")
+        raise UsageError(f"{wrong[0]}: with --cluster, PATH is on the nodes and must begin with / or ~/")
     if args.keep:
         check_writable("--keep", args.keep)
     if args.representatives and not Path(args.representatives).is_dir():
@@ -54,15 +56,15 @@ def check_cluster_arguments(args: Namespace) -> None:
 
 class ClusterRun(NamedTuple):
     path: str
-    """Of the summary, which is diagnosed like any file. It goes when the run ends; --keep names another."""
+    """The summary, which is diagnosed like any file. A temporary file; --keep writes another."""
     engine: "Engine"
     gathered: "ClusterSummary"
     folder: str | None
     leave: ExitStack
-    """Ends the engine, once."""
+    """Closes the engine."""
 
     def finish(self, capture: "Capture", verdict: "Verdict") -> "Verdict":
-        """With the dumps it rests on, where they were asked for. The nodes are left then."""
+        """Fetches the representative dumps, if asked for, and then disconnects from the nodes."""
         if self.folder is None:
             return verdict
         from forkpoint.gather.cluster import fetch_representatives, records_of, with_representatives
@@ -76,14 +78,14 @@ class ClusterRun(NamedTuple):
 
 @contextmanager
 def cluster_run(args: Namespace) -> Generator[ClusterRun]:
-    """Asks the nodes. Raises UsageError, and UnreadableInput where none of them has anything."""
+    """Asks the nodes. Raises UsageError, and UnreadableInput if no node has evidence."""
     from tempfile import NamedTemporaryFile
 
     from forkpoint.gather.cluster import gather
     from forkpoint.gather.engines import open_engine
 
     with ExitStack() as at_end, ExitStack() as leave:
-        # Ray prints what it hears of dead nodes, at any time; standard output is for the verdict.
+        # Ray prints messages about dead nodes at any time; standard output is for the verdict.
         nowhere = leave.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
         leave.enter_context(redirect_stdout(nowhere))
         engine = open_engine(args.cluster, _reach(args))
@@ -103,7 +105,7 @@ def _tell(gathered: "ClusterSummary", args: Namespace) -> None:
     if args.keep:
         try:
             write_bytes(args.keep, [gathered.summary])
-        except UsageError as error:  # the nodes have answered: their verdict is not lost with it
+        except UsageError as error:  # still print the verdict: the nodes have answered
             say(str(error))
     if not args.quiet:
         answered = sum(answer.problem is None for answer in gathered.nodes)

@@ -1,4 +1,4 @@
-"""`forkpoint collect`: the evidence of a job from where it lies, into one folder."""
+"""`forkpoint collect`: copies the evidence of a job into one folder."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Copy the dumps, logs, stacks, RAS reports and kernel messages of a job into one
-new folder, with a manifest that says where each is from, and which are cut,
+new folder, with a manifest that says where each is from, and which are cut off,
 stale or still growing. Nothing is moved, changed or signalled.
 
 PLACE is one of
@@ -28,7 +28,7 @@ PLACE is one of
 Without a PLACE, or with --here: torch's usual places on this machine, what the
 environment and running ranks name, and the kernel's messages. Dumps that a
 log names are fetched as well. Other machines run find and tar, nothing else.
-With --ask, running ranks first write dumps. docs/collect.md says it in full.
+With --ask, running ranks first write dumps. Details: docs/collect.md
 
 exit codes:
   0  something was gathered; notes say what was not
@@ -71,7 +71,7 @@ def _questions(args: Namespace) -> "tuple[RankQuestion, ...]":
     from forkpoint.live.watch.sources.ras import Ras
 
     if args.debug_server and args.worker:
-        raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
+        raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")
     asked: list[RankQuestion] = []
     if args.debug_server or args.worker:
         frontend = parse_address(args.debug_server) if args.debug_server else None
@@ -114,7 +114,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--max-files", type=count, default=20_000, metavar="N", help="copy at most N files (default: 20000)"
     )
-    parser.add_argument("--seconds", type=seconds, default=300.0, metavar="S", help="for everything (default: 300)")
+    parser.add_argument(
+        "--seconds", type=seconds, default=300.0, metavar="S", help="time limit for everything (default: 300)"
+    )
     parser.add_argument("--json", action="store_true", help="print the manifest (schema forkpoint.collect/1)")
 
 
@@ -127,7 +129,7 @@ def _add_questions(parser: ArgumentParser) -> None:
     parser.add_argument("--dump-prefix", metavar="PREFIX", help="where --pipe makes ranks write")
     parser.add_argument("--debug-server", metavar="HOST:PORT", help="ask all ranks of this torch debug server")
     parser.add_argument(
-        "--worker", nargs="+", default=[], metavar="HOST:PORT", help="ask these, as forkpoint watch does"
+        "--worker", nargs="+", default=[], metavar="HOST:PORT", help="ask these debug servers, as forkpoint watch does"
     )
     parser.add_argument("--ras", nargs="?", const=_RAS, metavar="HOST:PORT", help=f"ask NCCL's RAS (default: {_RAS})")
 

@@ -1,4 +1,4 @@
-"""`forkpoint completion`: what a shell needs to complete commands and options."""
+"""`forkpoint completion`: prints shell code that completes commands and options."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -6,7 +6,7 @@ from forkpoint.cli.options import Command
 from forkpoint.cli.output import needing_extra
 
 _DESCRIPTION = """\
-Print the code with which a shell completes forkpoint's commands and options, made
+Print the code that lets a shell complete forkpoint's commands and options, made
 by argcomplete (pip install 'forkpoint[completion]').
 
   bash  eval "$(forkpoint completion bash)"       in ~/.bashrc
@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose code to print")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
 
 COMMAND = Command(

@@ -1,12 +1,12 @@
 """Defaults from files: `[tool.forkpoint]` in pyproject.toml, and `~/.config/forkpoint.toml`.
 
-    source = ["src"]                  # of every command that has --source
+    source = ["src"]                  # for every command that has --source
 
-    [watch]                           # of one command
+    [watch]                           # for one command
     notify = ["slack"]
 
-A key is the long name of an option. The command line wins over the project's file, and that over the user's. A checkout may
-be anyone's: what would send something somewhere, or run something, counts in the user's own file alone.
+A key is the long name of an option. The command line wins over the project's file, and that over the user's. Options that send
+or run something are accepted only in the user's own file, because anyone may have written a checkout.
 """
 
 import os
@@ -19,41 +19,41 @@ from forkpoint.cli.options import did_you_mean, directory, existing_path, source
 from forkpoint.errors import UsageError
 
 _OF_A_PROJECT = frozenset({"source", "width", "quiet", "color", "embed-source", "select", "ignore"})
-"""What only changes what is read and how it is shown here."""
+"""Harmless options: they change only what is read and how it is shown."""
 _PATHS = (existing_path, directory, source_path)
 _TABLE = "[tool.forkpoint"
 
 
-class Setting(NamedTuple):  # no dataclass: help is printed without that module and what it loads
+class FileSetting(NamedTuple):  # no dataclass: help is printed without that module and what it loads
     file: Path
     command: str | None
-    """None: of every command that has this option."""
+    """None: for every command that has this option."""
     name: str
     value: object
 
 
-def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> tuple[Setting, ...]:
-    """The user's first: later ones win. Raises UsageError where a file cannot be read."""
+def read_settings(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> tuple[FileSetting, ...]:
+    """The user's first: later ones win. Raises UsageError if a file cannot be read."""
     base = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".config")
     user, project = Path(base) / "forkpoint.toml", _find_project(folder or Path.cwd())
     return (*_of_user(user), *(_of_project(project) if project else ()))
 
 
-def _of_user(file: Path) -> Iterator[Setting]:
+def _of_user(file: Path) -> Iterator[FileSetting]:
     if file.is_file():
         yield from _settings(file, _read(file))
 
 
-def _of_project(file: Path) -> Iterator[Setting]:
+def _of_project(file: Path) -> Iterator[FileSetting]:
     tools = _read(file).get("tool", {})
     table = tools.get("forkpoint", {}) if isinstance(tools, dict) else {}
     if isinstance(table, dict):
-        table = {name: value for name, value in table.items() if name != "lint"}  # which reads its own table
+        table = {name: value for name, value in table.items() if name != "lint"}  # lint reads its own table
     for setting in _settings(file, table):
         if setting.name not in _OF_A_PROJECT:
             raise UsageError(
-                f"{file}: {setting.name} may stand in ~/.config/forkpoint.toml alone: a checkout, which may be anyone's, "
-                "does not decide where something is sent or what is run"
+                f"{file}: {setting.name} is allowed only in ~/.config/forkpoint.toml: a project's file must not decide "
+                "where something is sent or what is run"
             )
         yield setting
 
@@ -79,30 +79,30 @@ def _read(file: Path) -> dict[str, object]:
         raise UsageError(f"{file}: cannot be read as TOML ({error})") from error
 
 
-def _settings(file: Path, table: object) -> Iterator[Setting]:
+def _settings(file: Path, table: object) -> Iterator[FileSetting]:
     for key, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
-            yield from (Setting(file, key, name, one) for name, one in value.items())
+            yield from (FileSetting(file, key, name, one) for name, one in value.items())
         else:
-            yield Setting(file, None, key, value)
+            yield FileSetting(file, None, key, value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Settings as defaults of options.
 
 
-def apply_settings(settings: tuple[Setting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
-    """Raises UsageError for a command or an option that does not exist, and for a value that the option would not take."""
+def apply_settings(settings: tuple[FileSetting, ...], parsers: Mapping[str, ArgumentParser]) -> None:
+    """Raises UsageError for an unknown command or option, and for a value that the option does not accept."""
     for setting in settings:
         if setting.command is not None and setting.command not in parsers:
             near = did_you_mean(setting.command, parsers)
-            raise UsageError(f"{setting.file}: [{setting.command}] is no command; {near or 'see forkpoint --help'}")
+            raise UsageError(f"{setting.file}: [{setting.command}] is not a command; {near or 'see forkpoint --help'}")
         asked = [parsers[setting.command]] if setting.command else list(parsers.values())
         options = [(parser, action) for parser in asked if (action := _find(parser, setting.name))]
         if not options:
             known = {name for parser in asked for name in _names(parser)}
             near = did_you_mean(setting.name, known)
-            raise UsageError(f"{setting.file}: {setting.name} is no option; {near or 'see docs/cli.md'}")
+            raise UsageError(f"{setting.file}: {setting.name} is not an option; {near or 'see docs/cli.md'}")
         for parser, action in options:
             parser.set_defaults(**{action.dest: _value(setting, action)})
 
@@ -117,8 +117,8 @@ def _find(parser: ArgumentParser, name: str) -> Action | None:
     return next((action for action in actions if f"--{name}" in action.option_strings), None)
 
 
-def _value(setting: Setting, action: Action) -> object:
-    """As the command line would give it."""
+def _value(setting: FileSetting, action: Action) -> object:
+    """The value, converted as on the command line."""
     if action.nargs == 0:
         if not isinstance(setting.value, bool):
             raise UsageError(f"{setting.file}: {setting.name} must be true or false")
@@ -131,7 +131,7 @@ def _value(setting: Setting, action: Action) -> object:
     return values if several else values[0]
 
 
-def _convert(setting: Setting, action: Action, value: object) -> object:
+def _convert(setting: FileSetting, action: Action, value: object) -> object:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise UsageError(f"{setting.file}: {setting.name} must be a text or a number")
     text = str(value)

@@ -21,7 +21,7 @@ def run(args: Namespace) -> int:
     diagnose_paths([folder], args, [source])
     if not args.quiet:
         sys.stdout.flush()
-        print(f"\nThe evidence lies in {escape(folder)}. The same again:", file=sys.stderr)
+        print(f"\nThe evidence is in {escape(folder)}. To diagnose it again:", file=sys.stderr)
         print(f"    forkpoint diagnose {escape(folder)} --source {escape(source)}", file=sys.stderr)
         if args.html:
             print(f"\nThe same report for a browser: {escape(args.html)}", file=sys.stderr)

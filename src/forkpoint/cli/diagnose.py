@@ -1,4 +1,4 @@
-"""`forkpoint diagnose`: dumps, logs and stacks in, one verdict out; with `--cluster` the nodes summarise their own dumps first."""
+"""`forkpoint diagnose`: dumps, logs and stacks in, one verdict out."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Read flight recorder dumps, logs and stacks of a job that hung or failed, find
-the earliest point where its ranks stopped agreeing, and say who left, why, and
+the earliest point where its ranks diverged, and say which ranks left, why, and
 what to do.
 
-PATH is a file, a folder or - for standard input, in any mixture. What a file
-is, and which rank wrote it, is found from its content and its name. Nothing in
-it is executed.
+PATH is a file, a folder or - for standard input, in any mixture. The type of a
+file and its rank are detected from its content and its name. Nothing in it is
+executed.
 
 exit codes:
   0  healthy
@@ -62,7 +62,7 @@ _MARKDOWN = (".md", ".markdown")
 
 def run(args: Namespace) -> int:
     if args.source and args.no_source:
-        raise UsageError("--source names the source and --no-source does without: give one of them")
+        raise UsageError("--source and --no-source exclude each other: give one of them")
     check_cluster_arguments(args)
     notify_settings(args)
     if not args.cluster:
@@ -92,7 +92,7 @@ def _diagnose(
     return exit_code(verdict)
 
 
-def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
+def diagnose_paths(  # noqa: PLR0913 - one per option
     paths: Sequence[str],
     args: Namespace,
     source: Sequence[str] = (),
@@ -104,10 +104,10 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     finish: "Callable[[Capture, Verdict], Verdict] | None" = None,
     told_by: str | None = None,
 ) -> "Verdict":
-    """Read, diagnose, print and write, as the output options say. `finish` has the last word on the verdict.
+    """Read, diagnose, print and write, as the output options say. `finish` may still change the verdict.
 
-    `told_by`: the command, whose incidents go to the store and the services that `args` name; None: it has no such options.
-    `look`: where no `source` is given, use what is found on this machine and matches the stacks.
+    `told_by`: the command; its incidents go to the store and the services in `args`. None: it has no such options.
+    `look`: if no `source` is given, use source on this machine that matches the stacks.
     """
     import_numpy()
     from forkpoint.evidence import ADMIT_BY_PROOF, read
@@ -125,14 +125,14 @@ def diagnose_paths(  # noqa: PLR0913 - all that can be asked for
     if not args.quiet:
         say_problems(capture.problems)
     if found and not args.quiet:
-        say(f"source: {', '.join(found)} (its lines match the stacks; --no-source does without)")
+        say(f"source: {', '.join(found)} (its lines match the stacks; --no-source turns this off)")
     seen = parts.run("keeping it", lambda: keep_verdict(args, capture, verdict, source), ()) if told_by else ()
     told = _Told(paths, capture, verdict, seen)
     if telling.is_on:
         parts.run("telling others", lambda: telling.begin(_notice(told, args, told_by or "")), None)
     try:
         _write_outputs(told, args, parts)
-    finally:  # a file that cannot be written does not take the answer away
+    finally:  # print the answer even if a file cannot be written
         if not parts.run("the report", lambda: _print(verdict, args, seen), otherwise=False):
             print(f"{verdict.cause}: {escape(verdict.headline)}")
         say_outcomes(telling.wait(), quiet=args.quiet)
@@ -176,7 +176,7 @@ def _print(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
 
 
 def _check_outputs(args: Namespace) -> None:
-    """Raises UsageError before the work is done, not after it."""
+    """Raises UsageError early, before the work."""
     printed = [option for option in ("json", "md", "sarif") if getattr(args, option) in (True, STDOUT)]
     if len(printed) > 1:
         raise UsageError(f"only one of --{', --'.join(printed)} can be printed; give the others a file")
@@ -190,7 +190,7 @@ def _check_outputs(args: Namespace) -> None:
 
 
 def _print_instead(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> bool:
-    """Whether an output went to standard output in place of the report."""
+    """Prints an output in place of the report, if asked. Returns whether it did."""
     if args.md == STDOUT:
         print(_markdown(verdict, args, seen), end="")
     elif args.sarif == STDOUT:
@@ -199,7 +199,7 @@ def _print_instead(verdict: "Verdict", args: Namespace, seen: Sequence[str]) -> 
 
 
 class _Told(NamedTuple):
-    """What outputs are made of."""
+    """The input of all outputs."""
 
     paths: Sequence[str]
     capture: "Capture"
@@ -209,7 +209,7 @@ class _Told(NamedTuple):
 
 
 def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
-    """Each file, whatever becomes of the others. Raises UsageError at the end."""
+    """Writes every file even if another one fails. Raises UsageError at the end."""
     paths, capture, verdict, seen = told
     failed: list[str] = []
 
@@ -234,7 +234,7 @@ def _write_outputs(told: _Told, args: Namespace, parts: Parts) -> None:
 
 
 def _print_verdict_line(verdict: "Verdict", args: Namespace) -> None:
-    """Last, and on a line of its own: what scrapers of logs look for. --quiet does not silence it."""
+    """The last line, for log scrapers. Also with --quiet."""
     from forkpoint.report.verdict_line import render_line
 
     sys.stdout.flush()
@@ -243,7 +243,7 @@ def _print_verdict_line(verdict: "Verdict", args: Namespace) -> None:
 
 
 def _written(path: str, pieces: Iterable[str], args: Namespace) -> list[str]:
-    """Why it could not be written, if so."""
+    """Writes a file. Returns the problem, if any."""
     try:
         write_file(path, pieces)
     except UsageError as error:
@@ -284,17 +284,17 @@ def _perfetto(paths: Sequence[str], capture: "Capture", verdict: "Verdict", prog
 
 
 def _print_unread(capture: "Capture") -> None:
-    """What came through a pipe is gone: the trace is without it."""
+    """Dumps from a pipe cannot be read again, so the trace lacks them."""
     from forkpoint.evidence.files import STDIN
     from forkpoint.model.world import name_ranks
 
     piped = [trace.rank for trace in capture.traces if trace.file == STDIN]
     if piped:
-        say(f"{name_ranks(piped)}: not in the trace, save the dump to a file first")
+        say(f"{name_ranks(piped)}: not in the trace; save the dump to a file first")
 
 
 def _markdown_file(path: str) -> str:
-    """--md may stand without a file, so the word after it could be evidence, which must not be overwritten."""
+    """--md works without a file, so the word after it could be evidence, which must not be overwritten."""
     if path != STDOUT and PurePath(path).suffix not in _MARKDOWN:
         raise ArgumentTypeError(f"{path} does not end in .md; to print Markdown, put --md after the paths")
     return path
@@ -305,16 +305,18 @@ def add_output_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema forkpoint.verdict/1)")
     add_width_argument(parser)
     told = parser.add_mutually_exclusive_group()
-    told.add_argument("-v", "--verbose", action="store_true", help="all there is: every frame, patch, moment and note")
     told.add_argument(
-        "-q", "--quiet", action="store_true", help="one sentence, no progress and no remarks; the VERDICT line stays"
+        "-v", "--verbose", action="store_true", help="print everything: every frame, patch, moment and note"
+    )
+    told.add_argument(
+        "-q", "--quiet", action="store_true", help="print one sentence, no progress or remarks; the VERDICT line stays"
     )
     _add_output_files(parser)
     parser.add_argument(
         "--embed-source",
         action=BooleanOptionalAction,
         default=True,
-        help="lines of the source and patches in --html and --md; --no-embed-source for files that leave the house",
+        help="include source lines and patches in --html and --md; --no-embed-source for files that you send away",
     )
 
 
@@ -322,7 +324,7 @@ def _add_output_files(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--html",
         metavar="FILE",
-        help="also write the report as one file for a browser, which asks the network for nothing",
+        help="also write the report as one file for a browser; it needs no network",
     )
     parser.add_argument(
         "--share", metavar="FILE.svg", help="also write an image of 1200 by 630 to share: the sentence and the lanes"
@@ -347,7 +349,7 @@ def _add_output_files(parser: ArgumentParser) -> None:
 
 
 def _add_choice_arguments(parser: ArgumentParser) -> None:
-    """Which files are judged together, where that is not plain."""
+    """Options for which files to judge together."""
     parser.add_argument(
         "--use",
         action="append",
@@ -356,12 +358,12 @@ def _add_choice_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="judge this file although it was set aside as another run's (repeatable)",
     )
-    parser.add_argument("--all", action="store_true", help="set nothing aside except second dumps of one rank")
+    parser.add_argument("--all", action="store_true", help="set no files aside, except second dumps of a rank")
     parser.add_argument(
         "--attempt",
         type=whole_number(0),
         metavar="N",
-        help="of a job that was restarted, the attempt to judge, from 0 (default: the first that failed)",
+        help="the attempt of a restarted job to judge, from 0 (default: the first that failed)",
     )
 
 
@@ -374,7 +376,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--in-process",
         action="store_true",
-        help="read files in this process, without the limits of a child: for large files that you trust",
+        help="read files in this process, without the limits of a child process: for large files that you trust",
     )
     _add_choice_arguments(parser)
     add_output_arguments(parser)

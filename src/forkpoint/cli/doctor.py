@@ -1,4 +1,4 @@
-"""`forkpoint doctor`: is this node, and this job's environment, fit to run and to leave evidence?"""
+"""`forkpoint doctor`: is this node and this job's environment fit to run, and to leave evidence?"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from forkpoint.doctor.report import DoctorCheck, DoctorReport
 
 _DESCRIPTION = """\
-Look at this node and at the settings of a job: recorder, timeouts, variables
-that nobody reads, ranks, GPUs, network, memory, disks, clock. Each check says
-ok, bad with its fix, or skipped with why; skipped is not ok. Nothing is
-changed, no process is touched, and programs that do not answer are left.
+Check this node and the settings of a job: recorder, timeouts, variables that
+nothing reads, ranks, GPUs, network, memory, disks, clock. Each check says ok,
+bad with its fix, or skipped with the reason; skipped is not ok. Nothing is
+changed, no process is touched, and programs that do not answer are abandoned.
 
 Settings are those of this shell, or of a running process with --job.
 
   forkpoint doctor --only gpu-ecc,xids          a few checks
   forkpoint doctor --json > $(hostname).json    on each node, then
-  forkpoint doctor --compare *.json             which node is not like the rest
+  forkpoint doctor --compare *.json             which node differs
 
 exit codes (as Node Problem Detector reads them):
   0  nothing bad; with --compare, no difference
@@ -52,11 +52,11 @@ def run(args: Namespace) -> int:
 def _check_usage(args: Namespace) -> None:
     modes = [name for name in ("list", "compare", "inject", "only") if getattr(args, name)]
     if len(modes) > 1:
-        raise UsageError(f"--{modes[0]} and --{modes[1]} do not go together")
+        raise UsageError(f"--{modes[0]} and --{modes[1]} exclude each other")
     if args.compare and len(args.compare) < _TWO:
         raise UsageError("--compare needs the reports of at least two nodes")
     if args.since is not None and (args.json or args.compare):
-        raise UsageError("--since prints below the text report; it goes with neither --json nor --compare")
+        raise UsageError("--since prints below the text report; it excludes --json and --compare")
     if args.prometheus is not None:
         check_writable("--prometheus", args.prometheus)
 
@@ -156,7 +156,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="doctor",
-    help="look at this node and a job's settings before or while it runs",
+    help="check this node and a job's settings, before or while it runs",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -1,4 +1,4 @@
-"""`forkpoint env`: the lines that make a job leave evidence, and what a job script lacks of them."""
+"""`forkpoint env`: prints the settings that make a job leave evidence, and checks a job script for them."""
 
 import os
 import re
@@ -21,7 +21,7 @@ each line with its reason. Only what torch does not do by itself is printed.
 
 --check reads a job script (shell, batch script, YAML, Dockerfile or Python) and
 names what is missing, wrong, misspelt or too late, by line. It is read as text:
-nothing in it is run, and what it computes or includes is not known.
+nothing in it is run, so values that it computes or includes are unknown.
 
   forkpoint env --launcher srun --folder /shared/dumps >> job.sh
   forkpoint env --check job.sh --torch 2.9
@@ -72,7 +72,7 @@ def _print_settings(args: Namespace, release: "Release | None") -> None:
 
         print(render_json(launcher.name, release, args.folder, settings))
         return
-    print(f"# {f'torch {release}' if release else 'any release of torch: none was found here'}, {launcher.name}")
+    print(f"# {f'torch {release}' if release else 'any torch: none was found here'}, {launcher.name}")
     print(launcher.render(settings, args.folder))
 
 

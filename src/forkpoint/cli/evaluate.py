@@ -1,4 +1,4 @@
-"""`forkpoint eval`: how good a model or an outside agent is, on cases whose truth is known."""
+"""`forkpoint eval`: measures a model or an external agent on cases with a known truth."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     from forkpoint.agent.evaluation.arms import ArmRun, ArmsPlan
 
 _DESCRIPTION = """\
-With --agent, let an outside agent find the cause of recorded incidents that the
-engine alone does not solve, in three arms: the engine alone, the agent alone,
-the agent with forkpoint's MCP server. Each case is a fresh run of the command in
-a folder with the evidence, the source and the task, which is also its standard
-input; it writes answer.json. In the command, {prompt}, {dir} and {mcp} (a file
-of MCP servers) are filled in. --out keeps what it printed, asked and answered.
+With --agent, let an external agent find the cause of recorded incidents that
+the engine alone does not solve, in three arms: the engine alone, the agent
+alone, the agent with forkpoint's MCP server. Each case is a new run of the
+command in a folder with the evidence, the source and the task, which is also
+its standard input; it writes answer.json. In the command, {prompt}, {dir} and
+{mcp} (a file of MCP servers) are filled in. --out keeps its output, its
+requests and its answers.
 
-With --model, let a model explain recorded cases whose truth is known, and count: fork point,
-suspects and line of source right, claims that the evidence supports or
-contradicts, abstentions, requests, tokens, cost and time. Beside it stands
-what the engine says alone, so that what the model adds can be seen.
+With --model, let a model explain recorded cases with a known truth, and count:
+fork point, suspects and source line right, claims that the evidence supports or
+contradicts, abstentions, requests, tokens, cost and time. The engine alone is
+scored beside it, to show what the model adds.
 
 CASES is a folder of cases, each with case.toml, capture/ and source/, as in
-the repository and as `forkpoint lab run --out` writes them. The model sees no
-name of a case, and no story of it or of another run of the same fault.
+the repository and as `forkpoint lab run --out` writes them. The model sees
+neither the name of a case nor the story of it or of another run of its fault.
 
-An endpoint that gives no reply in three runs one after the other ends it.
+It stops if the endpoint does not reply in three runs in a row.
 
 exit codes:
-  0  all runs done, every verdict as without a model
+  0  all runs done, every verdict the same as without a model
   1  a verdict differs: a bug in forkpoint
   2  wrong usage
   3  the endpoint does not reply, or a case cannot be read
@@ -63,7 +64,7 @@ def run(args: Namespace) -> int:
         for done in evaluate(cases, plan):
             runs.append(done)
             _tell(done, len(runs), len(cases) * plan.repeat, quiet=args.quiet)
-    except (ForkpointError, KeyboardInterrupt) as error:  # what was found before it counts all the same
+    except (ForkpointError, KeyboardInterrupt) as error:  # still print the runs that are done
         failed = error
     _print(plan, runs, args)
     if failed is not None:
@@ -75,18 +76,18 @@ def _run_arms(args: Namespace) -> int:
     from rich.console import Console
 
     from forkpoint.agent.evaluation import read_known
-    from forkpoint.agent.evaluation.arms import Arm, ArmRun, ArmsPlan, is_solved, run_arms
+    from forkpoint.agent.evaluation.arms import ArmRun, ArmsPlan, EvaluationArm, is_solved, run_arms
 
     if args.model is not None:
         raise UsageError("--agent and --model exclude each other")
     if args.out is None:
-        raise UsageError("--agent needs --out DIR: transcripts are to be read")
+        raise UsageError("--agent needs --out DIR, for the transcripts")
     _make_folder(args.out)
     known = read_known(args.cases, args.only)
     cases = [case for case in known if args.only or args.every or not is_solved(case)]
     if not cases:
-        raise UsageError("the engine alone solves all of these; name some with --only, or take --every")
-    plan = ArmsPlan(args.agent, tuple(map(Arm, args.arms)), args.minutes, args.repeat, args.out)
+        raise UsageError("the engine alone solves all of these; choose some with --only, or use --every")
+    plan = ArmsPlan(args.agent, tuple(map(EvaluationArm, args.arms)), args.minutes, args.repeat, args.out)
     runs: list[ArmRun] = []
     try:
         for done in run_arms(cases, plan):
@@ -100,7 +101,7 @@ def _run_arms(args: Namespace) -> int:
 
 
 def _print_arms(plan: "ArmsPlan", runs: "list[ArmRun]", console: "Console", *, as_json: bool) -> None:
-    """Also of a run that was interrupted: agents cost money."""
+    """Also after an interrupt: agents cost money."""
     from forkpoint.agent.evaluation.arms import arms_table, find_misled, render_arms_json
 
     written = render_arms_json(plan, runs)
@@ -110,14 +111,14 @@ def _print_arms(plan: "ArmsPlan", runs: "list[ArmRun]", console: "Console", *, a
         return
     console.print(arms_table(runs))
     misled = find_misled(runs)
-    print(f"right alone and not with forkpoint: {', '.join(misled) or 'none'}")
+    print(f"right alone but not with forkpoint: {', '.join(misled) or 'none'}")
 
 
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be made: {error.strerror}; choose another place") from error
+        raise UsageError(f"--out {out}: cannot be created: {error.strerror}; choose another path") from error
 
 
 def _plan(args: Namespace) -> "Plan":
@@ -173,8 +174,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="only these cases")
     parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run each case N times (default: 1)")
-    arms = parser.add_argument_group("an outside agent", "docs/agent_evaluation.md")
-    arms.add_argument("--agent", metavar="COMMAND", help="how it is started, in quotes")
+    arms = parser.add_argument_group("an external agent", "docs/agent_evaluation.md")
+    arms.add_argument("--agent", metavar="COMMAND", help="the command that starts it, in quotes")
     arms.add_argument(
         "--arms", nargs="+", choices=("engine", "alone", "with"), default=("engine", "alone", "with"), metavar="ARM",
         help="engine, alone, with (default: all)",
@@ -184,14 +185,14 @@ def _add_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep transcripts and results.json here")
     parser.add_argument(
-        "--json", action="store_true", help="print JSON (schema forkpoint.eval/1, of agents forkpoint.agent-eval/1)"
+        "--json", action="store_true", help="print JSON (schema forkpoint.eval/1; with --agent, forkpoint.agent-eval/1)"
     )
     add_quiet_argument(parser, "no progress on standard error")
 
 
 COMMAND = Command(
     name="eval",
-    help="measure how good a model or an agent is, on cases whose truth is known",
+    help="measure a model or an agent on cases with a known truth",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

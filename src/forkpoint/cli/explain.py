@@ -12,17 +12,16 @@ if TYPE_CHECKING:
     from forkpoint.knowledge.base import Entry
 
 _DESCRIPTION = """\
-Say what a code or a log line means, what it does not mean, what to do, and
-where that is known from. Nothing is looked up outside this machine.
+Say what a code or a log line means, what it does not mean, what to do, and the
+source of that. Nothing is looked up outside this machine.
 
 CODE is a cause (divergent-path), an Xid (79, xid79), an SXid (sxid12028), a
 result of NCCL (ncclRemoteError), an environment variable (NCCL_TIMEOUT), a rule
-of forkpoint lint, or a line pasted from a log, in quotes, with whatever stands
-before it.
+of forkpoint lint, or a line pasted from a log, in quotes; its prefix may stay.
 
 exit codes:
   0  found
-  2  wrong usage, or nothing known; codes spelled alike are suggested
+  2  wrong usage, or nothing known; similar codes are suggested
 """
 
 _KINDS = ("cause", "xid", "sxid", "nccl", "variable", "line", "known")
@@ -57,7 +56,7 @@ def _print_entries(query: str, *, as_json: bool) -> None:
 
 
 def _print_rule(query: str, *, as_json: bool) -> None:
-    """Rules of `forkpoint lint` document themselves; the knowledge base does not know them."""
+    """Rules of `forkpoint lint` document themselves; they are not in the knowledge base."""
     from forkpoint.lint.catalogue import rule_named
     from forkpoint.lint.render.json_report import render_rules_json
     from forkpoint.lint.render.text import render_rule_text
@@ -87,24 +86,22 @@ def _unknown(query: str) -> str:
     words = query.strip()
     shown = words if len(words) <= _MAX_ECHO else f"{words[:_MAX_ECHO]}..."
     near = (*suggest(query), *near_codes(words))
-    hint = f"did you mean {', '.join(near)}?" if near else "no code is spelled like it."
-    return (
-        f"nothing known about {shown!r}; {hint} `forkpoint explain --list` names all, `forkpoint lint --list` the rules"
-    )
+    hint = f"did you mean {', '.join(near)}?" if near else "no code is similar."
+    return f"nothing known about {shown!r}; {hint} `forkpoint explain --list` lists all codes, `forkpoint lint --list` the rules"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("code", nargs="*", metavar="CODE", help="what to explain; several words are one question")
+    parser.add_argument("code", nargs="*", metavar="CODE", help="what to explain; several words are one query")
     parser.add_argument(
         "--list",
         nargs="?",
         const=_ALL,
         choices=(_ALL, *_KINDS),
         metavar="KIND",
-        help=f"name what is known: {', '.join(_KINDS)}; without KIND, all. Rules: forkpoint lint --list",
+        help=f"list entries: {', '.join(_KINDS)}; without KIND, all. Rules: forkpoint lint --list",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print JSON (schema forkpoint.explain/1; of a rule, forkpoint.rules/1)"
+        "--json", action="store_true", help="print JSON (schema forkpoint.explain/1; for a rule, forkpoint.rules/1)"
     )
 
 

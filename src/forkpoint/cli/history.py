@@ -1,4 +1,4 @@
-"""`forkpoint history`: incidents that were kept. Seen before, which forks, which nodes, hours lost."""
+"""`forkpoint history`: stored incidents. Seen before, which forks, which nodes, hours lost."""
 
 import os
 import re
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from forkpoint.history.store import Store
 
 _DESCRIPTION = """\
-Incidents that diagnose, run, watch, attach and the guard kept with --store.
+Incidents that diagnose, run, watch, attach and the guard stored with --store.
 
   forkpoint history                    newest first
   forkpoint history show ID            one of them; --json prints its verdict
   forkpoint history resolve ID --note TEXT --commit C   how it was resolved
-  forkpoint history forks              those that parted at the same place
-  forkpoint history nodes              hosts that are suspects more often than
-                                       chance has it, and what would confirm it
+  forkpoint history forks              grouped by the place where ranks diverged
+  forkpoint history nodes              hosts that are suspects more often than by
+                                       chance, and what would confirm it
   forkpoint history delete ID
   forkpoint history prune --older-than 180d
   forkpoint history --html FILE        a page: over time, forks, nodes, hours lost
 
 The store is a SQLite file or postgresql://user@host/database; a password comes
 from the environment (PGPASSWORD, ~/.pgpass). An ID may be cut to 4 characters.
-Nothing is drained or changed but the store. docs/history.md
+Only the store is changed; no node is drained. docs/history.md
 
 Needs more packages: pip install 'forkpoint[history]'
 """
@@ -50,7 +50,9 @@ _SHORT = 8
 def run(args: Namespace) -> int:
     action = _ACTIONS[args.action or "list"]
     if args.action in _OF_ONE and not args.id:
-        raise UsageError(f"forkpoint history {args.action} ID: say which incident (forkpoint history lists them)")
+        raise UsageError(
+            f"forkpoint history {args.action} ID: give the id of an incident (forkpoint history lists them)"
+        )
     if args.id and args.action not in _OF_ONE:
         raise UsageError(f"{args.id}: forkpoint history {args.action or ''} takes no id")
     if args.html is not None:
@@ -93,7 +95,7 @@ class _Listing(NamedTuple):
     """Its name in JSON."""
     rows: Sequence[object]
     line: Callable[[Any], str]
-    """Of one row, as text."""
+    """One row as text."""
     nothing: str
 
 
@@ -120,7 +122,7 @@ def _print_csv(rows: Sequence[object]) -> None:
 
 
 def _flat(row: dict[str, Any], front: str = "") -> dict[str, object]:
-    """Named by the path to it; nothing in a cell begins a formula in a spreadsheet, or acts on a terminal."""
+    """Flattens nested tables; cells cannot start a formula in a spreadsheet or control a terminal."""
     told: dict[str, object] = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -143,7 +145,7 @@ def _list(store: "Store", args: Namespace) -> int:
     from forkpoint.history.queries import list_incidents
 
     rows = list_incidents(store, _filters(args), args.limit)
-    return _print_listing(_Listing("incidents", rows, _line, "no incident is kept that fits"), args)
+    return _print_listing(_Listing("incidents", rows, _line, "no matching incident"), args)
 
 
 def _line(incident: "ListedIncident") -> str:
@@ -171,7 +173,7 @@ def _forks(store: "Store", args: Namespace) -> int:
         return escape(f"{fork.fingerprint} {fork.cause}: {fork.fork} ({times}, {fork.resolved} resolved)")
 
     rows = top_forks(store, _filters(args), args.limit)
-    return _print_listing(_Listing("forks", rows, line, "no fork is known that fits"), args)
+    return _print_listing(_Listing("forks", rows, line, "no matching fork"), args)
 
 
 def _nodes(store: "Store", args: Namespace) -> int:
@@ -179,7 +181,7 @@ def _nodes(store: "Store", args: Namespace) -> int:
     from forkpoint.history.queries import host_exposures
 
     rows = weigh(host_exposures(store))[: args.limit]
-    nothing = "no host is a suspect of an incident that code alone does not explain"
+    nothing = "no host is a suspect in an incident that the code alone does not explain"
     return _print_listing(_Listing("nodes", rows, _node, nothing), args)
 
 
@@ -187,7 +189,7 @@ def _node(node: "NodeOdds") -> str:
     from forkpoint.history.nodes import say_odds, to_confirm
 
     best = node.best
-    told = f"{node.name}: suspect in {best.suspected} of {node.took_part} different incidents it took part in"
+    told = f"{node.name}: suspect in {best.suspected} of {node.took_part} distinct incidents it took part in"
     told += f", {best.expected:.1f} expected; by chance {say_odds(best.odds)}"
     confirm = [f"    {line}" for line in to_confirm(node)] if node.is_notable else []
     return "\n".join(map(escape, [told, *confirm]))
@@ -214,8 +216,8 @@ def _show(store: "Store", args: Namespace) -> int:
         "hosts": ", ".join(places),
         "job": ", ".join(part for part in (found.job, found.user, found.commit) if part),
         "run": f"{found.run}, attempt {found.attempt} ({attempts} with an incident)" if found.run else "",
-        "lost": f"{found.gpu_hours:.2f} GPU hours" if found.gpu_hours is not None else "not known",
-        "fork": f"{found.fingerprint} {found.fork}" if found.fingerprint else "not known: no user code in the evidence",
+        "lost": f"{found.gpu_hours:.2f} GPU hours" if found.gpu_hours is not None else "unknown",
+        "fork": f"{found.fingerprint} {found.fork}" if found.fingerprint else "unknown: no user code in the evidence",
         "resolved": describe_resolution(found),
     }
     print(escape(f"{found.id} {found.headline}"))
@@ -238,7 +240,7 @@ def _resolve(store: "Store", args: Namespace) -> int:
     from forkpoint.history.queries import find_incident
 
     if not args.note and not args.commit:
-        raise UsageError("say how it was resolved: --note TEXT, --commit COMMIT, or both")
+        raise UsageError("give how it was resolved: --note TEXT, --commit COMMIT, or both")
     found = find_incident(store, args.id)
     store.resolve(found.id, args.note or "", args.commit)
     say(f"{found.id} is resolved")
@@ -256,7 +258,7 @@ def _delete(store: "Store", args: Namespace) -> int:
 
 def _prune(store: "Store", args: Namespace) -> int:
     if args.older_than is None:
-        raise UsageError("say how old: --older-than 180d (h, d or w)")
+        raise UsageError("give an age: --older-than 180d (h, d or w)")
     gone = store.prune(int(time.time()) - args.older_than)
     say(f"{gone} incidents are deleted")
     return 0
@@ -291,22 +293,22 @@ def _duration(text: str) -> int:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
-    parser.add_argument("id", nargs="?", metavar="ID", help="of an incident, for show, resolve and delete")
+    parser.add_argument("id", nargs="?", metavar="ID", help="id of an incident, for show, resolve and delete")
     parser.add_argument(
         "--store",
         metavar="URL",
         help=f"a SQLite file or postgresql://... (default: {STORE_VARIABLE}, else {_DEFAULT})",
     )
     parser.add_argument("--since", type=_duration, metavar="AGE", help="no older than this: 12h, 90d, 26w")
-    parser.add_argument("--cause", metavar="CAUSE", help="of this cause alone")
-    parser.add_argument("--job", metavar="NAME", help="of this job or run alone")
-    parser.add_argument("--host", metavar="HOST", help="with a suspect on this host")
-    parser.add_argument("--fork", metavar="FINGERPRINT", help="at this fork alone")
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most so many (default: 50)")
+    parser.add_argument("--cause", metavar="CAUSE", help="only this cause")
+    parser.add_argument("--job", metavar="NAME", help="only this job or run")
+    parser.add_argument("--host", metavar="HOST", help="only with a suspect on this host")
+    parser.add_argument("--fork", metavar="FINGERPRINT", help="only at this fork")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most N (default: 50)")
     told = parser.add_mutually_exclusive_group()
-    told.add_argument("--json", action="store_true", help=f"print JSON (schema {SCHEMA}; of show, the verdict)")
+    told.add_argument("--json", action="store_true", help=f"print JSON (schema {SCHEMA}; with show, the verdict)")
     told.add_argument("--csv", action="store_true", help="print CSV")
-    told.add_argument("--html", metavar="FILE", help="write a page for a browser, which asks the network for nothing")
+    told.add_argument("--html", metavar="FILE", help="write a page for a browser; it needs no network")
     parser.add_argument("--note", metavar="TEXT", help="with resolve: how")
     parser.add_argument("--commit", metavar="COMMIT", help="with resolve: by which change")
     parser.add_argument("--older-than", type=_duration, metavar="AGE", help="with prune: 180d")
@@ -316,7 +318,7 @@ _DEFAULT = "~/.local/share/forkpoint/history.sqlite"
 
 COMMAND = Command(
     name="history",
-    help="incidents that were kept: seen before, forks, nodes, hours lost",
+    help="stored incidents: seen before, forks, nodes, hours lost",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

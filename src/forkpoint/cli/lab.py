@@ -1,4 +1,4 @@
-"""`forkpoint lab`: break a small real job on purpose, and see whether the diagnosis is right."""
+"""`forkpoint lab`: breaks a small real job on purpose, and checks whether the diagnosis is right."""
 
 import shlex
 import signal
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from forkpoint.model.verdict import Verdict
 
 _DESCRIPTION = """\
-Run small real training jobs that are broken on purpose, keep what a person
-would have (dumps, logs and stacks of each rank), and diagnose it.
+Run small real training jobs that are broken on purpose, keep the evidence that
+a person would have (dumps, logs and stacks of each rank), and diagnose it.
 
-  list   what can be broken
-  run    break it, diagnose it, and say what was really broken
-  score  break everything and count how often the diagnosis is right
+  list   list the faults
+  run    inject a fault, diagnose it, and say what was really broken
+  score  inject all faults and count how often the diagnosis is right
   collectives
-         send a known pattern through every collective, compare what comes back
-         to the bit, time it, and name the link or rank that is slow
+         send a known pattern through every collective, compare the result bit
+         by bit, time it, and name the link or rank that is slow
 
-Jobs run on the CPU with gloo, or with NCCL where there is a GPU, whose ranks
-then share it. torch must be installed. Nothing is left running.
+Jobs run on the CPU with gloo, or with NCCL if there is a GPU, which the ranks
+then share. torch must be installed. Nothing is left running.
 
 exit codes of run and score:
   0  no innocent rank is accused, and at least 90 % of the verdicts are right
@@ -39,25 +39,25 @@ exit codes of run and score:
   2  wrong usage, or no torch
 
 exit codes of collectives:
-  0  all data are right, and no link is slower than its like
+  0  all data are right, and no link is slower than similar ones
   1  otherwise, or a rank stopped
   2  wrong usage, or no torch
-  4  the ranks ended before they could tell
+  4  the ranks ended before they had a result
 """
 
 _COLLECTIVES = """\
 Send a known pattern through every collective, type and size over the groups of
-the job, compare what comes back to the bit, and time it: latency and bus
-bandwidth as nccl-tests define it. Then time every pair of ranks, and name the
-link, rank or host that is slower than its like.
+the job, compare the result bit by bit, and time it: latency and bus bandwidth
+as nccl-tests define them. Then time every pair of ranks, and name the link,
+rank or host that is slower than similar ones.
 
-It starts its own ranks here. Over several nodes the job's own launcher starts
-them: --script-only prints the command.
+It starts its own ranks here. For several nodes use the job's own launcher:
+--script-only prints the command.
 """
 
 _FEW_RANKS = 4
 _NCCL_TIMEOUT_S, _GLOO_TIMEOUT_S = 20, 10
-"""Of collectives. A communicator of NCCL ranks that share one GPU takes seconds to be made."""
+"""Timeouts of collectives. With NCCL ranks that share one GPU, creating a communicator takes seconds."""
 _NCCL_LINGER_S, _GLOO_LINGER_S = 20, 8
 _MAX_WIDTH = 100
 
@@ -78,7 +78,7 @@ def _run_faults(args: Namespace) -> int:
     from forkpoint.lab.record import Score, score_json, truth_text
 
     if args.html and len(args.names) > 1:
-        raise UsageError("--html writes one report: name one fault")
+        raise UsageError("--html writes one report: give one fault")
     if args.html:
         check_writable("--html", args.html)
     faults, settings = _chosen(args.names), _settings(args)
@@ -106,7 +106,7 @@ def _run_score(args: Namespace) -> int:
         faults, settings = _chosen(args.names), _settings(args)
         folders = sorted(r.folder for r in _recorded(_possible(faults, settings), settings, args.parallel))
     if not folders:
-        raise UsageError(f"no cases in {args.kept}: `forkpoint lab score --out DIR` keeps them")
+        raise UsageError(f"no cases in {args.kept}: `forkpoint lab score --out DIR` writes them")
     result = score(map(_case_and_verdict, folders))
     print(score_json(result) if args.json else score_text(result))
     return 0 if result.is_good else 1
@@ -142,7 +142,7 @@ def _chosen(names: Sequence[str]) -> "list[Fault]":
     by_name = {fault.name: fault for fault in FAULTS}
     for name in names:
         if name not in by_name:
-            hint = did_you_mean(name, by_name) or "`forkpoint lab list` names them all"
+            hint = did_you_mean(name, by_name) or "`forkpoint lab list` lists them"
             raise UsageError(f"the lab has no fault {name}: {hint}")
     return [by_name[name] for name in names] or list(FAULTS)
 
@@ -172,7 +172,7 @@ def _backend(here: "TorchHere", asked: str) -> "Backend":
 
 
 def _possible(faults: "Sequence[Fault]", settings: "LabSettings") -> "list[Fault]":
-    """Those that the backend can have; the others are said."""
+    """The faults that the backend supports; prints the others."""
     for fault in faults:
         if settings.backend not in fault.backends:
             say(f"{fault.name} needs {' or '.join(fault.backends)}: left out")
@@ -183,7 +183,7 @@ def _possible(faults: "Sequence[Fault]", settings: "LabSettings") -> "list[Fault
 
 
 def _recorded(faults: "Sequence[Fault]", settings: "LabSettings", parallel: int) -> "Iterator[RecordedFault]":
-    """As they are done. However this ends, no rank is left."""
+    """Yields each fault when it is done. No rank is left running, however this ends."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     from forkpoint.lab.record import record
@@ -205,7 +205,7 @@ def _recorded(faults: "Sequence[Fault]", settings: "LabSettings", parallel: int)
 
 @contextmanager
 def _stop_on_sigterm() -> Generator[None]:
-    """As on Ctrl-C: what is running is ended first."""
+    """SIGTERM acts like Ctrl-C: running jobs are ended first."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -245,12 +245,12 @@ def _diagnose(case: "CaseFolder", *, picture: bool) -> "Verdict":
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parsers = parser.add_subparsers(metavar="list|run|score|collectives", required=True)
-    listing = parsers.add_parser("list", help="what can be broken", description="Name every fault of the lab.")
+    listing = parsers.add_parser("list", help="list the faults", description="List every fault of the lab.")
     _add_json(listing)
     listing.set_defaults(lab=_run_list)
 
     run = parsers.add_parser("run", help="break a job and diagnose it", description="Run faults one after the other.")
-    run.add_argument("names", nargs="+", metavar="NAME", help="as `forkpoint lab list` has it")
+    run.add_argument("names", nargs="+", metavar="NAME", help="a fault, from `forkpoint lab list`")
     _add_run_arguments(run)
     run.add_argument("--html", metavar="FILE", help="also write the report as one file for a browser")
     run.set_defaults(lab=_run_faults)
@@ -262,7 +262,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--parallel", type=count, default=1, metavar="N", help="number of jobs to run at a time (default: 1)"
     )
     score.add_argument(
-        "--from", dest="kept", type=directory, metavar="DIR", help="run nothing: diagnose what DIR holds"
+        "--from", dest="kept", type=directory, metavar="DIR", help="run nothing: diagnose the cases in DIR"
     )
     score.set_defaults(lab=_run_score)
     _add_collectives(
@@ -279,7 +279,7 @@ def _add_collectives(parser: ArgumentParser) -> None:
         "--script-only", action="store_true", help="start nothing: print the command for the job's own launcher"
     )
     add_plan_arguments(parser)
-    parser.add_argument("--perfetto", metavar="FILE", help="also write what each rank did when, for ui.perfetto.dev")
+    parser.add_argument("--perfetto", metavar="FILE", help="also write a trace of all ranks for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.collectives/1)")
     parser.set_defaults(lab=_run_collectives)
 
@@ -289,7 +289,7 @@ def _add_backend(parser: ArgumentParser) -> None:
         "--backend",
         choices=("auto", "gloo", "nccl"),
         default="auto",
-        help="auto: nccl where there is a GPU, otherwise gloo",
+        help="auto: nccl if there is a GPU, otherwise gloo",
     )
 
 
@@ -311,7 +311,7 @@ def _is_named(folder: Path, names: Sequence[str]) -> bool:
 
 COMMAND = Command(
     name="lab",
-    help="break a small real job on purpose and see it diagnosed",
+    help="break a small real job on purpose and diagnose it",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -1,4 +1,4 @@
-"""`forkpoint lint`: places in source that let ranks part."""
+"""`forkpoint lint`: places in source where ranks can diverge."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from forkpoint.source import Program
 
 _DESCRIPTION = """\
-Read Python source and name the places that let ranks part: where some issue a
-collective that others do not. Nothing in the source is executed.
+Read Python source and name the places where ranks can diverge: where some issue
+a collective that others do not. Nothing in the source is executed.
 
 PATH is a file or a folder. Give the whole repository rather than one file: what
-a call does is decided elsewhere. `# forkpoint: ignore[code] reason` on a line
+a call does is defined elsewhere. `# forkpoint: ignore[code] reason` on a line
 ignores a violation; [tool.forkpoint.lint] in pyproject.toml configures the rest.
 
 exit codes:
@@ -63,11 +63,11 @@ def _check_usage(args: Namespace) -> None:
         if not Path(path).exists():
             raise UsageError(f"{path}: no such file or directory")
     if args.sarif == STDOUT and (args.json or args.github or args.diff):
-        raise UsageError("--sarif - prints in place of --json, --github and --diff; give it a file")
+        raise UsageError("--sarif - prints instead of --json, --github and --diff; give it a file")
 
 
 def _options(args: Namespace) -> "Options":
-    """The configuration file's, with those of the command line on top."""
+    """From the configuration file, overridden by the command line."""
     from dataclasses import replace
 
     from forkpoint.lint.catalogue import read_config, unknown_code
@@ -85,7 +85,7 @@ def _options(args: Namespace) -> "Options":
 
 
 def _repair(args: Namespace, options: "Options", progress: Progress) -> "LintReport":
-    """What is left to report: after --fix what is found in the changed source, with --diff all there was."""
+    """Returns what to report: after --fix, findings in the changed source; with --diff, all findings."""
     from forkpoint.lint import lint
     from forkpoint.lint.edits import plan_changes
 
@@ -108,7 +108,7 @@ def _read(paths: Sequence[str], progress: Progress) -> "Program":
 def _print_diff(planned: "FileChanges") -> None:
     from forkpoint.lint.edits import render_diff
 
-    # As bytes: a diff in another encoding than its file does not apply.
+    # As bytes: a diff must have the encoding of its file to apply.
     sys.stdout.flush()
     sys.stdout.buffer.write(b"".join(map(render_diff, planned.changes)))
     _print_left(planned)
@@ -130,7 +130,7 @@ def _print_left(planned: "FileChanges") -> None:
     for note in planned.notes:
         say(f"{note.file}: {note.text}")
     if planned.left:
-        say(f"{planned.left} repairs overlap others; run it again for those")
+        say(f"{planned.left} repairs overlap others; run it again to apply them")
 
 
 def _print_report(report: "LintReport", args: Namespace) -> None:
@@ -193,7 +193,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     rules.add_argument("--select", action="append", default=[], metavar="CODES", help="only these, separated by commas")
     rules.add_argument("--ignore", action="append", default=[], metavar="CODES", help="never these")
     rules.add_argument(
-        "--advisory", action=BooleanOptionalAction, help="also rules and places that are only worth a look"
+        "--advisory", action=BooleanOptionalAction, help="also rules and places that are only suspicious"
     )
     outputs = parser.add_argument_group("output").add_mutually_exclusive_group()
     outputs.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.lint/1)")
@@ -209,7 +209,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="lint",
-    help="name the places in source that let ranks part",
+    help="find places in source where ranks can diverge",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

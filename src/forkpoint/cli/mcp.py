@@ -1,4 +1,4 @@
-"""`forkpoint mcp`: the case for anyone's coding agent, over the Model Context Protocol."""
+"""`forkpoint mcp`: serves a case to any coding agent over the Model Context Protocol."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
@@ -19,10 +19,10 @@ claims is checked against the evidence; the verdict is the one that diagnose giv
 With PATH the case is open from the start, and no other can be opened. Without,
 the agent opens cases, inside --root only.
 
-It speaks over standard input and output, as clients start it. With --http it
-listens on 127.0.0.1 at /mcp, and wants a token: random and printed, or yours in
+It uses standard input and output, as clients start it. With --http it listens
+on 127.0.0.1 at /mcp and requires a token: random and printed, or yours in
 FORKPOINT_MCP_TOKEN. Texts are redacted before they leave; nothing of the job is
-run, and nothing is written (but --record) or sent elsewhere.
+run, and nothing is written (except --record) or sent elsewhere.
 
 Needs more packages: pip install 'forkpoint[mcp]'
 """
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
             serve_stdio(server)
         else:
             _serve_http(server, args.http)
-    except KeyboardInterrupt:  # how it is meant to end
+    except KeyboardInterrupt:  # the normal way to end
         return 0
     return 0
 
@@ -59,7 +59,7 @@ def _serve_http(server: "Server[Any]", port: int) -> None:
 
     bound = bind(port)
     token = f"as in {TOKEN_VARIABLE}" if bound.chosen else bound.token
-    say(f"{bound.url} wants Authorization: Bearer {token}")
+    say(f"{bound.url} requires Authorization: Bearer {token}")
     serve_http(server, bound)
 
 
@@ -69,11 +69,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--root", type=directory, metavar="DIR", help="where the agent may open cases (default: the current folder)"
     )
-    parser.add_argument("--record", metavar="FILE", help="add every question and answer to this file, as JSON lines")
-    parser.add_argument("--store", metavar="URL", help="also let it ask what was seen before there (docs/history.md)")
+    parser.add_argument("--record", metavar="FILE", help="append every question and answer to this file, as JSON lines")
     parser.add_argument(
-        "--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes a port that is free"
+        "--store", metavar="URL", help="also let it ask for earlier incidents in this store (docs/history.md)"
     )
+    parser.add_argument("--http", type=port, metavar="PORT", help="listen on 127.0.0.1 instead; 0 takes any free port")
 
 
 def _path(path: str) -> str:

@@ -7,9 +7,9 @@ from forkpoint.cli.output import STDOUT, check_writable, import_numpy
 from forkpoint.cli.summarise import add_summary_output, write_summary_to
 
 _DESCRIPTION = """\
-Join summaries (.fps, written by `forkpoint summarise`) into one. In which order
-they are joined, in one go or in a tree, does not matter: the bytes are the
-same, and a part that comes twice counts once.
+Join summaries (.fps, written by `forkpoint summarise`) into one. The order does
+not matter, nor whether they are joined at once or in a tree: the bytes are the
+same, and a part that occurs twice counts once.
 """
 
 

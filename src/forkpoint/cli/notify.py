@@ -1,4 +1,4 @@
-"""`--notify`: options of every command whose verdicts can be told to others, and telling them."""
+"""`--notify`: the options for sending verdicts to services, and sending them."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOTIFY_VARIABLE = "FORKPOINT_NOTIFY"
 NAMES = ("slack", "teams", "pagerduty", "email", "github", "webhook", "command", "otel", "mlflow", "wandb")
-"""Of `sinks/services`, without importing them: help must not pay for it. tests/sinks/test_options.py compares."""
+"""The names in `sinks/services`, repeated here so that help need not import them. tests/sinks/test_options.py compares."""
 _LIMIT_S = 30.0
 
 
@@ -30,7 +30,7 @@ def add_notify_arguments(parser: ArgumentParser) -> None:
         default=[],
         type=_service,
         metavar="SERVICE",
-        help=f"tell what is found to {', '.join(NAMES)}; addresses and keys come from the environment alone "
+        help=f"send the verdict to {', '.join(NAMES)}; addresses and keys come only from the environment "
         f"(repeatable; default: {NOTIFY_VARIABLE}; see docs/sinks.md)",
     )
     parser.add_argument(
@@ -39,35 +39,37 @@ def add_notify_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--notify-undecided",
         action="store_true",
-        help="also page and open issues, which accuse nobody, where the verdict is inconclusive",
+        help="also page and open issues for inconclusive verdicts; these accuse nobody",
     )
     parser.add_argument(
         "--notify-timeout",
         type=seconds,
         default=_LIMIT_S,
         metavar="S",
-        help="for all services together, with all retries (default: 30)",
+        help="time limit for all services together, with retries (default: 30)",
     )
 
 
 def _service(name: str) -> str:
     if name not in NAMES:
-        raise ArgumentTypeError(f"{name} is none of {', '.join(NAMES)}; {did_you_mean(name, NAMES) or ''}".rstrip("; "))
+        raise ArgumentTypeError(
+            f"{name} is not one of {', '.join(NAMES)}; {did_you_mean(name, NAMES) or ''}".rstrip("; ")
+        )
     return name
 
 
 def notify_settings(args: Namespace) -> "NotifySettings | None":
-    """None: nobody is told. Raises UsageError, before the work is done, for what a service would need and has not."""
+    """None: no service is notified. Raises UsageError early if a service lacks a setting or a package."""
     told = os.environ.get(NOTIFY_VARIABLE, "")
     if not args.notify and not told.strip(", "):
         if args.notify_dry_run:
-            raise UsageError("--notify-dry-run shows what --notify would send: name a service")
+            raise UsageError("--notify-dry-run shows what --notify would send: give a service")
         return None
     from forkpoint.live.notifying import NotifySettings, split_sinks
 
     names = tuple(dict.fromkeys(args.notify)) or split_sinks(told)
     if unknown := [name for name in names if name not in NAMES]:
-        raise UsageError(f"{NOTIFY_VARIABLE}: {unknown[0]} is none of {', '.join(NAMES)}")
+        raise UsageError(f"{NOTIFY_VARIABLE}: {unknown[0]} is not one of {', '.join(NAMES)}")
     if not args.notify_dry_run:
         _check_services(names)
     return NotifySettings(names, args.notify_timeout, args.notify_undecided)
@@ -89,12 +91,12 @@ def _is_installed(package: str) -> bool:
 
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # of what stands before a dot
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
 class Telling:
-    """Notices on their way. Services are told in processes of their own while the command goes on."""
+    """Notices being sent, by separate processes while the command goes on."""
 
     def __init__(self, settings: "NotifySettings | None", *, dry_run: bool = False) -> None:
         self._settings = settings
@@ -120,10 +122,10 @@ class Telling:
         try:
             self._sendings.append(Sending(notice, self._settings))
         except OSError as error:
-            say(f"nobody could be told: no process could be started ({error.strerror})")
+            say(f"no service was notified: no process could be started ({error.strerror})")
 
     def arrived(self) -> "list[SinkOutcome]":
-        """Of those that are done by now."""
+        """Outcomes of those that are done by now."""
         done = [(sending, found) for sending in self._sendings if (found := sending.outcomes()) is not None]
         for sending, _ in done:
             sending.end()
@@ -131,7 +133,7 @@ class Telling:
         return [outcome for _, found in done for outcome in found]
 
     def wait(self) -> "list[SinkOutcome]":
-        """At most as long as --notify-timeout says."""
+        """Waits for the rest, at most --notify-timeout."""
         try:
             return [outcome for sending in self._sendings for outcome in sending.wait()]
         finally:
@@ -144,7 +146,7 @@ class Telling:
 
 
 def say_outcomes(outcomes: "Sequence[SinkOutcome]", *, quiet: bool = False) -> None:
-    """One line each; --quiet leaves what went wrong."""
+    """One line each; with --quiet only failures."""
     told = [outcome for outcome in outcomes if outcome.problem or not quiet]
     if told:
         from forkpoint.sinks.sink import describe_outcome
@@ -153,7 +155,7 @@ def say_outcomes(outcomes: "Sequence[SinkOutcome]", *, quiet: bool = False) -> N
             say(describe_outcome(outcome))
 
 
-def make_notice(  # noqa: PLR0913 - what each command knows of the job
+def make_notice(  # noqa: PLR0913 - what each command knows about the job
     verdict: "Verdict",
     capture: "Capture | None",
     seen: Sequence[str],

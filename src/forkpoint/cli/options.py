@@ -19,7 +19,7 @@ class Command(NamedTuple):
     description: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
-    """Does the work and returns the exit code. Engines are imported inside: `--help` must not pay for them."""
+    """Does the work and returns the exit code. Imports what it needs inside, so that `--help` stays fast."""
 
 
 def whole_number(least: int, most: int = _UNLIMITED) -> Callable[[str], int]:
@@ -36,7 +36,7 @@ def whole_number(least: int, most: int = _UNLIMITED) -> Callable[[str], int]:
 
 count = whole_number(1)
 rank_count = whole_number(1, 1_000_000)
-"""As many as are believed anywhere (align.MAX_WORLD)."""
+"""The same limit as align.MAX_WORLD."""
 port = whole_number(0, 65535)
 
 
@@ -78,7 +78,7 @@ def directory(path: str) -> str:
 
 
 def split_names(given: Sequence[str]) -> list[str]:
-    """The names in a repeatable option that also takes several, separated by commas."""
+    """The names in a repeatable option that also accepts several, separated by commas."""
     return [name for names in given for part in names.split(",") if (name := part.strip())]
 
 
@@ -96,7 +96,7 @@ def add_source_argument(parser: ArgumentParser) -> None:
         default=[],
         type=source_path,
         metavar="DIR",
-        help="the program that ran, as it was then: shows the branch that let ranks part (repeatable; read, not run);"
+        help="source of the program that ran, to name the branch where ranks diverged (repeatable; read, not run);"
         " pkg:NAME for an installed package, such as pkg:accelerate",
     )
 
@@ -105,7 +105,7 @@ def add_links_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--follow-links",
         action="store_true",
-        help="also read links in a folder that lead out of it (default: they are listed)",
+        help="also follow links that lead out of a folder (default: list them)",
     )
 
 
@@ -115,7 +115,7 @@ def add_found_source_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-source",
         action="store_true",
-        help="do not look for the source; else it is used where it lies on this machine and its lines match the stacks",
+        help="do not look for the source; by default, source on this machine is used if its lines match the stacks",
     )
 
 

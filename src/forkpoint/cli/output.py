@@ -1,4 +1,4 @@
-"""What commands print and write: remarks and progress on standard error, verdicts, and files written whole or not at all."""
+"""What commands print and write: remarks and progress on standard error, verdicts, and files (written atomically)."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def say_problems(problems: "Sequence[Problem]") -> None:
 
 
 def say_broken(broken: "Sequence[InternalProblem]") -> None:
-    """Parts of forkpoint that broke, with a file that says where."""
+    """Parts of forkpoint that failed, with a file for a bug report."""
     from tempfile import NamedTemporaryFile
 
     from forkpoint.parts import bug_report
@@ -49,11 +49,9 @@ def say_broken(broken: "Sequence[InternalProblem]") -> None:
         with NamedTemporaryFile("w", prefix="forkpoint-bug-", suffix=".txt", delete=False, encoding="utf-8") as file:
             file.writelines(f"{escape(line)}\n" for line in bug_report(broken, __version__).splitlines())
     except OSError as error:
-        say(f"a report of the bug could not be written ({error.strerror})")
+        say(f"the bug report could not be written ({error.strerror})")
         return
-    say(
-        f"this is a bug in forkpoint, not in your job; please report it with {file.name}, after a look at what it holds"
-    )
+    say(f"this is a bug in forkpoint, not in your job; please report it with {file.name}, after checking its contents")
 
 
 def terminal_width(most: int = _COMFORTABLE_WIDTH) -> int:
@@ -71,7 +69,7 @@ def print_verdict(verdict: "Verdict", *, as_json: bool, width: int | None, verbo
     from forkpoint.report.text import render_text
 
     width = width or terminal_width()
-    # rich itself keeps bold and dim under NO_COLOR; whoever sets it wants plain text.
+    # rich keeps bold and dim under NO_COLOR; users who set it want plain text.
     console = Console(width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
     console.print(render_text(verdict, width, verbose=verbose), soft_wrap=True, highlight=False)
 
@@ -88,7 +86,7 @@ def exit_code(verdict: "Verdict") -> int:
 
 @contextmanager
 def needing_extra(what: str, extra: str) -> Generator[None]:
-    """Imports inside the block may fail: the error then says what to install."""
+    """If an import inside the block fails, the error says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -99,8 +97,8 @@ def needing_extra(what: str, extra: str) -> Generator[None]:
 
 
 def import_numpy() -> None:
-    """Numpy starts a thread per core when it is imported, which takes longer than most diagnoses, and we multiply no
-    matrices. The environment is restored afterwards: programs that we start may need the threads.
+    """Imports numpy without its threads: it starts one per core, which takes longer than most diagnoses, and we multiply no
+    matrices. The environment is restored, because programs that we start may need the threads.
     """
     unset = [name for name in _BLAS_THREADS if name not in os.environ]
     os.environ.update(dict.fromkeys(unset, "1"))
@@ -115,20 +113,20 @@ def import_numpy() -> None:
 
 
 def check_writable(option: str, path: str) -> None:
-    """Raises UsageError for what can be known before the work is done."""
+    """Raises UsageError early, before the work, if the file cannot be written."""
     folder = Path(path).parent
     if Path(path).is_dir():
-        raise UsageError(f"{option} {path}: is a directory; name a file in it")
+        raise UsageError(f"{option} {path}: is a directory; give a file in it")
     if not folder.is_dir():
         raise UsageError(f"{option} {path}: {folder} is not a directory; create it first")
-    # A file is replaced, for which its directory counts; a pipe or a device is written to.
+    # A file is replaced, so its directory must be writable; a pipe or a device is written in place.
     in_place = Path(path).exists() and not Path(path).is_file()
     if not os.access(path if in_place else folder, os.W_OK):
-        raise UsageError(f"{option} {path}: is not writable; choose another place")
+        raise UsageError(f"{option} {path}: is not writable; choose another path")
 
 
 def write_file(path: str, pieces: Iterable[str]) -> None:
-    """Readers see the old file or the new one. Raises UsageError where it cannot be written."""
+    """Atomic: readers see the old file or the new one. Raises UsageError if it cannot be written."""
     write_bytes(path, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
 
 
@@ -143,7 +141,7 @@ def write_bytes(path: str, pieces: Iterable[bytes]) -> None:
         if not in_place:
             part.replace(target)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another path") from error
     finally:
         if not in_place:
             part.unlink(missing_ok=True)
@@ -163,7 +161,7 @@ class Progress:
     def __init__(
         self, stream: TextIO, *, quiet: bool, in_bytes: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`in_bytes`: what is counted are bytes, as many per second as before."""
+        """`in_bytes`: counts bytes, and shows the time left."""
         self._stream = stream
         self._shown = False
         self._clock = clock

@@ -1,4 +1,4 @@
-"""`forkpoint rehearse`: the user's own job, one rank made unlucky in each of the usual ways."""
+"""`forkpoint rehearse`: runs the user's own job with one rank disturbed in each of the usual ways."""
 
 import os
 import signal
@@ -12,29 +12,29 @@ from forkpoint.cli.output import Progress, check_writable, say, terminal_width, 
 from forkpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from forkpoint.rehearse.launch import Program
-    from forkpoint.rehearse.model import Rehearsal, Result
-    from forkpoint.rehearse.rehearsal import Settings
+    from forkpoint.rehearse.launch import UserProgram
+    from forkpoint.rehearse.model import Rehearsal, TrialResult
+    from forkpoint.rehearse.rehearsal import RehearsalSettings
 
 _DESCRIPTION = """\
-Run your own training script for a minute on few ranks of this machine, and make
-one rank unlucky in each of the usual ways: a batch fewer, a loss that is NaN, an
-exception that is caught, a file that is not there, a clock that is ahead. If all
-ranks react alike, the code is safe. If they part, the guard sees it in seconds,
-and the report names the line, the probe and the fix.
+Run your own training script for a minute on a few ranks of this machine, and
+disturb one rank in each of the usual ways: one batch fewer, a NaN loss, a caught
+exception, a missing file, a clock that is ahead. If all ranks react the same
+way, the code is safe. If they diverge, the guard sees it in seconds, and the
+report names the line, a probe and a fix.
 
   forkpoint rehearse -- torchrun train.py --steps 20
 
 The script is not changed. It runs in copies of the current folder, which are
-removed; keep it short by its own options. torch and forkpoint must be installed
-for its interpreter.
+removed; keep the run short with the script's own options. Its interpreter must
+have torch and forkpoint.
 
 exit codes:
-  0  all ranks reacted alike to everything that was tried
-  1  they part in at least one trial
+  0  all ranks reacted the same way in all trials
+  1  ranks diverged in at least one trial
   2  wrong usage
   3  the job does not run, or hangs, before anything is disturbed
-  4  --fake: the script cannot be run so
+  4  --fake: the script cannot run this way
 """
 
 _PLAN = "plan.json"
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
     program = plan_program(command, args.ranks, os.environ, as_is=args.as_is)
     if args.fake:
         return _pretend(program, settings, args)
-    # A signal ends it as Ctrl-C does: with everything it has started.
+    # A signal acts like Ctrl-C: it ends everything that was started.
     with (
         handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler),
         Progress(sys.stderr, quiet=args.quiet) as progress,
@@ -71,8 +71,8 @@ def run(args: Namespace) -> int:
     return 1 if told.parts else 0
 
 
-def _pretend(program: "Program", settings: "Settings", args: Namespace) -> int:
-    """A large world, of which a few ranks run alone."""
+def _pretend(program: "UserProgram", settings: "RehearsalSettings", args: Namespace) -> int:
+    """Pretends a large world, of which a few ranks run alone."""
     from forkpoint.rehearse.fake import render_pretended, render_pretended_json
     from forkpoint.rehearse.rehearsal import pretend
 
@@ -82,16 +82,16 @@ def _pretend(program: "Program", settings: "Settings", args: Namespace) -> int:
     return _CANNOT if told.failed else 1 if told.differences else 0
 
 
-def _settings(args: Namespace, command: list[str]) -> "Settings":
+def _settings(args: Namespace, command: list[str]) -> "RehearsalSettings":
     from forkpoint.rehearse.perturbations import PERTURBATIONS
-    from forkpoint.rehearse.rehearsal import Settings
+    from forkpoint.rehearse.rehearsal import RehearsalSettings
 
     kinds = [perturbation.kind for perturbation in PERTURBATIONS]
     only = split_names(args.only)
     for kind in only:
         if kind not in kinds:
             raise UsageError(f"there is no perturbation {kind}: {did_you_mean(kind, kinds) or ', '.join(kinds)}")
-    return Settings(
+    return RehearsalSettings(
         minutes=args.minutes,
         most_trials=args.trials,
         only=tuple(only),
@@ -107,23 +107,23 @@ def _settings(args: Namespace, command: list[str]) -> "Settings":
 
 
 def _known(args: Namespace, command: list[str]) -> "Rehearsal":
-    """The plan that holds the trial to be repeated."""
+    """The earlier rehearsal that has the trial to repeat."""
     from forkpoint.rehearse.model import Rehearsal, read_value
 
     file = args.out / _PLAN
     known = read_value(file, Rehearsal)
     if known is None:
-        raise UsageError(f"--trial repeats one of an earlier rehearsal, and {file} holds none: run without it first")
+        raise UsageError(f"--trial repeats a trial of an earlier rehearsal, but {file} has none: run without it first")
     if list(known.command) != command:
         raise UsageError(
-            f"{file} is of another command ({' '.join(known.command)}): give --out, or run without --trial"
+            f"{file} is for another command ({' '.join(known.command)}): give --out, or run without --trial"
         )
     if args.trial > len(known.plan):
         raise UsageError(f"{file} has {len(known.plan)} trials")
     return known
 
 
-def _tell(result: "Result", *, quiet: bool) -> None:
+def _tell(result: "TrialResult", *, quiet: bool) -> None:
     if not quiet:
         say(f"{result.outcome}: trial {result.trial.number}, {result.trial.name} ({result.seconds:.1f} s)")
 
@@ -137,8 +137,7 @@ def _write(told: "Rehearsal", args: Namespace) -> None:
         write_value(args.out / _PLAN, told)
     write_file(str(args.out / "rehearsal.json"), [render_json(told), "\n"])
     if args.html is not None:
-        from forkpoint.rehearse.page import render_page
-        from forkpoint.rehearse.reports import write_reports
+        from forkpoint.rehearse.page import render_page, write_reports
 
         reports = write_reports(told, Path(args.html).parent)
         write_file(args.html, [render_page(told, reports)])
@@ -174,9 +173,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--ranks", type=whole_number(2, 64), metavar="N", help="ranks to start (default: the command's own, else 4)"
     )
-    parser.add_argument("--minutes", type=_minutes, default=5.0, metavar="M", help="stop after so long (default: 5)")
+    parser.add_argument("--minutes", type=_minutes, default=5.0, metavar="M", help="stop after M minutes (default: 5)")
     parser.add_argument(
-        "--trials", type=count, metavar="N", help="at most so many (default: as many as there is time for)"
+        "--trials", type=count, metavar="N", help="at most N trials (default: as many as fit in the time)"
     )
     parser.add_argument(
         "--only", action="append", default=[], metavar="KIND", help="only these perturbations; --list names them"
@@ -194,7 +193,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="chooses the moments at which ranks are disturbed (default: 0)",
+        help="random seed for when ranks are disturbed (default: 0)",
     )
     parser.add_argument(
         "--trial", type=count, metavar="N", help="repeat trial N of the rehearsal in --out, and nothing else"
@@ -207,7 +206,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help=f"plan, results and evidence (default: {_DEFAULT_OUT})",
     )
     _add_ways(parser)
-    parser.add_argument("--html", metavar="FILE", help="write a page, and beside it one for each incident")
+    parser.add_argument("--html", metavar="FILE", help="write a page, and one for each incident next to it")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML, for CI")
     parser.add_argument("--json", action="store_true", help="print JSON (schema forkpoint.rehearsal/1)")
     add_quiet_argument(parser)
@@ -217,11 +216,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_ways(parser: ArgumentParser) -> None:
-    parser.add_argument("--cpu", action="store_true", help="hide the GPUs, and use gloo whatever backend is asked for")
+    parser.add_argument(
+        "--cpu", action="store_true", help="hide the GPUs and use gloo, whatever backend the script asks for"
+    )
     parser.add_argument(
         "--cold",
         action="store_true",
-        help="start every rank as a new process; by default torch is imported once, and ranks are forks",
+        help="start every rank as a new process; by default torch is imported once and ranks are forked",
     )
     parser.add_argument(
         "--as-is", action="store_true", help="run the command as it is, even if it looks like a script of one rank"
@@ -234,7 +235,7 @@ def _add_ways(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--verify-fix",
         action="store_true",
-        help="repeat each trial that parts, with the proposed patch applied to a copy",
+        help="repeat each trial in which ranks diverge, with the proposed patch applied to a copy",
     )
     parser.add_argument(
         "--world", type=whole_number(2, 1_000_000), metavar="N", help="with --fake: pretend a job of N ranks"
@@ -248,7 +249,7 @@ def _add_ways(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="rehearse",
-    help="run your job with one rank made unlucky, in each of the usual ways",
+    help="run your job with one rank disturbed in each of the usual ways",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -1,4 +1,4 @@
-"""`forkpoint run`: a job with recording on, diagnosed when it fails, with a decision at the end."""
+"""`forkpoint run`: runs a job with recording on, diagnoses a failure, and decides whether to retry."""
 
 import os
 import signal
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Run torchrun, or any command, with the flight recorder on and one log per rank.
 If it fails: wait for the dumps, diagnose them, print the verdict on standard
-error and say by the exit code what to do. Variables and log options that you
-have set stay as they are. Signals are passed on. No process is left.
+error and tell by the exit code what to do. Variables and log options that you
+have set are kept. Signals are passed on. No process is left running.
 
   forkpoint run -- torchrun --nproc-per-node 8 train.py
 
@@ -31,7 +31,7 @@ exit codes:
   93  do not retry: the same code would fail again
   75  a retry may pass
   76  a retry may pass without the nodes that are named
-  else the command's own; 128 and the signal where it was killed
+  otherwise the command's own; 128 + the signal if it was killed
 """
 
 _MAX_RETRIES = 1000
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     telling = Telling.of(args)
     from forkpoint.live.run.job import handling
 
-    # Between attempts and while it diagnoses, a signal ends it as Ctrl-C does: with what it has started.
+    # Between attempts and while diagnosing, a signal acts like Ctrl-C: it ends everything that was started.
     with handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         try:
             attempts, decision = _attempt_all(command, args, telling)
@@ -79,21 +79,21 @@ def _attempt_all(command: Sequence[str], args: Namespace, telling: Telling) -> "
         step = next_step(attempts, args.retries, args.back_off, random.random())  # noqa: S311 no secret, only jitter
         if not isinstance(step, Retry):
             return attempts, step
-        say(f"attempt {len(attempts)} of {args.retries} more begins in {step.wait_s:.0f} s")
+        say(f"retry {len(attempts)} of {args.retries} starts in {step.wait_s:.0f} s")
         time.sleep(step.wait_s)
 
 
 def _print_attempt(attempt: "Attempt") -> None:
-    """Nothing at all of a job that succeeded and left nothing."""
+    """Prints nothing for a job that succeeded and left no processes."""
     if attempt.found:
         print(attempt.found.report, file=sys.stderr)
         print_seen(attempt.found.seen, file=sys.stderr)
         if attempt.found.store_problem:
             say(attempt.found.store_problem)
     if attempt.left:
-        say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30` of them")
+        say(f"processes {', '.join(map(str, attempt.left))} cannot be ended: see `ps -o pid,stat,wchan:30 PID`")
     if attempt.hung:
-        say("nothing moved any more, so the job was stopped")
+        say("no rank made progress, so the job was stopped")
     if attempt.decision.code:
         say(f"evidence: {attempt.folder}   (`forkpoint diagnose` reads it again)")
     if attempt.found:
@@ -101,7 +101,7 @@ def _print_attempt(attempt: "Attempt") -> None:
 
 
 def _notify(attempt: "Attempt", telling: Telling) -> None:
-    """In the background: the next attempt does not wait for it."""
+    """Sends in the background; the next attempt does not wait for it."""
     from forkpoint.live.run.attempt import claim_telling
 
     if attempt.found and attempt.found.notice and claim_telling(attempt):
@@ -116,7 +116,7 @@ def _tell_outcome(attempts: "Sequence[Attempt]", decision: "Decision", args: Nam
     if decision.nodes:
         from forkpoint.live.run.attempt import commands_for
 
-        say(f"leave out: {', '.join(decision.nodes)}")
+        say(f"nodes to leave out: {', '.join(decision.nodes)}")
         for line in commands_for(decision, os.environ):
             say(f"not run here; an administrator can run: {line}")
     if args.json is not None:
@@ -154,7 +154,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         default=Path("forkpoint-runs"),
         metavar="DIR",
-        help="evidence goes below it, each run apart; choose a disk that outlives the node (default: forkpoint-runs)",
+        help="folder for the evidence of all runs, on a disk that outlives the node (default: forkpoint-runs)",
     )
     parser.add_argument(
         "--name",
@@ -162,14 +162,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="nodes that share --folder and NAME are diagnosed together (default: the Slurm job, else the time)",
     )
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a job that succeeded, too")
+    parser.add_argument("--keep", action="store_true", help="also keep the folder of a job that succeeded")
     add_source_argument(parser)
     add_store_argument(parser)
     add_notify_arguments(parser)
     _add_limits(parser)
     parser.add_argument("--json", metavar="FILE", help="write attempts, verdicts and decision (schema forkpoint.run/1)")
     parser.add_argument("--prometheus", metavar="FILE.prom", help="write a file for node_exporter's textfile collector")
-    parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun with its options, or anything")
+    parser.add_argument(
+        "command", nargs=REMAINDER, metavar="-- COMMAND", help="torchrun with its options, or any command"
+    )
 
 
 def _add_limits(parser: ArgumentParser) -> None:
@@ -178,30 +180,34 @@ def _add_limits(parser: ArgumentParser) -> None:
         type=whole_number(0, _MAX_RETRIES),
         default=0,
         metavar="N",
-        help="try again up to N times where that may help; the same cause without progress ends it (default: 0)",
+        help="retry up to N times if that may help; stop if the same cause recurs without progress (default: 0)",
     )
     parser.add_argument(
-        "--back-off", type=seconds, default=5.0, metavar="S", help="before the first retry; doubles (default: 5)"
+        "--back-off",
+        type=seconds,
+        default=5.0,
+        metavar="S",
+        help="wait before the first retry; doubles each time (default: 5)",
     )
     parser.add_argument(
         "--timeout-for-dumps",
         type=seconds,
         default=30.0,
         metavar="S",
-        help="how long dumps may still be written after the end (default: 30)",
+        help="how long to wait for dumps after the end (default: 30)",
     )
     parser.add_argument(
         "--grace",
         type=seconds,
         default=15.0,
         metavar="S",
-        help="between a signal to stop and SIGKILL to all that is left (default: 15)",
+        help="time between the stop signal and SIGKILL (default: 15)",
     )
     parser.add_argument(
         "--hang-after",
         type=seconds,
         metavar="S",
-        help="switch the guard on, and end the job when nothing has moved for S seconds (default: wait for the job's own timeout)",
+        help="turn the guard on, and end the job when no rank has moved for S seconds (default: wait for the job's own timeout)",
     )
 
 
@@ -213,7 +219,7 @@ def _name(text: str) -> str:
 
 COMMAND = Command(
     name="run",
-    help="run a job with recording on, diagnose it when it fails, and decide",
+    help="run a job with recording on, diagnose a failure, and decide whether to retry",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

@@ -1,4 +1,4 @@
-"""`forkpoint serve`: the report in a browser, while evidence still arrives."""
+"""`forkpoint serve`: shows the report in a browser, and updates it as evidence arrives."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from forkpoint.history.store import Store
 
 _DESCRIPTION = """\
-Show the report of `diagnose --html` in a browser on this machine, and again
-when files come or change. Open the address that is printed: its token is
-needed once, then the browser holds it in a cookie. Ctrl-C ends it.
+Show the report of `diagnose --html` in a browser on this machine, and update it
+when files arrive or change. Open the printed address: its token is needed once,
+then the browser keeps it in a cookie. Ctrl-C ends it.
 
-With files of its own, DIR is one incident, with all that lies below it.
-Otherwise each of its folders is one, and a list shows them. Only 127.0.0.1
-answers, only to GET; nothing is changed. To look from another machine, forward
-the port under the same number: ssh -L PORT:127.0.0.1:PORT HOST
+If DIR contains files, it is one incident, with everything below it. Otherwise
+each of its folders is one, and a list shows them. It listens on 127.0.0.1 only,
+answers only GET, and changes nothing. To look from another machine, forward the
+port under the same number: ssh -L PORT:127.0.0.1:PORT HOST
 
-With --store the page of forkpoint history is shown as well, or alone without
-DIR, and again when incidents come.
+With --store, also show the page of forkpoint history, or only that without DIR,
+and update it when incidents arrive.
 
 Needs two more packages: pip install 'forkpoint[serve]'
 """
@@ -29,9 +29,9 @@ Needs two more packages: pip install 'forkpoint[serve]'
 
 def run(args: Namespace) -> int:
     if args.embed_source and not args.source:
-        raise UsageError("--embed-source shows lines of --source DIR: give it, too")
+        raise UsageError("--embed-source needs --source DIR")
     if args.folder is None and not args.store:
-        raise UsageError("name a folder of evidence, a --store, or both")
+        raise UsageError("give a folder of evidence, a --store, or both")
     with needing_extra("serve", "serve"):
         from forkpoint.live.serve.server import bind
         from forkpoint.live.serve.server import run as serve
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
     say("open this address in a browser; Ctrl-C ends the server")
     try:
         serve(bound, args.folder, args.source, embed_source=args.embed_source, store=store)
-    except KeyboardInterrupt:  # how it is meant to end
+    except KeyboardInterrupt:  # the normal way to end
         return 0
     finally:
         if store:
@@ -58,18 +58,16 @@ def _open(place: str) -> "Store":
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=directory, metavar="DIR", help="folder of an incident, or of several")
     parser.add_argument("--store", metavar="URL", help="also show the history of this store (docs/history.md)")
-    parser.add_argument(
-        "--port", type=port, default=0, metavar="N", help="port to listen at (default: any that is free)"
-    )
+    parser.add_argument("--port", type=port, default=0, metavar="N", help="port to listen on (default: any free port)")
     add_source_argument(parser)
     parser.add_argument(
-        "--embed-source", action="store_true", help="show lines of --source, around sites and stacks and as patches"
+        "--embed-source", action="store_true", help="show source lines around sites and stacks, and patches"
     )
 
 
 COMMAND = Command(
     name="serve",
-    help="show the report in a browser, and again when files come",
+    help="show the report in a browser, updated as files arrive",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

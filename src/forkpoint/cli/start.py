@@ -1,4 +1,4 @@
-"""The first minute of the command line: a short help by moment, and where a command or an option that does not exist leads."""
+"""What `forkpoint` alone prints, and suggestions for commands and options that do not exist."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MOMENTS = (
     ("Before the run", ("lint", "rehearse", "doctor", "env", "run", "lab", "demo")),
     ("For tools and clusters", ("summarise", "merge", "agent", "mcp", "eval", "attribution", "completion")),
 )
-"""Commands by when they are needed. One that is in none of them is listed at the end."""
+"""Commands by when they are needed. Any others are listed at the end."""
 
 WITH_VALUE = ("--color", "--colour", "--log-level", "--log-file")
 """Options of every command that take a value."""
@@ -31,7 +31,7 @@ _MEANT = {
 
 
 def render_start(commands: Sequence[Command]) -> str:
-    """What `forkpoint` alone prints."""
+    """The text of `forkpoint` without arguments."""
     by_name = {command.name: command for command in commands}
     width = max(map(len, by_name)) + 2
     lines = ["forkpoint finds the earliest point where the ranks of a distributed training job stopped agreeing.", ""]
@@ -45,15 +45,15 @@ def render_start(commands: Sequence[Command]) -> str:
         "Three to begin with:",
         "  forkpoint attach                    a job hangs now, on this machine",
         "  forkpoint diagnose DIR              dumps, logs, stacks that a job left: any mixture",
-        "  FORKPOINT=1 torchrun train.py       the next run says in seconds that ranks no longer agree",
+        "  FORKPOINT=1 torchrun train.py       the next run reports within seconds that ranks diverged",
         "",
-        "forkpoint demo shows a recorded incident; forkpoint COMMAND --help says more.",
+        "forkpoint demo shows a recorded incident; forkpoint COMMAND --help explains a command.",
     ]
     return "\n".join(lines)
 
 
 def find_command(argv: Sequence[str], commands: Sequence[Command]) -> list[str]:
-    """The arguments with the command's own spelling. Raises UsageError for a command that does not exist."""
+    """The arguments with the command spelled correctly. Raises UsageError for an unknown command."""
     at = _place_of_command(argv)
     if at is None:
         return list(argv)
@@ -76,19 +76,19 @@ def _place_of_command(argv: Sequence[str]) -> int | None:
 
 
 def check_json_file(argv: Sequence[str]) -> None:
-    """`--json FILE` is what people try first. Raises UsageError where that is meant: `run` does take a file, and what comes
-    after `--` is somebody else's.
+    """People try `--json FILE`. Raises UsageError for that, except with `run`, which accepts a file, and after `--`, where
+    another program's arguments begin.
     """
     at = _place_of_command(argv)
     if at is not None and argv[at] == "run":
         return
     for word, after in pairwise(takewhile(lambda word: word != "--", argv)):
         if word == "--json" and after.endswith(".json") and not Path(after).exists():
-            raise UsageError(f"--json prints to standard output, for a file: forkpoint ... --json > {after}")
+            raise UsageError(f"--json prints to standard output; for a file use forkpoint ... --json > {after}")
 
 
 def refuse_unknown(unknown: Sequence[str], parser: ArgumentParser) -> None:
-    """Raises UsageError. Its message suggests a known option that is spelled like the unknown one."""
+    """Raises UsageError with a suggestion for the unknown option."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse lists them nowhere else
     near = did_you_mean(word.partition("=")[0], known) if word.startswith("-") else None

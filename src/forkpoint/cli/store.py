@@ -1,4 +1,4 @@
-"""`--store`: options of every command whose verdicts can be kept, and what a store says of a verdict."""
+"""`--store`: the options for storing verdicts, and what a store knows about a verdict."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -20,28 +20,30 @@ def add_store_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="keep the incident there, and say whether its fork was seen before: a SQLite file or postgresql://... "
+        help="store the incident, and say whether its fork was seen before: a SQLite file or postgresql://... "
         f"(default: {STORE_VARIABLE}; '' for none; see docs/history.md)",
     )
 
 
 def add_keeping_arguments(parser: ArgumentParser) -> None:
-    """For commands that look at a job from outside, whose environment is not the job's."""
+    """For commands that run outside the job and do not have its environment."""
     add_store_argument(parser)
-    parser.add_argument("--job-name", metavar="NAME", help="with --store or --notify: of the job")
+    parser.add_argument("--job-name", metavar="NAME", help="with --store or --notify: name of the job")
     parser.add_argument("--job-user", metavar="NAME", help="with --store: whose job it is")
     parser.add_argument(
-        "--job-commit", metavar="COMMIT", help="with --store: of its source (default: what is checked out in --source)"
+        "--job-commit",
+        metavar="COMMIT",
+        help="with --store: commit of its source (default: the one checked out in --source)",
     )
     parser.add_argument(
         "--store-evidence",
         action="store_true",
-        help="with --store: also texts of logs and patches, which are left out otherwise; secrets are masked either way",
+        help="with --store: also store log texts and patches; secrets are masked either way",
     )
 
 
 def store_of(args: Namespace) -> str | None:
-    """None: nothing is kept."""
+    """None: nothing is stored."""
     given: str | None = args.store
     return (os.environ.get(STORE_VARIABLE) if given is None else given) or None
 
@@ -49,7 +51,7 @@ def store_of(args: Namespace) -> str | None:
 def keep_verdict(
     args: Namespace, capture: "Capture", verdict: "Verdict", source: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Lines about earlier incidents at the same fork. Says on standard error what went wrong."""
+    """Stores the verdict. Returns lines about earlier incidents at the same fork; prints a failure on standard error."""
     store = store_of(args)
     if store is None:
         return ()
@@ -69,6 +71,6 @@ def keep_verdict(
 
 
 def print_seen(seen: Sequence[str], file: TextIO | None = None) -> None:
-    """Below a report, as one more of its paragraphs."""
+    """Prints them below a report, in its layout."""
     for place, line in enumerate(seen):
         print(f"{_LABEL if place == 0 else ' ' * len(_LABEL)}{escape(line)}", file=file, flush=True)

@@ -1,4 +1,4 @@
-"""`forkpoint summarise`: the evidence of a node in, a small file out that is diagnosed anywhere."""
+"""`forkpoint summarise`: the evidence of a node in, a small file out that can be diagnosed anywhere."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -7,14 +7,14 @@ from forkpoint.cli.options import Command, add_quiet_argument
 from forkpoint.cli.output import STDOUT, Progress, check_writable, import_numpy, say, write_bytes
 
 _DESCRIPTION = """\
-Read what lies on a node (flight recorder dumps, logs, stacks, kernel messages)
-and write what a diagnosis needs of it: about 1 kB per rank. Run it where the
-dumps lie, bring the .fps files together, and diagnose them:
+Read the evidence on a node (flight recorder dumps, logs, stacks, kernel messages)
+and write what a diagnosis needs of it: about 1 kB per rank. Run it on each node,
+bring the .fps files together, and diagnose them:
 
   forkpoint summarise /tmp/dumps -o node17.fps --origin node17
   forkpoint diagnose *.fps
 
-The verdict is that of the files themselves. Nothing in them is executed.
+The verdict is the same as from the files. Nothing in them is executed.
 """
 
 

@@ -1,4 +1,4 @@
-"""`forkpoint watch`: beside a running job, without touching it."""
+"""`forkpoint watch`: watches a running job without touching it."""
 
 import signal
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from forkpoint.sinks.sink import SinkOutcome
 
 _DESCRIPTION = """\
-Look at a running job again and again, and say when ranks no longer agree or no
-longer move: long before the timeout. The job is not changed, signalled or
-stopped. Give at least one source; all of them go together.
+Look at a running job at intervals, and report when ranks diverge or no longer
+move, long before the timeout. The job is not changed, signalled or stopped.
+Give at least one source; sources can be combined.
 
 PATH is a log or dump that the job writes, or a folder of them. --debug-server
 and --worker ask torch's debug server, --pipe asks through NCCL's dump pipes,
 --ras asks NCCL. A rank that is behind once is not an alarm. An alarm needs
 mismatched calls, a failure in the logs, or --stall seconds in which no rank
-moves; and the same verdict twice in a row. docs/watch.md says it in full.
+moves; and the same verdict twice in a row. Details: docs/watch.md
 
 exit codes:
-  0  ended by Ctrl-C; with --once: the job runs, or nothing speaks against it
+  0  ended by Ctrl-C; with --once: the job runs, or nothing shows otherwise
   1  with --once: something found
   2  wrong usage
   3  with --once: nothing could be read
@@ -52,15 +52,15 @@ def run(args: Namespace) -> int:
         spool = args.keep or stack.enter_context(TemporaryDirectory(prefix="forkpoint-watch-"))
         watch = _make_watch(args, sources, spool)
         telling = Telling.of(args)
-        stack.callback(lambda: say_outcomes(telling.wait(), quiet=True))  # who is being told when it ends is told
+        stack.callback(lambda: say_outcomes(telling.wait(), quiet=True))  # finish notices that are being sent
         metrics = _make_metrics(args)
         if args.serve is not None:
             _serve(args, spool, stack)
-        # systemd and schedulers end programs so; folders are to be removed all the same.
+        # systemd and schedulers send SIGTERM; temporary folders must still be removed.
         signal.signal(signal.SIGTERM, _leave)
         try:
             return _run_once(args, watch, telling) if args.once else _run_on(args, watch, telling, metrics)
-        except KeyboardInterrupt:  # how it is meant to end
+        except KeyboardInterrupt:  # the normal way to end
             return 0
 
 
@@ -99,11 +99,11 @@ def _run_on(args: Namespace, watch: "JobWatch", telling: Telling, metrics: "Watc
             if sight.is_alarm or (not live and what_matters(sight) != shown):
                 shown = what_matters(sight)
                 _print_sight(sight, args)
-    raise AssertionError  # looks do not end by themselves
+    raise AssertionError  # `looks` never ends
 
 
 def _tell(sight: "Sight", telling: Telling, args: Namespace) -> "Sight":
-    """The sight, with what a store knows of it, and notes of what could not be told since the look before: nobody waits."""
+    """Stores and sends an alarm. Returns the sight with earlier incidents, and with notes on failed notices so far."""
     from dataclasses import replace
 
     verdict = sight.verdict
@@ -142,7 +142,7 @@ def _print_sight(sight: "Sight", args: Namespace) -> None:
         kept = (
             f"forkpoint diagnose --follow-links {sight.evidence}"
             if args.keep
-            else "removed when this ends; --keep DIR keeps it"
+            else "removed at the end; --keep DIR keeps them"
         )
         print(f"files     {escape(kept)}", flush=True)
 
@@ -156,7 +156,7 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
 
     sources: list[LiveSource] = []
     if args.debug_server and args.worker:
-        raise UsageError("--debug-server finds the workers itself: leave --worker out, or name all of them")
+        raise UsageError("--debug-server finds the workers itself: leave out --worker, or give all workers instead")
     if args.debug_server or args.worker:
         frontend = parse_address(args.debug_server) if args.debug_server else None
         workers = parse_workers(args.worker)
@@ -167,13 +167,11 @@ def _make_sources(args: Namespace) -> "list[LiveSource]":
     if args.ras:
         sources.append(Ras(parse_address(args.ras)))
     if missing := [path for path in args.paths if not Path(path).exists()]:
-        raise UsageError(
-            f"{missing[0]}: no such file or directory; name a folder that is there, its new files are seen"
-        )
+        raise UsageError(f"{missing[0]}: no such file or directory; give an existing folder, whose new files are seen")
     if args.paths:
         sources.append(Paths(args.paths))
     if not sources:
-        raise UsageError("name a source: PATH, --debug-server, --worker, --pipe or --ras (see forkpoint watch --help)")
+        raise UsageError("give a source: PATH, --debug-server, --worker, --pipe or --ras (see forkpoint watch --help)")
     return sources
 
 
@@ -184,7 +182,7 @@ def _make_watch(args: Namespace, sources: "list[LiveSource]", spool: str) -> "Jo
     try:
         kept = Spool(spool)
     except OSError as error:
-        raise UsageError(f"--keep {spool}: {error.strerror}; name a folder that can be written to") from error
+        raise UsageError(f"--keep {spool}: {error.strerror}; give a writable folder") from error
     return JobWatch(sources, kept, WatchSettings(args.stall, args.world_size, tuple(args.source)))
 
 
@@ -205,7 +203,7 @@ def _serve(args: Namespace, spool: str, stack: ExitStack) -> None:
         from forkpoint.live.serve.server import bind, serving
     bound = bind(args.serve)
     stack.enter_context(serving(bound, str(Path(spool) / "found"), args.source))
-    say(f"what is found will be shown at {bound.url}")
+    say(f"findings will be shown at {bound.url}")
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:
@@ -213,7 +211,7 @@ def _leave(_signal: int, _frame: object) -> NoReturn:
 
 
 def _metrics_place(text: str) -> tuple[str, int]:
-    """Where to serve metrics; on this machine alone unless an address is given."""
+    """Where to serve metrics; on 127.0.0.1 unless an address is given."""
     address, colon, number = text.rpartition(":")
     if colon and not address:
         raise ArgumentTypeError("must be PORT or ADDRESS:PORT")
@@ -246,7 +244,7 @@ def _add_sources(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--py-spy",
         action="store_true",
-        help="stacks by py-spy in the job's container, which stops a process for a moment; else by faulthandler",
+        help="take stacks with py-spy in the job's container, which stops a process briefly; default: faulthandler",
     )
 
 
@@ -265,7 +263,7 @@ def _add_rule(parser: ArgumentParser) -> None:
         "--world-size",
         type=rank_count,
         metavar="N",
-        help="ranks of the job, where no dump states it (gloo): needed to tell the odd rank from the rest",
+        help="ranks of the job, if no dump says it (gloo): needed to tell the odd rank from the rest",
     )
     parser.add_argument("--once", action="store_true", help="look three times, print, and end: for cron")
     add_source_argument(parser)
@@ -275,12 +273,12 @@ def _add_outputs(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="a line of JSON per change (schema forkpoint.watch/1)")
     add_keeping_arguments(parser)
     add_notify_arguments(parser)
-    parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; else it is removed at the end")
+    parser.add_argument("--keep", metavar="DIR", help="keep the evidence there; by default it is removed at the end")
     parser.add_argument(
         "--serve",
         type=port,
         metavar="PORT",
-        help="show what is found in a browser, as forkpoint serve does (0: any port)",
+        help="show findings in a browser, as forkpoint serve does (0: any port)",
     )
     parser.add_argument(
         "--metrics",
@@ -292,7 +290,7 @@ def _add_outputs(parser: ArgumentParser) -> None:
 
 COMMAND = Command(
     name="watch",
-    help="look at a running job, and say when it has gone wrong",
+    help="watch a running job, and report when it has gone wrong",
     description=_DESCRIPTION,
     add_arguments=_add_arguments,
     run=run,

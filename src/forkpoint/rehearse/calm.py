@@ -1,4 +1,4 @@
-"""The job once, undisturbed: does it run at all, how long, and which rank-local things does it use?"""
+"""Runs the job once, undisturbed: does it run at all, how long, and which rank-local things does it use?"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.errors import ForkpointError
-from forkpoint.rehearse.model import OLDER, RESUMED, Calm, Order, RankUses, RunMode, Use, UseKind, read_value
+from forkpoint.rehearse.model import OLDER, RESUMED, Calm, RankUses, RunMode, RunOrder, Use, UseKind, read_value
 from forkpoint.rehearse.outcome import read_alarm, tell_errors
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import Workspace
 
 _STALL_S: Final = 60.0
-"""Nothing is known of the job yet: its first step may compile for long."""
+"""Long, because nothing is known about the job yet: its first step may compile for a while."""
 
 
 class CalmRunFailed(ForkpointError):
-    """The job does not run undisturbed, so that nothing can be said about luck."""
+    """The job does not run undisturbed, so there is nothing to rehearse."""
 
 
 def run_calm(job: RehearsedJob, place: Workspace, limit_s: float) -> Calm:
-    """`limit_s`: a job that takes longer is ended then, and what it has used so far counts."""
-    order = Order(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
-    ended = run_job(job, order, place, Limits(limit_s, min(_STALL_S, limit_s), steps_after=False))
+    """`limit_s`: a job that takes longer is ended; what it has used so far counts."""
+    order = RunOrder(RunMode.CALM, str(place.told), (str(place.work),), cpu=job.cpu)
+    ended = run_job(job, order, place, RunLimits(limit_s, min(_STALL_S, limit_s), steps_after=False))
     told = [read_value(path, RankUses) for path in sorted(place.told.glob("uses_rank_*.json"))]
     ranks = tuple(sorted((uses for uses in told if uses is not None), key=lambda uses: uses.rank))
     _check(ended, ranks, place)
@@ -30,19 +30,19 @@ def run_calm(job: RehearsedJob, place: Workspace, limit_s: float) -> Calm:
 
 
 def saves(calm: Calm) -> bool:
-    """It wrote something, and looks for something: a second run may resume."""
+    """It wrote files and looks for files, so a second run may resume."""
     asks = any(calm.uses(kind) for kind in (UseKind.EXISTS, UseKind.LISTING, UseKind.LOAD))
     return calm.complete and asks and bool(calm.uses(UseKind.WRITE))
 
 
 def run_resumed(job: RehearsedJob, place: Workspace, calm: Calm, limit_s: float) -> Calm:
-    """The job once more where it left its files. The same calm run, with the checkpoints that the second one read."""
+    """Runs the job again in the same folder. Returns the first calm run, plus the checkpoints that the second one read."""
     for path in place.told.iterdir():
         if path.is_file():
             path.unlink()
     try:
         again = run_calm(job, place, limit_s)
-    except CalmRunFailed:  # it does not resume here; nothing is wrong with the first run
+    except CalmRunFailed:  # it cannot resume; the first run is still valid
         return calm
     read = {told.rank: tuple(_resumed(told, place)) for told in again.ranks}
     ranks = tuple(replace(told, uses=(*told.uses, *read.get(told.rank, ()))) for told in calm.ranks)
@@ -66,14 +66,14 @@ def _check(ended: Ended, ranks: tuple[RankUses, ...], place: Workspace) -> None:
         raise CalmRunFailed(f"the calm run hangs, before anything was disturbed: {says}")
     if not ranks:
         raise CalmRunFailed(
-            "no rank made a process group: the command must start ranks that call init_process_group, with forkpoint installed "
-            f"beside their torch{_last_words(place.logs)}"
+            "no rank created a process group: the command must start ranks that call init_process_group, with forkpoint installed "
+            f"in their environment{_last_words(place.logs)}"
         )
     missing = sorted(set(range(ranks[0].world)) - {told.rank for told in ranks})
     if missing:
-        raise CalmRunFailed(f"ranks {missing} of {ranks[0].world} told nothing; do all run on this machine?")
+        raise CalmRunFailed(f"ranks {missing} of {ranks[0].world} did not report; do all ranks run on this machine?")
     if len(ranks) < 2:
-        raise CalmRunFailed("the job has one rank, which agrees with itself: use --ranks")
+        raise CalmRunFailed("the job has only one rank: use --ranks")
 
 
 def _last_words(logs: Path) -> str:

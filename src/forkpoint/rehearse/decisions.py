@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from forkpoint.rehearse.filtering import asks_for_rank, find_filters
-from forkpoint.rehearse.model import Site
+from forkpoint.rehearse.model import CodeSite
 from forkpoint.source import Program, read_program
 from forkpoint.source.analysis import Analysis, analyse
 from forkpoint.source.code import Function, Module, spelled
@@ -35,12 +35,12 @@ class Threshold:
 
     operator: str
     bound: str
-    """As written: numbers, names and arithmetic, worked out in the frame in which the value is read."""
+    """As written: numbers, names and arithmetic; evaluated in the frame that reads the value."""
     line: int
 
 
 class Decisions:
-    """Of one program, read when it is first asked."""
+    """Answers questions about one program, which is read on first use."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(roots)
@@ -53,8 +53,8 @@ class Decisions:
     def _analysis(self) -> Analysis:
         return analyse(self._program)
 
-    def thresholds(self, site: Site) -> tuple[Threshold, ...]:
-        """What a value that is read at this line is compared with, in the same function."""
+    def thresholds(self, site: CodeSite) -> tuple[Threshold, ...]:
+        """Bounds with which a value read at this line is compared, in the same function."""
         found = self._at(site)
         if found is None:
             return ()
@@ -62,7 +62,7 @@ class Decisions:
         values = _values_read(function, site.line)
         return tuple(dict.fromkeys(_comparisons(function, module, values, site.line)))
 
-    def is_local(self, site: Site) -> bool:
+    def is_local(self, site: CodeSite) -> bool:
         """A decision at this line can differ by rank, as far as the source shows."""
         found = self._at(site)
         if found is None:
@@ -72,8 +72,8 @@ class Decisions:
         differences = self._analysis.differences
         return any(differences.test(test, function).content for test in tests)
 
-    def filters_alone(self, site: Site) -> bool:
-        """A filter at this line decides by its data: neither by the rank, nor together with other ranks."""
+    def filters_alone(self, site: CodeSite) -> bool:
+        """A filter at this line decides by its data alone: not by the rank, and without asking other ranks."""
         found = self._at(site)
         if found is None:
             return False
@@ -83,7 +83,7 @@ class Decisions:
         reach = self._analysis.communication.reach
         return bool(here) and not any(map(asks_for_rank, here)) and not any(reach(call, function) for call in calls)
 
-    def _at(self, site: Site) -> tuple[Module, Function] | None:
+    def _at(self, site: CodeSite) -> tuple[Module, Function] | None:
         module = self._program.module_at(site.file)
         function = module.function_at(site.line) if module else None
         return (module, function) if module and function else None
@@ -95,7 +95,7 @@ def _own_statements(function: Function) -> Iterator[ast.AST]:
 
 
 def _values_read(function: Function, line: int) -> set[str]:
-    """Names that hold what is read at this line: `loss_value = loss.item()`, and what is computed of them."""
+    """Names of the value read at this line (`loss_value = loss.item()`), and of values computed from it."""
     names: set[str] = set()
     for node in function.own.assignments:
         value = getattr(node, "value", None)
@@ -129,7 +129,7 @@ def _comparisons(function: Function, module: Module, values: set[str], line: int
 
 
 def _is_value(side: ast.expr, values: set[str], line: int) -> bool:
-    """A name that holds it, or the read itself."""
+    """A name of the value, or the read itself."""
     if spelled(side) in values:
         return True
     is_read = isinstance(side, ast.Call) and side.lineno <= line <= (side.end_lineno or side.lineno)
@@ -145,7 +145,7 @@ def _read_name(call: ast.expr) -> str:
 
 
 def _bound(node: ast.expr) -> str:
-    """As written, if it is made of numbers, names and plain arithmetic; "" = it is not."""
+    """As written, if it consists of numbers, names and simple arithmetic; else ""."""
     match node:
         case ast.Constant(value=int() | float()):
             return ast.unparse(node)

@@ -1,4 +1,4 @@
-"""Large worlds on one machine: ranks of a pretended job run alone, and their schedules are compared."""
+"""Large worlds on one machine: a few ranks of a simulated job run alone, and their schedules are compared."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,18 +7,18 @@ from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from forkpoint.rehearse.model import Order, RunMode
+from forkpoint.rehearse.model import RunMode, RunOrder
 from forkpoint.rehearse.outcome import own_errors
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
 from forkpoint.rehearse.workspace import workspace
 
 SCHEMA: Final = "forkpoint.schedules/1"
 _NODE: Final = 8
-"""Ranks of one node: where one node ends and the next begins, roles often do."""
+"""Ranks per node: roles often change at node boundaries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScheduledCall:
     op: str
     group: tuple[int, ...]
     sizes: str
@@ -28,20 +28,20 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     rank: int
-    calls: tuple[Call, ...]
+    calls: tuple[ScheduledCall, ...]
     depends: tuple[str, ...]
-    """Lines that read values which other ranks would have given."""
+    """Lines that read values which come from other ranks in a real job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first call of a group that two of its members would not make alike."""
+    """The first call in a group that differs between two of its members."""
 
     ranks: tuple[int, int]
     group: tuple[int, ...]
     number: int
-    calls: tuple[Call | None, Call | None]
-    """None: it makes no such call any more."""
+    calls: tuple[ScheduledCall | None, ScheduledCall | None]
+    """None: this rank makes no further call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,27 @@ class Pretended:
     schedules: tuple[Schedule, ...]
     differences: tuple[Difference, ...]
     failed: str
-    """Why the script cannot be run so; "" = it can."""
+    """Why the script cannot run this way; "" if it can."""
 
 
 def sample_ranks(world: int) -> tuple[int, ...]:
-    """The first and last ones, both sides of a node's end, and the middle."""
+    """The first and last ranks, both sides of a node boundary, and the middle."""
     wanted = (0, 1, _NODE - 1, _NODE, world // 2 - 1, world // 2, world - 2, world - 1)
     return tuple(sorted({rank for rank in wanted if 0 <= rank < world}))
 
 
 def run_pretended(job: RehearsedJob, world: int, ranks: Sequence[int], limit_s: float) -> Pretended:
     with workspace(job.program.folder) as place:
-        order = Order(RunMode.FAKE, str(place.told), (str(place.work),), cpu=job.cpu, world=world, ranks=tuple(ranks))
-        ended = run_job(job, order, place, Limits(limit_s, limit_s, steps_after=False))
+        order = RunOrder(
+            RunMode.FAKE, str(place.told), (str(place.work),), cpu=job.cpu, world=world, ranks=tuple(ranks)
+        )
+        ended = run_job(job, order, place, RunLimits(limit_s, limit_s, steps_after=False))
         schedules = tuple(_read(place.told, rank) for rank in ranks)
         failed = ""
         if any(ended.codes.values()):
-            failed = f"the script fails with a group that only pretends ({_tell_first(ended, place.logs, ranks)})"
+            failed = f"the script fails with a fake process group ({_tell_first(ended, place.logs, ranks)})"
         elif ended.why != "all ended":
-            failed = f"not all ranks came to their end within {limit_s:.0f} s: they may wait for values of others"
+            failed = f"not all ranks ended within {limit_s:.0f} s: they may wait for values from other ranks"
         elif not any(schedule.calls for schedule in schedules):
             failed = "no collective was seen"
     return Pretended(world, schedules, tuple(compare(schedules)), failed)
@@ -81,7 +83,7 @@ def _tell_first(ended: Ended, logs: Path, ranks: Sequence[int]) -> str:
 
 
 def compare(schedules: Sequence[Schedule]) -> Iterator[Difference]:
-    """Of each group, the first call in which two of its members differ."""
+    """For each group, the first call in which two of its members differ."""
     groups = sorted({call.group for schedule in schedules for call in schedule.calls})
     for group in groups:
         members = [schedule for schedule in schedules if schedule.rank in group]
@@ -106,7 +108,11 @@ def _read(folder: Path, rank: int) -> Schedule:
     except OSError:
         return Schedule(rank, (), ())
     told: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
-    calls = (Call(t["op"], tuple(t["group"]), json.dumps(t["sizes"]), t["site"]) for t in told if t["kind"] == "call")
+    calls = (
+        ScheduledCall(t["op"], tuple(t["group"]), json.dumps(t["sizes"]), t["site"])
+        for t in told
+        if t["kind"] == "call"
+    )
     return Schedule(rank, tuple(calls), tuple(dict.fromkeys(t["site"] for t in told if t["kind"] == "read")))
 
 
@@ -115,9 +121,9 @@ def _read(folder: Path, rank: int) -> Schedule:
 
 def render_pretended(told: Pretended) -> str:
     ran = ", ".join(str(schedule.rank) for schedule in told.schedules)
-    lines = [f"a job of {told.world} ranks, of which {ran} ran, each alone with a group that only pretends"]
+    lines = [f"a job of {told.world} ranks, of which {ran} ran, each alone with a fake process group"]
     if told.failed:
-        return "\n".join([*lines, f"this cannot be said of this script: {told.failed}"])
+        return "\n".join([*lines, f"this does not work for this script: {told.failed}"])
     for difference in told.differences:
         one, other = difference.ranks
         lines.append(
@@ -130,7 +136,7 @@ def render_pretended(told: Pretended) -> str:
     depends = sorted({site for schedule in told.schedules for site in schedule.depends})
     if depends:
         lines.append(
-            f"values that other ranks would have given are read at {', '.join(depends)}: what follows from them is not known"
+            f"values from other ranks, which are fake here, are read at {', '.join(depends)}: what follows from them is unknown"
         )
     return "\n".join(lines)
 
@@ -158,7 +164,7 @@ def render_pretended_json(told: Pretended) -> str:
     return json.dumps(value, indent=2)
 
 
-def _say(call: Call | None) -> str:
+def _say(call: ScheduledCall | None) -> str:
     if call is None:
         return "makes no further call"
     return f"{call.op} {call.sizes}" + (f" from {call.site}" if call.site else "")

@@ -1,5 +1,5 @@
-"""Where a program filters data by itself: list comprehensions with `if`, loops that begin with `if ...: continue`, functions
-that yield what passes a test.
+"""Finds where a program filters data: list comprehensions with `if`, loops that begin with `if ...: continue`, generators that
+yield what passes a test.
 """
 
 import ast
@@ -13,7 +13,7 @@ from forkpoint.source.apis import is_rank_word
 from forkpoint.source.syntax import last_word
 
 _LOOKED_AT: Final = 64
-"""How many elements are compared to tell ranks' data apart."""
+"""Elements that are compared between ranks."""
 _DEEP: Final = 4
 _LONG: Final = 200
 
@@ -46,7 +46,7 @@ def _yields(node: ast.AST) -> bool:
 
 
 def find_filters(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, list[ast.AST]]]:
-    """For each filter the line under which it is reported, and the conditions that decide."""
+    """For each filter, the line under which it is reported and its conditions."""
     for node in nodes:
         if isinstance(node, ast.ListComp) and (tests := tests_of_list(node)):
             yield node.lineno, list(tests)
@@ -61,8 +61,8 @@ def asks_for_rank(tests: Iterable[ast.AST]) -> bool:
 
 
 def fingerprint(values: Iterable[Any]) -> float | None:
-    """The same for the same data, whichever rank has it; None: it is not plain data. Numbers alone may be ranks, layers or
-    experts, of which none can be missing.
+    """Equal for equal data on any rank; None if it is not plain data. Integers alone do not count: they may be ranks, layers or
+    experts, none of which can be missing.
     """
     looked_at = list(islice(values, _LOOKED_AT))
     if not all(map(_is_plain, looked_at)) or all(isinstance(value, int) for value in looked_at):

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from forkpoint.rehearse.model import Outcome, Rehearsal, Result
+from forkpoint.rehearse.model import Rehearsal, TrialOutcome, TrialResult
 from forkpoint.rehearse.render import place_of, tell_fork
 
 
@@ -13,7 +13,7 @@ def render_junit(rehearsal: Rehearsal) -> str:
         name="forkpoint rehearse",
         tests=str(len(results)),
         failures=str(len(rehearsal.parts)),
-        skipped=str(sum(r.outcome is Outcome.NOT_REACHED for r in results)),
+        skipped=str(sum(r.outcome is TrialOutcome.NOT_REACHED for r in results)),
         errors="0",
         time=f"{rehearsal.seconds:.3f}",
     )
@@ -22,27 +22,27 @@ def render_junit(rehearsal: Rehearsal) -> str:
     return ET.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
-def _add(suite: ET.Element, result: Result) -> None:
+def _add(suite: ET.Element, result: TrialResult) -> None:
     trial = result.trial
     case = ET.SubElement(
         suite, "testcase", classname=f"rehearse.{trial.kind}", name=_plain(trial.name), time=f"{result.seconds:.3f}"
     )
-    if result.outcome is Outcome.NOT_REACHED:
+    if result.outcome is TrialOutcome.NOT_REACHED:
         ET.SubElement(case, "skipped", message=_plain(result.says))
-    if result.outcome is Outcome.PARTS:
+    if result.outcome is TrialOutcome.PARTS:
         text = "\n".join(filter(None, [_effect(result), tell_fork(result), result.says, *_fixes(result)]))
-        failure = ET.SubElement(case, "failure", message=_plain(f"ranks part at {place_of(result)}"), type="parts")
+        failure = ET.SubElement(case, "failure", message=_plain(f"ranks diverge at {place_of(result)}"), type="parts")
         failure.text = _plain(text)
 
 
-def _effect(result: Result) -> str:
+def _effect(result: TrialResult) -> str:
     return f"rank {result.trial.rank}: {result.effect.says}" if result.effect else ""
 
 
-def _fixes(result: Result) -> list[str]:
+def _fixes(result: TrialResult) -> list[str]:
     return [f"fix: {fix['title']}" for fix in (result.verdict or {}).get("fixes", [])[:1]]
 
 
 def _plain(text: str) -> str:
-    """XML has no place for control characters."""
+    """XML does not allow control characters."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

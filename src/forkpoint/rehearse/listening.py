@@ -1,5 +1,5 @@
-"""What a rank is told of everything rank-local that its program does, and may change: the calm run takes notes, a
-perturbation changes one thing. Runs inside the ranks, but knows torch only as what it is handed.
+"""The listener: called for everything rank-local that a program does, and may change the answer. The calm run takes notes, a
+perturbation changes one thing. Runs inside the ranks, but does not import torch: it gets it as an argument.
 """
 
 import os
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkpoint.rehearse.model import Effect, Order, Site, Trial, write_value
+from forkpoint.rehearse.model import CodeSite, Effect, RunOrder, Trial, write_value
 
 EFFECT_FILE = "effect.json"
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderFacts:
-    """Of one DataLoader."""
+    """Facts about one DataLoader."""
 
     number: int
     """In the order in which loaders were first iterated in this process."""
     batches: int
-    """By its own `len`; 0 = it does not say."""
+    """Its `len`; 0 if it has none."""
     iterable: bool
-    """An IterableDataset: what it yields is decided while it is read."""
+    """An IterableDataset: what it yields is known only while reading."""
     shared_out: bool
-    """A sampler that shares one data set out to all ranks evenly decides who gets what."""
+    """A sampler shares one data set evenly between all ranks."""
     own_collate: bool
     """The user's own function makes batches of samples."""
     drops: bool
@@ -39,115 +39,115 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class InsideRank:
     """What a perturbation can reach in its rank."""
 
     torch: Any
-    order: Order
+    order: RunOrder
     rank: Callable[[], int | None]
-    """None: not known yet."""
+    """None: unknown yet."""
     steps: Callable[[], int]
     mark: Callable[[], None]
-    """Notes in the path of this rank that the perturbation has its effect now."""
+    """Marks in the path of this rank where the perturbation takes effect."""
 
 
 class Listener:
     """Listens to everything and changes nothing."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         self.inside = inside
 
     def begin(self) -> None:
-        """The process group has just been made."""
+        """The process group was just created."""
 
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         """A loader is iterated."""
         del site, facts
         return batches
 
-    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
-        """Processes of a loader that has just been started."""
+    def workers(self, site: CodeSite | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+        """The worker processes of a loader that was just started."""
 
-    def read(self, site: Site, how: str, value: Any) -> Any:
+    def read(self, site: CodeSite, how: str, value: Any) -> Any:
         """The user's code reads a tensor's value."""
         del site, how
         return value
 
-    def clock(self, site: Site, name: str, value: float) -> float:
+    def clock(self, site: CodeSite, name: str, value: float) -> float:
         del site, name
         return value
 
-    def drew(self, site: Site, name: str, value: Any) -> None:
-        """A number of a stream that the whole process shares."""
+    def drew(self, site: CodeSite, name: str, value: Any) -> None:
+        """A number was drawn from a random stream that the whole process shares."""
 
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         del site, path
         return there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         del site, path
         return names
 
-    def writing(self, site: Site | None, path: str) -> None:
+    def writing(self, site: CodeSite | None, path: str) -> None:
         """A file is about to be opened for writing, or saved to."""
 
-    def saving(self, site: Site | None, path: str) -> None:
+    def saving(self, site: CodeSite | None, path: str) -> None:
         """Torch is about to save to a file."""
         self.writing(site, path)
 
-    def loading(self, site: Site | None, path: str) -> str:
-        """A checkpoint is about to be read: from where?"""
+    def loading(self, site: CodeSite | None, path: str) -> str:
+        """A checkpoint is about to be read. Returns the path to read."""
         del site
         return path
 
-    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+    def guarded(self, site: CodeSite, call: str, catches: tuple[type[BaseException], ...]) -> None:
         """A call inside `try` is about to be made."""
 
-    def forward(self, site: Site | None) -> None:
+    def forward(self, site: CodeSite | None) -> None:
         """The outermost module is about to be called, with gradients recorded."""
 
-    def output(self, site: Site | None, output: Any) -> Any:
+    def output(self, site: CodeSite | None, output: Any) -> Any:
         """What the outermost module returned."""
         del site
         return output
 
-    def backward(self, site: Site | None) -> None:
+    def backward(self, site: CodeSite | None) -> None:
         """`loss.backward()` is about to run."""
 
     def stepped(self, number: int) -> None:
         """The optimizer has made its step `number`."""
 
-    def polled(self, site: Site, what: str) -> bool:
+    def polled(self, site: CodeSite, what: str) -> bool:
         """The program polls for something that another thread or rank has done. Returns what the program is told."""
         del site, what
         return True
 
-    def begins(self, site: Site, what: str) -> None:
+    def begins(self, site: CodeSite, what: str) -> None:
         """Called in the thread that is about to start work which was handed to it at `site`."""
 
-    def message(self, site: Site, key: str) -> None:
+    def message(self, site: CodeSite, key: str) -> None:
         """Something is about to be put into the store."""
 
-    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+    def kept(self, site: CodeSite, values: list[Any]) -> list[Any]:
         """What a filter leaves of a list."""
         del site
         return values
 
-    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
         """The items of a user's generator whose number depends on the data."""
         del site, name
         return items
 
-    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+    def each(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         """The items of a loop whose body starts with `if ...: continue`."""
         del site
         return values
 
 
 class Disturbance(Listener):
-    """Waits for its moment on the chosen rank, and says what it did."""
+    """Waits for the chosen occasion on the chosen rank, and reports what it did."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         super().__init__(inside)
         trial = inside.order.trial
         assert trial is not None  # a trial's order has one
@@ -157,8 +157,8 @@ class Disturbance(Listener):
         self._seen = 0
         self._told = False
 
-    def is_here(self, site: Site | None, what: str | None = None) -> bool:
-        """This is the rank and the place that was chosen."""
+    def is_here(self, site: CodeSite | None, what: str | None = None) -> bool:
+        """This is the chosen rank and place."""
         if self.inside.rank() != self.trial.rank or os.getpid() != self._pid:  # a loader's worker is not the rank
             return False
         if what is not None and what != self.trial.target.what:
@@ -167,16 +167,16 @@ class Disturbance(Listener):
         return wanted is None or (site is not None and (site.file, site.line) == (wanted.file, wanted.line))
 
     def is_due(self) -> bool:
-        """Counts the occasions: it is the chosen one, or one after it."""
+        """Counts occasions. True from the chosen one on."""
         self._seen += 1
         return self._seen > self.trial.at
 
     def is_now(self) -> bool:
-        """As `is_due`, once."""
+        """True only until the effect was reported."""
         return self.is_due() and not self._told
 
-    def say(self, says: str, site: Site | None) -> None:
-        """The first time it had an effect."""
+    def say(self, says: str, site: CodeSite | None) -> None:
+        """Records the effect, the first time."""
         if not self._told:
             self._told = True
             self.inside.mark()

@@ -12,14 +12,14 @@ from forkpoint.model.world import ProcessGroup
 from forkpoint.rehearse.paths import SeenFork
 
 ORDER_VARIABLE: Final = "FORKPOINT_REHEARSE"
-"""The file with what a rank is to do: set for every rank of a calm run and of a trial."""
+"""Path of the order file, set for every rank of a calm run and of a trial."""
 
 HASH_SEED: Final = "PYTHONHASHSEED"
-"""In a trial's settings: the disturbed rank gets another one, for which it has to be a new process."""
+"""Key in a trial's settings: the disturbed rank gets another hash seed, so ranks must be new processes."""
 RESUMED: Final = "older version"
-"""In what is known of a checkpoint that a second run reads: the version before it, or "" where there is none."""
+"""Key in the facts of a checkpoint that a second run reads: the previous version, or "" if there is none."""
 OLDER: Final = ".forkpoint-older"
-"""Where the calm run puts versions that are saved over, in the job's folder."""
+"""Folder in the job's folder where the calm run keeps overwritten versions."""
 
 _SHORT_S: Final = 20.0
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a job uses: noted in every rank of the calm run.
+# What a job uses: recorded in every rank of the calm run.
 
 
 class UseKind(StrEnum):
@@ -41,7 +41,7 @@ class UseKind(StrEnum):
     GUARDED = "guarded"
     """A call inside `try`."""
     EXISTS = "exists"
-    """A question whether a file is there."""
+    """A check whether a file exists."""
     LISTING = "listing"
     """The names in a folder."""
     WRITE = "write"
@@ -60,17 +60,17 @@ class UseKind(StrEnum):
     MESSAGE = "message"
     """Something put into the store of the job."""
     GENERATOR = "generator"
-    """A generator of the user that yields as often as its data decide."""
+    """A generator of the user whose number of items depends on the data."""
     FILTER = "filter"
-    """What a filter has kept of plain data."""
+    """A filter over plain data."""
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CodeSite:
     """A place in the user's source."""
 
     file: str
-    """Relative to the folder of the job where it lies below it."""
+    """Relative to the folder of the job."""
     line: int
     function: str
 
@@ -83,14 +83,14 @@ class Use:
     """One rank's use of one rank-local thing at one place."""
 
     kind: UseKind
-    site: Site
+    site: CodeSite
     what: str
-    """The function, the path, the exception: what tells two uses at one place apart."""
+    """The function, path or exception: distinguishes uses at the same place."""
     count: int
     values: tuple[float, ...] = ()
     """The first few that were read, for comparison between ranks."""
     facts: dict[str, str] = field(default_factory=dict[str, str])
-    """What the perturbations of this kind ask about it."""
+    """Details that perturbations need."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
@@ -127,11 +127,11 @@ class Calm:
 
     @property
     def is_short(self) -> bool:
-        """It can be run to its end each time: what a rank decides may show only there."""
+        """Short enough to run to its end in each trial: a difference may show only there."""
         return self.complete and self.seconds <= _SHORT_S
 
     def uses(self, kind: UseKind) -> dict[tuple[str, str, int, str], dict[int, Use]]:
-        """By place, then by rank; in the order of the source."""
+        """Place -> rank -> use, in source order."""
         found: dict[tuple[str, str, int, str], dict[int, Use]] = {}
         for told in self.ranks:
             for use in told.uses:
@@ -141,21 +141,21 @@ class Calm:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is done to it.
+# What is done to the job.
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Something of the job that a perturbation can disturb."""
+class TrialTarget:
+    """Something in the job that a perturbation can disturb."""
 
-    site: Site | None
+    site: CodeSite | None
     """None: no place in the source, as with a hash seed."""
     ranks: tuple[int, ...]
     """Ranks that have it."""
     what: str = ""
     """As `Use.what`."""
     occurrences: int = 1
-    """How often a rank came by in the calm run, at least."""
+    """How often it occurred in the calm run, on the rank with the fewest."""
     settings: dict[str, str] = field(default_factory=dict[str, str])
     """For `install`."""
     label: str = ""
@@ -164,12 +164,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of the job with one rank made unlucky in one way."""
+    """One run of the job with one rank disturbed in one way."""
 
     number: int
     kind: str
     rank: int
-    target: Target
+    target: TrialTarget
     at: int
     """At which occurrence on that rank, from 0."""
     seed: int
@@ -187,12 +187,12 @@ class RunMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What the ranks of one run are told, by a file."""
+class RunOrder:
+    """The instructions to the ranks of one run, passed in a file."""
 
     mode: RunMode
     folder: str
-    """Where ranks leave what they have to tell."""
+    """Where ranks write their results."""
     roots: tuple[str, ...]
     """Folders of the user's source."""
     trial: Trial | None = None
@@ -200,9 +200,9 @@ class Order:
     """The rank whose path is compared with that of the disturbed one."""
     cpu: bool = False
     world: int = 0
-    """Of the pretended job, in mode `fake`."""
+    """World size of the simulated job, in mode `fake`."""
     ranks: tuple[int, ...] = ()
-    """Which of its ranks run, in mode `fake`: the n-th process is the n-th of them."""
+    """In mode `fake`, the ranks that run: process n is the n-th of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Effect:
 
     rank: int
     says: str
-    site: Site | None
+    site: CodeSite | None
     step: int
     when: float
     """Seconds since 1970."""
@@ -223,7 +223,7 @@ class Left:
 
     rank: int
     error: str
-    """The exception with which it ends; "" = in order."""
+    """The exception that ended it; "" if it ended normally."""
     groups: tuple[ProcessGroup, ...]
 
 
@@ -231,39 +231,39 @@ class Left:
 # How it ended.
 
 
-class Outcome(StrEnum):
+class TrialOutcome(StrEnum):
     AGREES = "agrees"
-    """All ranks went on, or all stopped with a clear error."""
+    """All ranks continued, or the job stopped with a clear error."""
     PARTS = "parts"
-    """Ranks made different calls, or some wait for ever."""
+    """Ranks made different calls, or some wait forever."""
     NOT_REACHED = "not reached"
     """The perturbation had no effect."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedFix:
     """The trial once more, with the proposed fix applied to a copy of the source."""
 
     fix: str
-    outcome: Outcome
+    outcome: TrialOutcome
     says: str
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TrialResult:
     trial: Trial
-    outcome: Outcome
+    outcome: TrialOutcome
     says: str
     """One sentence: what the ranks did."""
     seconds: float
     effect: Effect | None = None
     fork: SeenFork | None = None
-    """Where the disturbed rank went another way than one that was left alone."""
+    """Where the disturbed rank took another path than an undisturbed one."""
     verdict: dict[str, Any] | None = None
-    """As `diagnose --json` has it."""
+    """As printed by `diagnose --json`."""
     evidence: str = ""
-    """The folder in which the evidence is kept; "" = there is none."""
-    verified: Verified | None = None
+    """The folder with the evidence; "" if there is none."""
+    verified: VerifiedFix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +273,14 @@ class Rehearsal:
     calm: Calm
     plan: tuple[Trial, ...]
     """Everything that could be tried, in order."""
-    results: tuple[Result, ...]
+    results: tuple[TrialResult, ...]
     seconds: float
     skipped: tuple[str, ...] = ()
-    """Kinds that cannot happen to this job, and why: for people."""
+    """Kinds that cannot happen to this job, and why, in words."""
 
     @property
-    def parts(self) -> tuple[Result, ...]:
-        return tuple(result for result in self.results if result.outcome is Outcome.PARTS)
+    def parts(self) -> tuple[TrialResult, ...]:
+        return tuple(result for result in self.results if result.outcome is TrialOutcome.PARTS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,14 +288,14 @@ class Rehearsal:
 
 
 def write_value(path: Path, value: object) -> None:
-    """Readers see all of it or nothing."""
+    """Atomic: readers see all of it or nothing."""
     partial = path.with_name(f".{path.name}.part")
     partial.write_text(json.dumps(msgspec.to_builtins(value)), encoding="utf-8")
     partial.replace(path)
 
 
 def read_value(path: Path, kind: type[T]) -> T | None:
-    """None: it is not there, or is not what was asked for."""
+    """None: the file does not exist, or is not of this type."""
     try:
         return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), kind)
     except (OSError, ValueError):

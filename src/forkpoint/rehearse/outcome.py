@@ -1,4 +1,4 @@
-"""How a trial's ranks ended -> agrees, parts or not reached, with the engine's verdict where they part."""
+"""Judges a trial by how its ranks ended: agrees, parts or not reached; with the engine's verdict if ranks diverged."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forkpoint.live.diagnosing import Diagnosed, Task, diagnose
 from forkpoint.model.world import KnownRank, name_ranks, render_ranks
-from forkpoint.rehearse.model import Outcome, Result, Trial
+from forkpoint.rehearse.model import Trial, TrialOutcome, TrialResult
 from forkpoint.rehearse.run import Ended, is_stall
 from forkpoint.rehearse.workspace import Workspace
 
@@ -16,41 +16,41 @@ _OF_OTHERS: Final = re.compile(
     r"gloo/|Connection (?:closed|reset|refused)|Broken pipe|DistBackendError|DistNetworkError|DistStoreError|NCCL|"
     r"ncclRemoteError|TCPStore|Socket Timeout|store->get|Timed out waiting|op\.preamble|heartbeat|ranks are about to"
 )
-"""An error that tells of another rank: the connection to it is gone, it did not come, it sent something else."""
+"""Errors caused by another rank: the connection is lost, it did not arrive, or it sent something else."""
 _ERROR: Final = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)|[a-z_]\w*\.[\w.]+)(?::.*)?)$"
 )
 _ABORTED: Final = (-6, -11)
 _DIAGNOSE_S: Final = 300.0
-"""Against a true hang alone: it takes a second or two."""
+"""Only against a real hang; a diagnosis takes a second or two."""
 _TAIL: Final = 1 << 16
 
 
-def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> Result:
+def judge_trial(trial: Trial, ended: Ended, place: Workspace) -> TrialResult:
     outcome, says = _decide(trial, ended, place.logs)
-    verdict = _verdict(ended, place) if outcome is Outcome.PARTS else None
-    if outcome is Outcome.PARTS and verdict is not None:
+    verdict = _verdict(ended, place) if outcome is TrialOutcome.PARTS else None
+    if outcome is TrialOutcome.PARTS and verdict is not None:
         says = str(verdict["summary"])
-    if outcome is Outcome.AGREES and ended.effect is None:
-        outcome, says = Outcome.NOT_REACHED, "the job did not come by: nothing was disturbed"
-    return Result(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
+    if outcome is TrialOutcome.AGREES and ended.effect is None:
+        outcome, says = TrialOutcome.NOT_REACHED, "the job never reached the place: nothing was disturbed"
+    return TrialResult(trial, outcome, says, ended.seconds, effect=ended.effect, verdict=verdict)
 
 
-def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[Outcome, str]:
+def _decide(trial: Trial, ended: Ended, logs: Path) -> tuple[TrialOutcome, str]:
     own = own_errors(ended, logs)
     if own and _was_clear(own, ended):
-        return Outcome.AGREES, _tell_stop(trial, own, ended)
+        return TrialOutcome.AGREES, _tell_stop(trial, own, ended)
     if ended.alarm is not None and ended.why != "enough" and not _was_only_slow(ended.alarm, ended):
-        return Outcome.PARTS, "the ranks part"
+        return TrialOutcome.PARTS, "the ranks diverge"
     if any(ended.codes.values()):
         gone = [rank for rank in ended.order if ended.codes[rank] == 0]
-        left = f"{name_ranks(tuple(sorted(gone)))} had left in order" if gone else "they did not do the same"
-        return Outcome.PARTS, f"ranks lost each other: {left}"
+        left = f"{name_ranks(tuple(sorted(gone)))} had ended normally" if gone else "they did different things"
+        return TrialOutcome.PARTS, f"ranks lost each other: {left}"
     if ended.why == "limit":
-        return Outcome.NOT_REACHED, f"not decided: it was not done after {ended.seconds:.0f} s"
+        return TrialOutcome.NOT_REACHED, f"undecided: it was not done after {ended.seconds:.0f} s"
     if ended.why == "all ended":
-        return Outcome.AGREES, "all ranks went on to the end"
-    return Outcome.AGREES, f"all ranks went on, to step {min(ended.steps.values(), default=0)} at least"
+        return TrialOutcome.AGREES, "all ranks continued to the end"
+    return TrialOutcome.AGREES, f"all ranks continued, at least to step {min(ended.steps.values(), default=0)}"
 
 
 def _was_only_slow(alarm: Path, ended: Ended) -> bool:
@@ -66,18 +66,18 @@ def _tell_stop(trial: Trial, own: Mapping[int, str], ended: Ended) -> str:
 
 
 def _was_clear(own: Mapping[int, str], ended: Ended) -> bool:
-    """The first that ended did so with its own error: the others are ended by their launcher, or lost it."""
+    """The first rank that ended did so with its own error. The launcher ended the others, or they lost the connection."""
     failed = [rank for rank in ended.order if ended.codes[rank] != 0]
-    left_before = bool(failed) and ended.order.index(failed[0]) > 0  # somebody had gone already, as if all were done
+    left_before = bool(failed) and ended.order.index(failed[0]) > 0  # another rank had already ended normally
     return not left_before or set(own) >= set(failed)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the logs say of the end of a rank.
+# What the logs say about the end of a rank.
 
 
 def own_errors(ended: Ended, logs: Path) -> dict[int, str]:
-    """The last line of each rank that failed by itself, not because of another; in the order in which they ended."""
+    """Rank -> its error, for ranks that failed by themselves and not because of another; in the order in which they ended."""
     raised = {left.rank: last_error(left.error) or left.error.strip() for left in ended.left if left.error}
     found = {rank: error for rank, error in raised.items() if not _OF_OTHERS.search(error)}
     for rank in ended.order:
@@ -96,7 +96,7 @@ def own_errors(ended: Ended, logs: Path) -> dict[int, str]:
 
 
 def last_error(text: str) -> str:
-    """The line that ends the last traceback, with what follows it on the same lines; "" = there is none."""
+    """The last line of the last traceback; "" if there is none."""
     lines = text.splitlines()
     for at in range(len(lines) - 1, -1, -1):
         found = _ERROR.match(lines[at])
@@ -124,7 +124,7 @@ def tell_errors(ended: Ended, logs: Path) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The engine's verdict: the guard's, or of what the ranks left.
+# The engine's verdict: from the guard, or from the files that the ranks left.
 
 
 def read_alarm(alarm: Path) -> dict[str, Any] | None:
@@ -143,12 +143,12 @@ def _verdict(ended: Ended, place: Workspace) -> dict[str, Any] | None:
         found = json.loads(told.document) if isinstance(told, Diagnosed) else None
     if found is None:
         return None
-    # Sites are in the copy; people know the original.
+    # Paths are in the copy; show those of the original.
     return json.loads(json.dumps(found).replace(f"{place.work}/", ""))
 
 
 def _complete(ended: Ended, evidence: Path) -> Path:
-    """The dumps that ranks left, with what is known of how each ended."""
+    """Adds to the dumps that ranks left how each rank ended."""
     if evidence.is_dir():
         errors = {left.rank: left.error for left in ended.left}
         ranks = [

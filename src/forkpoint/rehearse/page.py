@@ -1,11 +1,15 @@
-"""A rehearsal as one page: what was tried on which rank, what happened, and each place at which ranks part. Self-contained."""
+"""A rehearsal as one self-contained page: what was tried on which rank, what happened, and each place where ranks diverge."""
 
 from collections.abc import Iterator, Sequence
 from html import escape as quoted
+from pathlib import Path
 from typing import Final
 
-from forkpoint.rehearse.model import Outcome, Rehearsal, Result
+from forkpoint.evidence import read
+from forkpoint.pipeline import diagnose
+from forkpoint.rehearse.model import Rehearsal, TrialOutcome, TrialResult
 from forkpoint.rehearse.render import Hazard, count_line, find_hazards, tell_fork
+from forkpoint.report.page import render_html
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --parts: #c62828; --agrees: #2e7d32; --quiet: #777; }
@@ -21,10 +25,12 @@ small { color: var(--quiet); }
 
 
 def render_page(rehearsal: Rehearsal, reports: dict[int, str]) -> str:
-    """`reports`: by trial, the page of its incident, relative to this one."""
+    """`reports`: trial -> the page of its incident, relative to this one."""
     hazards = find_hazards(rehearsal.results)
     head = (
-        f"{len(hazards)} place{'s' * (len(hazards) != 1)} at which ranks part" if hazards else "all ranks react alike"
+        f"{len(hazards)} place{'s' * (len(hazards) != 1)} where ranks diverge"
+        if hazards
+        else "all ranks react the same way"
     )
     return "".join(
         [
@@ -45,7 +51,7 @@ def render_page(rehearsal: Rehearsal, reports: dict[int, str]) -> str:
 def _hazard(hazard: Hazard, reports: dict[int, str]) -> str:
     first = hazard.results[0]
     verdict = first.verdict or {}
-    lines = [f"<section><h2>Ranks part at <code>{quoted(hazard.place)}</code></h2>"]
+    lines = [f"<section><h2>Ranks diverge at <code>{quoted(hazard.place)}</code></h2>"]
     if first.effect:
         where = f" at <code>{quoted(str(first.effect.site))}</code>" if first.effect.site else ""
         lines.append(f"<p>Rank {first.trial.rank}: {quoted(first.effect.says)}{where}. {quoted(tell_fork(first))}</p>")
@@ -63,10 +69,10 @@ def _hazard(hazard: Hazard, reports: dict[int, str]) -> str:
     return "".join(lines)
 
 
-def _table(results: Sequence[Result], reports: dict[int, str]) -> Iterator[str]:
-    """Perturbations by ranks."""
+def _table(results: Sequence[TrialResult], reports: dict[int, str]) -> Iterator[str]:
+    """A row per perturbation, a column per rank."""
     ranks = sorted({result.trial.rank for result in results})
-    rows: dict[tuple[str, str], dict[int, Result]] = {}
+    rows: dict[tuple[str, str], dict[int, TrialResult]] = {}
     for result in results:
         trial = result.trial
         place = f"{trial.target.site or ''} {trial.target.label}".strip()
@@ -79,7 +85,7 @@ def _table(results: Sequence[Result], reports: dict[int, str]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _cell(result: Result | None, reports: dict[int, str]) -> str:
+def _cell(result: TrialResult | None, reports: dict[int, str]) -> str:
     if result is None:
         return ""
     says = quoted(result.says, quote=True)
@@ -87,13 +93,13 @@ def _cell(result: Result | None, reports: dict[int, str]) -> str:
     return text + _link(result, reports)
 
 
-def _link(result: Result, reports: dict[int, str]) -> str:
+def _link(result: TrialResult, reports: dict[int, str]) -> str:
     report = reports.get(result.trial.number)
     return f" <a href='{quoted(report, quote=True)}'>report</a>" if report else ""
 
 
-def _class(outcome: Outcome) -> str:
-    return {Outcome.PARTS: "parts", Outcome.AGREES: "agrees", Outcome.NOT_REACHED: "not"}[outcome]
+def _class(outcome: TrialOutcome) -> str:
+    return {TrialOutcome.PARTS: "parts", TrialOutcome.AGREES: "agrees", TrialOutcome.NOT_REACHED: "not"}[outcome]
 
 
 def _skipped(skipped: Sequence[str]) -> Iterator[str]:
@@ -101,3 +107,20 @@ def _skipped(skipped: Sequence[str]) -> Iterator[str]:
         yield "<h2>What cannot happen here</h2><ul>"
         yield "".join(f"<li>{quoted(why)}" for why in skipped)
         yield "</ul>"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For each place where ranks diverge, the page of its incident, as `forkpoint diagnose --html` writes it.
+
+
+def write_reports(told: Rehearsal, folder: Path) -> dict[int, str]:
+    """Writes the pages. Returns trial -> name of its page, for the first trial of each place."""
+    written: dict[int, str] = {}
+    for hazard in find_hazards(told.results):
+        first = hazard.results[0]
+        if first.evidence:
+            verdict = diagnose(read([first.evidence]), (str(Path.cwd()),), picture=True)
+            name = f"trial_{first.trial.number}.html"
+            (folder / name).write_text(render_html(verdict), encoding="utf-8", errors="backslashreplace")
+            written[first.trial.number] = name
+    return written

@@ -1,7 +1,7 @@
-"""The lines that two ranks of a trial executed, and where the disturbed one first went another way.
+"""The lines that two ranks of a trial executed, and where the disturbed one first took another path.
 
-The disturbed rank and one that was left alone write the user's lines they come by to a file that outlives them. Both run
-the same program: what follows the n-th time they come by the line of the disturbance can be compared line by line.
+The disturbed rank and an undisturbed one record each executed line of the user's code in a file that survives them. Both run
+the same program, so what follows the n-th pass of the disturbed line can be compared line by line.
 """
 
 import mmap
@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Final
 
 _ENTRY: Final = struct.Struct("<II")
-"""Number of the file, line. The first entry holds how many follow."""
+"""File number, line. The first entry has the number of entries."""
 _MARK: Final = (0xFFFFFFFF, 0)
 _MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFork:
-    """Where the disturbed rank went another way than the one it is compared with."""
+    """Where the disturbed rank took another path than the rank it is compared with."""
 
     file: str
     line: int
     went_to: int
-    """The line it executed next; of the same file, or 0."""
+    """The line it executed next; 0 if in another file."""
     other: int
     """The rank it is compared with."""
     other_went_to: int
 
 
 class PathFile:
-    """In a rank."""
+    """Written by a rank."""
 
     def __init__(self, folder: str, rank: int) -> None:
         self._names = Path(folder) / f"path_rank_{rank}.names"
@@ -55,12 +55,12 @@ class PathFile:
             _ENTRY.pack_into(self._map, 0, self._count, 0)
 
     def mark(self) -> None:
-        """Here the perturbation had its effect."""
+        """Marks where the perturbation took effect."""
         self.add(*_MARK)
 
 
 def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | None = None) -> SeenFork | None:
-    """`at_line`: where the perturbation had its effect. None: both went the same way as far as is known, or it is not known."""
+    """`at_line`: where the perturbation took effect. None: both took the same path as far as recorded, or it is unknown."""
     names, mine = _read(folder, rank)
     their_names, theirs = _read(folder, other)
     if _MARK not in mine or len(mine) < 2 or not theirs:
@@ -69,10 +69,10 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
     lines = [(names[n], line) for n, line in mine if (n, line) != _MARK]
     their_lines = [(their_names[n], line) for n, line in theirs if (n, line) != _MARK]
     before = lines[:at]
-    if at_line in before:  # what came after it on this rank may be the loader's doing
+    if at_line in before:  # lines after it may come from the loader
         before = before[: len(before) - before[::-1].index(at_line)]
     known = set(their_lines)
-    while before and before[-1] not in known:  # a handler of a signal, which the other never got
+    while before and before[-1] not in known:  # a signal handler, which the other rank never ran
         before = before[:-1]
     begin = _same_place(before, their_lines)
     if begin is None:
@@ -90,7 +90,7 @@ def find_fork(folder: Path, rank: int, other: int, at_line: tuple[str, int] | No
 
 
 def _same_place(before: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> int | None:
-    """Where the other rank has come by the last line of these as often; None: it never has."""
+    """The position after the other rank has passed the last line as often; None if it never has."""
     if not before:  # disturbed from the beginning
         return 0
     seen = before.count(before[-1])

@@ -1,4 +1,4 @@
-"""What the calm run used -> the trials, in the order in which they are worth their time."""
+"""Plans the trials from what the calm run used, the most useful first."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -6,18 +6,18 @@ from itertools import zip_longest
 from typing import Final
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.model import HASH_SEED, Calm, RankUses, Target, Trial
+from forkpoint.rehearse.model import HASH_SEED, Calm, RankUses, Trial, TrialTarget
 from forkpoint.rehearse.perturbation import Perturbation
 
 _EARLY: Final = 3
-"""Occasions from which an early one is chosen: a trial that is disturbed early is over early."""
+"""An early disturbance is at one of the first three occasions: such a trial ends early."""
 
 
 def plan_trials(
     calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], ranks: Sequence[int] | None, seed: int
 ) -> tuple[Trial, ...]:
-    """First one rank for each thing that can be disturbed, kind by kind in turn; then the other ranks. What needs new processes is as
-    dear as ten other trials: for other ranks it comes last.
+    """First one rank for each target, kind by kind in turn; then the other ranks. Trials that need new processes take as long as
+    ten others, so for the other ranks they come last.
     """
     chosen = tuple(ranks) if ranks is not None else choose_ranks(calm)
     rounds = [[*_in_turn(calm, decisions, perturbations, chosen, turn)] for turn in range(len(chosen))]
@@ -38,11 +38,11 @@ def plan_trials(
     return tuple(trials)
 
 
-def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
-    """The occasion at which the disturbance begins. Of a long job the first rank is disturbed early, and later ones in the middle
-    of the run; of a short one, which is run to its end anyway, the other way round: a program that warms up, or compares a value
-    with earlier ones, does not react to an early disturbance. The last occasion is not chosen if there are several: nothing may
-    follow on which ranks could disagree.
+def choose_moment(target: TrialTarget, luck: random.Random, *, early: bool) -> int:
+    """The occasion at which the disturbance begins. In a long job the first rank is disturbed early, and later ones in the middle
+    of the run. In a short job, which runs to its end anyway, it is the other way round: a program that warms up, or compares a
+    value with earlier ones, does not react to an early disturbance. The last occasion is avoided if there are several: ranks may
+    have nothing left to disagree on.
     """
     third = target.occurrences // 3
     if early or third <= _EARLY:
@@ -52,7 +52,7 @@ def choose_moment(target: Target, luck: random.Random, *, early: bool) -> int:
 
 def _in_turn(
     calm: Calm, decisions: Decisions, perturbations: Sequence[Perturbation], chosen: Sequence[int], turn: int
-) -> Iterator[tuple[str, int, Target]]:
+) -> Iterator[tuple[str, int, TrialTarget]]:
     by_kind = [
         [
             (p.kind, rank, target)
@@ -65,14 +65,14 @@ def _in_turn(
         yield from (item for item in row if item is not None)
 
 
-def _rank_for(target: Target, chosen: Sequence[int], turn: int) -> int | None:
-    """The `turn`-th of the ranks that have it. One that few ranks have is theirs, whoever was chosen."""
+def _rank_for(target: TrialTarget, chosen: Sequence[int], turn: int) -> int | None:
+    """The `turn`-th of the chosen ranks that have the target. If none of them has it, the first rank that does."""
     ranks = [rank for rank in chosen if rank in target.ranks] or list(target.ranks[:1])
     return ranks[turn] if turn < len(ranks) else None
 
 
 def choose_ranks(calm: Calm) -> tuple[int, ...]:
-    """The middle one, the first, the last, and one of every role that is not among them."""
+    """The middle rank, the first, the last, and one of every other role."""
     world = calm.world
     wanted = [world // 2, 0, world - 1]
     roles = {told.rank: _role(told) for told in calm.ranks}
@@ -83,6 +83,6 @@ def choose_ranks(calm: Calm) -> tuple[int, ...]:
 
 
 def _role(told: RankUses) -> tuple[object, ...]:
-    """What a rank does: the sizes of its groups and its places in them, and the lines of source it comes by."""
+    """What a rank does: the sizes of its groups, its positions in them, and the source lines it executes."""
     places = tuple((len(group), group.index(told.rank)) for group in told.groups if len(group) < told.world)
     return places, frozenset(use.key for use in told.uses if use.site.file)

@@ -1,4 +1,4 @@
-"""Starts the processes of one run, says how they end, and leaves none."""
+"""Starts the processes of one run, reports how they end, and leaves none running."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from forkpoint.errors import UsageError
 from forkpoint.live.processes import list_pids, read_state
 
 _READY_S: Final = 300.0
-"""For a process to import torch, on whatever machine."""
+"""Time for importing torch on a slow machine."""
 _GONE_S: Final = 10.0
 _POLL_S: Final = 0.02
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -28,22 +28,22 @@ class RankStart:
     rank: int
     """-1: a launcher, which starts the ranks itself."""
     argv: tuple[str, ...]
-    """Without the interpreter, where it is a rank."""
+    """Without the interpreter, if it is a rank."""
     environ: Mapping[str, str]
     cwd: Path
     log: Path
 
 
 class StartsRanks(Protocol):
-    def start(self, ranks: Iterable[RankStart]) -> "RunningRanks": ...
+    def start(self, ranks: Iterable[RankStart]) -> "StartedRanks": ...
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         """Exit codes of those that have ended, by rank; negative is a signal."""
         ...
 
 
-class RunningRanks:
+class StartedRanks:
     def __init__(self, by: StartsRanks, pids: Mapping[int, int], store: int | None = None) -> None:
-        """`store`: the process that serves the ranks' store, where it is not one of them."""
+        """`store`: the process that serves the ranks' store, if it is not a rank."""
         self._by = by
         self._store = store
         self.pids = dict(pids)
@@ -63,7 +63,7 @@ class RunningRanks:
         return len(self.poll()) == len(self.pids)
 
     def cpu_s(self) -> float:
-        """Of all that live, with what they started."""
+        """CPU time of all living ranks and their children."""
         return sum(_cpu_s(pid) for pid in _with_children(set(self.pids.values())))
 
     def wants_a_core(self) -> bool:
@@ -71,7 +71,7 @@ class RunningRanks:
         return any(map(_wants_a_core, _with_children(set(self.pids.values()))))
 
     def end(self) -> None:
-        """Every process of the run, and what these have started."""
+        """Kills every process of the run and their children."""
         below = _with_children({pid for rank, pid in self.pids.items() if rank not in self.codes})
         for pid in (*self.pids.values(), *([self._store] if self._store else [])):
             with suppress(ProcessLookupError, PermissionError):
@@ -109,18 +109,18 @@ def free_port() -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Each rank a process of its own, from the beginning.
+# Each rank is a new process.
 
 
 class ColdStart:
     def __init__(self, interpreter: str) -> None:
-        """`interpreter`: "" where the command starts its ranks itself."""
+        """`interpreter`: "" if the command starts its ranks itself."""
         self._interpreter = interpreter
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, ranks: Iterable[RankStart]) -> RunningRanks:
+    def start(self, ranks: Iterable[RankStart]) -> StartedRanks:
         self._processes = {start.rank: self._launch(start) for start in ranks}
-        return RunningRanks(self, {rank: process.pid for rank, process in self._processes.items()})
+        return StartedRanks(self, {rank: process.pid for rank, process in self._processes.items()})
 
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         found = {rank: self._processes[rank].poll() for rank in pids}
@@ -145,7 +145,7 @@ class ColdStart:
 
 
 class WarmStart:
-    """Import torch once, for all runs of a rehearsal."""
+    """Imports torch once for all runs of a rehearsal."""
 
     def __init__(self, interpreter: str, environ: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 the interpreter of the user's own command
@@ -164,7 +164,7 @@ class WarmStart:
             self.end()
             raise
 
-    def start(self, ranks: Iterable[RankStart]) -> RunningRanks:
+    def start(self, ranks: Iterable[RankStart]) -> StartedRanks:
         told = [
             {"rank": s.rank, "argv": s.argv, "environ": dict(s.environ), "cwd": str(s.cwd), "log": str(s.log)}
             for s in ranks
@@ -174,7 +174,7 @@ class WarmStart:
         self._process.stdin.flush()
         self._codes.clear()
         answer = self._wait_for("started")
-        return RunningRanks(self, {int(rank): pid for rank, pid in answer["started"].items()}, answer["store"])
+        return StartedRanks(self, {int(rank): pid for rank, pid in answer["started"].items()}, answer["store"])
 
     def poll(self, pids: Mapping[int, int]) -> dict[int, int]:
         self._hear(0)
@@ -200,7 +200,7 @@ class WarmStart:
                 assert self._process.stderr is not None  # it was asked for
                 last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
                 raise UsageError(
-                    f"the ranks cannot be started ({last}); torch and forkpoint must be installed for the interpreter of the command"
+                    f"the ranks cannot be started ({last}); the interpreter of the command must have torch and forkpoint"
                 )
         raise UsageError(f"torch could not be imported within {_READY_S:.0f} s")
 

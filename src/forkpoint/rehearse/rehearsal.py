@@ -1,4 +1,4 @@
-"""The whole of it: calm run, plan, trials until all are done or the time is up."""
+"""A whole rehearsal: calm run, plan, and trials until all are done or the time is up."""
 
 import os
 import shutil
@@ -12,47 +12,46 @@ from forkpoint.errors import UsageError
 from forkpoint.rehearse.calm import run_calm, run_resumed, saves
 from forkpoint.rehearse.decisions import Decisions
 from forkpoint.rehearse.fake import Pretended, run_pretended, sample_ranks
-from forkpoint.rehearse.launch import Program, common_environ
-from forkpoint.rehearse.model import RESUMED, Calm, Rehearsal, Result, Trial
+from forkpoint.rehearse.launch import UserProgram, common_environ
+from forkpoint.rehearse.model import RESUMED, Calm, Rehearsal, Trial, TrialResult
 from forkpoint.rehearse.perturbation import Perturbation
 from forkpoint.rehearse.perturbations import PERTURBATIONS
 from forkpoint.rehearse.plan import plan_trials
 from forkpoint.rehearse.ranks import WarmStart
 from forkpoint.rehearse.run import RehearsedJob
-from forkpoint.rehearse.trial import Stage, run_trial
-from forkpoint.rehearse.verify import verify_fix
+from forkpoint.rehearse.trial import Stage, run_trial, verify_fix
 from forkpoint.rehearse.workspace import scratch_folder, workspace
 
 Progress = Callable[[int, int, str], None]
-"""Trials done, of how many, and what is being done."""
-Heard = Callable[[Result], None]
+"""Gets (trials done, total, current activity)."""
+Heard = Callable[[TrialResult], None]
 """Called with each result as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RehearsalSettings:
     minutes: float = 5.0
     most_trials: int | None = None
     only: tuple[str, ...] = ()
     """Kinds; () = all."""
     ranks: tuple[int, ...] | None = None
-    """To disturb; None = chosen by role."""
+    """Ranks to disturb; None: chosen by role."""
     seed: int = 0
     trial: int | None = None
-    """This one alone."""
+    """Run only this one."""
     known: Rehearsal | None = None
-    """Of an earlier rehearsal: its calm run and its plan count."""
+    """An earlier rehearsal, whose calm run and plan are reused."""
     warm: bool = True
     starter: WarmStart | None = None
-    """One that is there already, for those who rehearse many programs."""
+    """An existing one, to share between rehearsals."""
     cpu: bool = False
     verify: bool = False
     keep: Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
-def rehearse(program: Program, settings: Settings, progress: Progress, heard: Heard) -> Rehearsal:
-    """Raises CalmRunFailed where the job does not even run undisturbed."""
+def rehearse(program: UserProgram, settings: RehearsalSettings, progress: Progress, heard: Heard) -> Rehearsal:
+    """Raises CalmRunFailed if the job does not even run undisturbed."""
     began = time.monotonic()
     until = began + settings.minutes * 60
     wanted = [p for p in PERTURBATIONS if not settings.only or p.kind in settings.only]
@@ -74,7 +73,7 @@ def rehearse(program: Program, settings: Settings, progress: Progress, heard: He
     return Rehearsal(program.command, settings.seed, calm, plan, results, time.monotonic() - began, skipped)
 
 
-def pretend(program: Program, settings: Settings, world: int, progress: Progress) -> Pretended:
+def pretend(program: UserProgram, settings: RehearsalSettings, world: int, progress: Progress) -> Pretended:
     """`--world N --fake`."""
     if program.starts_itself:
         raise UsageError("--fake starts ranks by itself: give torchrun or python with your script")
@@ -86,8 +85,8 @@ def pretend(program: Program, settings: Settings, world: int, progress: Progress
 
 
 @contextmanager
-def _starter(program: Program, settings: Settings, progress: Progress) -> Generator[WarmStart | None]:
-    """None: ranks are started one by one, or by the command."""
+def _starter(program: UserProgram, settings: RehearsalSettings, progress: Progress) -> Generator[WarmStart | None]:
+    """None: ranks are new processes, or the command starts them."""
     if program.starts_itself or not settings.warm or settings.starter is not None:
         yield settings.starter
         return
@@ -100,8 +99,8 @@ def _starter(program: Program, settings: Settings, progress: Progress) -> Genera
             starter.end()
 
 
-def _calm(job: RehearsedJob, settings: Settings, progress: Progress, resumed: Path) -> Calm:
-    """`resumed`: gets a copy of the folder as the run left it, where a second run could resume from there."""
+def _calm(job: RehearsedJob, settings: RehearsalSettings, progress: Progress, resumed: Path) -> Calm:
+    """`resumed`: gets a copy of the folder after the run, if a second run could resume from it."""
     progress(0, 0, "calm run")
     limit_s = settings.minutes * 60 / 3
     with workspace(job.program.folder) as place:
@@ -113,7 +112,7 @@ def _calm(job: RehearsedJob, settings: Settings, progress: Progress, resumed: Pa
         return run_resumed(job, place, calm, limit_s)
 
 
-def _is_chosen(trial: Trial, settings: Settings) -> bool:
+def _is_chosen(trial: Trial, settings: RehearsalSettings) -> bool:
     if settings.trial is not None:
         return trial.number == settings.trial
     named = not settings.only or trial.kind in settings.only
@@ -122,9 +121,9 @@ def _is_chosen(trial: Trial, settings: Settings) -> bool:
 
 def _run_all(
     trials: Sequence[Trial], stage: Stage, until: float, progress: Progress, heard: Heard, *, verify: bool
-) -> tuple[Result, ...]:
-    """At least one; the rest as long as there is time."""
-    results: list[Result] = []
+) -> tuple[TrialResult, ...]:
+    """Runs at least one trial, then more until the time is up."""
+    results: list[TrialResult] = []
     for done, trial in enumerate(trials):
         if results and time.monotonic() > until:
             break

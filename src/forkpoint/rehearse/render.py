@@ -10,17 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from forkpoint.model.world import name_ranks
-from forkpoint.rehearse.model import Outcome, Rehearsal, Result
+from forkpoint.rehearse.model import Rehearsal, TrialOutcome, TrialResult
 
 SCHEMA: Final = "forkpoint.rehearsal/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """One place at which ranks part, and the trials that showed it."""
+    """A place where ranks diverge, and the trials that showed it."""
 
     place: str
-    results: tuple[Result, ...]
+    results: tuple[TrialResult, ...]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -31,18 +31,18 @@ class Hazard:
         return tuple(sorted({result.trial.rank for result in self.results}))
 
 
-def find_hazards(results: Sequence[Result]) -> tuple[Hazard, ...]:
-    """Trials that part at one line are one mistake in the program."""
-    by_place: dict[str, list[Result]] = {}
+def find_hazards(results: Sequence[TrialResult]) -> tuple[Hazard, ...]:
+    """Trials that diverge at the same line show the same mistake."""
+    by_place: dict[str, list[TrialResult]] = {}
     for result in results:
-        if result.outcome is Outcome.PARTS:
+        if result.outcome is TrialOutcome.PARTS:
             by_place.setdefault(place_of(result), []).append(result)
     return tuple(Hazard(place, tuple(found)) for place, found in by_place.items())
 
 
-def place_of(result: Result) -> str:
-    """Where the disturbed rank went another way; else where it was disturbed; else the engine's first site. Calls that do not
-    fit, or come in another order, are the place themselves.
+def place_of(result: TrialResult) -> str:
+    """Where the disturbed rank took another path; else where it was disturbed; else the engine's first site. For mismatched
+    calls, or calls in another order, the site of the call.
     """
     named = (result.verdict or {}).get("sites", [])[:1]
     if named and result.verdict and result.verdict["cause"] in ("metadata-mismatch", "order-inversion"):
@@ -55,8 +55,8 @@ def place_of(result: Result) -> str:
     return f"{named[0]['file']}:{named[0]['line']}" if named else "no line of the source"
 
 
-def tell_fork(result: Result) -> str:
-    """Where the disturbed rank left the others, in a sentence; "" = it is not known."""
+def tell_fork(result: TrialResult) -> str:
+    """Where the disturbed rank left the others, in a sentence; "" if unknown."""
     fork = result.fork
     if fork is None:
         return ""
@@ -72,7 +72,7 @@ def render_text(rehearsal: Rehearsal, width: int) -> str:
     for number, hazard in enumerate(find_hazards(rehearsal.results), 1):
         lines += [*_hazard_lines(number, hazard, width), ""]
     for result in rehearsal.results:
-        if result.outcome is not Outcome.PARTS:
+        if result.outcome is not TrialOutcome.PARTS:
             lines.append(_short_line(result, width))
     lines += ["", *(f"cannot happen here: {why}" for why in rehearsal.skipped)]
     return "\n".join([*lines, count_line(rehearsal)])
@@ -82,13 +82,13 @@ def _calm_line(rehearsal: Rehearsal) -> str:
     calm = rehearsal.calm
     steps = min((told.steps for told in calm.ranks), default=0)
     places = len({use.key for told in calm.ranks for use in told.uses})
-    end = "to its end" if calm.complete else "as far as there was time for"
+    end = "to its end" if calm.complete else "as far as time allowed"
     return f"calm run: {calm.world} ranks, {steps} steps, {end}, {calm.seconds:.1f} s, {places} rank-local things used"
 
 
 def _hazard_lines(number: int, hazard: Hazard, width: int) -> Iterator[str]:
     first = hazard.results[0]
-    yield f"{number}. ranks part at {hazard.place}   ({', '.join(hazard.kinds)}; {name_ranks(hazard.ranks)})"
+    yield f"{number}. ranks diverge at {hazard.place}   ({', '.join(hazard.kinds)}; {name_ranks(hazard.ranks)})"
     effect = first.effect.says if first.effect else "nothing was disturbed"
     where = f" at {first.effect.site}" if first.effect and first.effect.site else ""
     yield fill(f"rank {first.trial.rank}: {effect}{where}", width, initial_indent="   ", subsequent_indent="   ")
@@ -104,14 +104,14 @@ def _hazard_lines(number: int, hazard: Hazard, width: int) -> Iterator[str]:
         yield f"   trial {result.trial.number}: {result.trial.name} ({result.seconds:.1f} s{checked})"
 
 
-def _short_line(result: Result, width: int) -> str:
+def _short_line(result: TrialResult, width: int) -> str:
     text = f"{result.outcome:<11} {result.trial.number:>3} {result.trial.name}: {result.says}"
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def count_line(rehearsal: Rehearsal) -> str:
     counts = Counter(result.outcome for result in rehearsal.results)
-    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
+    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in TrialOutcome)
     left = len(rehearsal.plan) - len(rehearsal.results)
     more = f"; {left} more were planned" if left > 0 else ""
     return f"{len(rehearsal.results)} trials in {rehearsal.seconds:.0f} s: {told}{more}"
@@ -133,7 +133,7 @@ def render_json(rehearsal: Rehearsal) -> str:
             "seconds": round(calm.seconds, 3),
             "complete": calm.complete,
         },
-        "counts": {str(o): sum(r.outcome is o for r in rehearsal.results) for o in Outcome},
+        "counts": {str(o): sum(r.outcome is o for r in rehearsal.results) for o in TrialOutcome},
         "hazards": [
             {"place": h.place, "kinds": h.kinds, "ranks": h.ranks, "trials": [r.trial.number for r in h.results]}
             for h in find_hazards(rehearsal.results)
@@ -145,7 +145,7 @@ def render_json(rehearsal: Rehearsal) -> str:
     return json.dumps(told, indent=2)
 
 
-def trial_value(result: Result) -> dict[str, Any]:
+def trial_value(result: TrialResult) -> dict[str, Any]:
     trial = result.trial
     return {
         "trial": trial.number,

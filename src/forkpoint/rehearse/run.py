@@ -1,4 +1,4 @@
-"""One run of the job, calm or disturbed: started, watched until there is nothing more to learn, ended whole."""
+"""One run of the job, calm or disturbed: starts it, watches until there is nothing more to learn, and ends all processes."""
 
 import json
 import time
@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Final
 
 from forkpoint.live.run.attempt import find_alarm
-from forkpoint.rehearse.launch import Program, common_environ, rank_environ
+from forkpoint.rehearse.launch import UserProgram, common_environ, rank_environ
 from forkpoint.rehearse.listening import EFFECT_FILE
-from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, Order, RunMode, read_value, write_value
-from forkpoint.rehearse.ranks import ColdStart, RankStart, RunningRanks, StartsRanks, free_port
+from forkpoint.rehearse.model import HASH_SEED, ORDER_VARIABLE, Effect, Left, RunMode, RunOrder, read_value, write_value
+from forkpoint.rehearse.ranks import ColdStart, RankStart, StartedRanks, StartsRanks, free_port
 from forkpoint.rehearse.steps import read_steps
 from forkpoint.rehearse.workspace import Workspace
 
 _LOOK_S: Final = 0.05
 _SETTLE_S: Final = 2.0
-"""After a rank has failed: torchrun would end the others now. So long each may still tell its own error."""
+"""After a rank has failed, where torchrun would end the others: time for each to report its own error."""
 _STEPS_AFTER: Final = 2
 _IDLE_SHARE: Final = 0.25
-"""Of a core: what ranks that all wait use, with their guards."""
+"""Of a core: upper limit for ranks that all wait, with their guards."""
 _IDLE_S: Final = 1.5
 _IDLE_LOOKS: Final = 10
 _LAUNCHER: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     seconds: float
     """For the whole run."""
     stall_s: float
-    """How long nothing may move before the guard calls it a hang."""
+    """Time without progress after which the guard reports a hang."""
     steps_after: bool
-    """End two steps after the effect; otherwise only with the job."""
+    """End two steps after the effect; otherwise run to the end of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Ended:
 
     seconds: float
     codes: Mapping[int, int]
-    """Of ranks that ended by themselves."""
+    """Exit codes of ranks that ended by themselves."""
     order: tuple[int, ...]
-    """In which they ended."""
+    """Ranks in the order in which they ended."""
     alarm: Path | None
-    """The guard's folder, where it raised one."""
+    """The guard's folder, if it raised an alarm."""
     effect: Effect | None
     left: tuple[Left, ...]
-    """What ranks said when their program ended."""
+    """What ranks reported when their program ended."""
     steps: Mapping[int, int]
     why: str
     """What ended it: `all ended`, `failed`, `alarm`, `enough`, `limit`."""
@@ -58,16 +58,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedJob:
-    """The user's job, however often it is run."""
+    """The user's job, independent of a single run."""
 
-    program: Program
+    program: UserProgram
     environ: Mapping[str, str]
     starter: StartsRanks | None = None
-    """None: every rank begins as a process of its own."""
+    """None: every rank is a new process."""
     cpu: bool = False
 
 
-def run_job(job: RehearsedJob, order: Order, place: Workspace, limits: Limits) -> Ended:
+def run_job(job: RehearsedJob, order: RunOrder, place: Workspace, limits: RunLimits) -> Ended:
     program = job.program
     write_value(place.told / "order.json", order)
     shared = {**common_environ(job.environ), **_switches(place, limits)}
@@ -105,7 +105,7 @@ def read_left(told: Path) -> tuple[Left, ...]:
     return tuple(left for left in found if left is not None)
 
 
-def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
+def _switches(place: Workspace, limits: RunLimits) -> dict[str, str]:
     return {
         "FORKPOINT": "dump",
         "FORKPOINT_DIR": str(place.guard),
@@ -117,8 +117,8 @@ def _switches(place: Workspace, limits: Limits) -> dict[str, str]:
     }
 
 
-def _pretending(start: RankStart, order: Order) -> RankStart:
-    """As one rank of a large job: alone on its node, as far as it can tell."""
+def _pretending(start: RankStart, order: RunOrder) -> RankStart:
+    """With the environment of one rank of a large job, with one rank per node."""
     rank, world = str(order.ranks[start.rank]), str(order.world)
     own = {"RANK": rank, "WORLD_SIZE": world, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world, "FORKPOINT": ""}
     return replace(start, environ={**start.environ, **own})
@@ -128,7 +128,7 @@ def _with_seed(start: RankStart, seed: str) -> RankStart:
     return replace(start, environ={**start.environ, HASH_SEED: seed})
 
 
-def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
+def _starts(program: UserProgram, place: Workspace, shared: Mapping[str, str]) -> list[RankStart]:
     port, run = free_port(), uuid.uuid4().hex
     if program.starts_itself:
         environ = {**shared, "MASTER_PORT": str(port)}
@@ -147,14 +147,14 @@ def _starts(program: Program, place: Workspace, shared: Mapping[str, str]) -> li
     ]
 
 
-def _moved(word: str, program: Program, place: Workspace) -> str:
-    """A path below the job's folder, as the copy has it."""
+def _moved(word: str, program: UserProgram, place: Workspace) -> str:
+    """Maps a path below the job's folder to the copy."""
     prefix = f"{program.folder}/"
     return f"{place.work}/{word[len(prefix) :]}" if word.startswith(prefix) else word
 
 
 class _Watch:
-    def __init__(self, ranks: RunningRanks, place: Workspace, limits: Limits, world: int) -> None:
+    def __init__(self, ranks: StartedRanks, place: Workspace, limits: RunLimits, world: int) -> None:
         self._ranks = ranks
         self._place = place
         self._limits = limits
@@ -203,7 +203,7 @@ class _Watch:
 
 
 def is_stall(alarm: Path) -> bool:
-    """Only time speaks for it."""
+    """The alarm is based only on time, not on mismatched calls."""
     try:
         cause = json.loads((alarm / "verdict.json").read_text())["cause"]
     except (OSError, ValueError, KeyError):

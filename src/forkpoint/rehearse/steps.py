@@ -1,4 +1,4 @@
-"""How far a rank is: its steps, in a file of eight bytes that it shares with whoever runs the trial."""
+"""A rank's number of steps, in a memory-mapped file of eight bytes that the parent process reads."""
 
 import mmap
 import struct
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class StepFile:
-    """In the rank."""
+    """Written by the rank."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -27,7 +27,7 @@ class StepFile:
 
 
 def read_steps(folder: Path, rank: int) -> int:
-    """0: none yet."""
+    """0 if the rank has made none yet."""
     try:
         return struct.unpack("<q", (folder / f"steps_rank_{rank}").read_bytes())[0]
     except (OSError, struct.error):

@@ -1,20 +1,39 @@
-"""One trial: the job again, with one rank made unlucky."""
+"""One trial: runs the job again, with one rank disturbed."""
 
+import ast
 import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from forkpoint.rehearse.model import RESUMED, Calm, Order, Result, RunMode, Trial
+from forkpoint.rehearse.model import (
+    RESUMED,
+    Calm,
+    CodeSite,
+    RunMode,
+    RunOrder,
+    Trial,
+    TrialOutcome,
+    TrialResult,
+    VerifiedFix,
+)
 from forkpoint.rehearse.outcome import judge_trial
-from forkpoint.rehearse.paths import find_fork
-from forkpoint.rehearse.remedy import with_remedies
-from forkpoint.rehearse.run import Ended, Limits, RehearsedJob, run_job
-from forkpoint.rehearse.workspace import Workspace, workspace
+from forkpoint.rehearse.paths import SeenFork, find_fork
+from forkpoint.rehearse.run import Ended, RehearsedJob, RunLimits, run_job
+from forkpoint.rehearse.workspace import Workspace, copy_folder, scratch_folder, workspace
+from forkpoint.remedies import remedies
+from forkpoint.source import read_program
+from forkpoint.source.analysis import Analysis, analyse
+from forkpoint.source.bridge.fork import Fork, ForkKind
+from forkpoint.source.code import Function
+from forkpoint.source.value import NO_REASONS
 
 _LEAST_STALL_S: Final = 8.0
 _START_S: Final = 180.0
-"""For four processes that each import torch, on a machine with other work."""
+"""Time for four processes to import torch on a busy machine."""
 _PATIENCE: Final = 3.0
 """Times the longest pause of the calm run."""
 
@@ -25,21 +44,21 @@ class Stage:
 
     job: RehearsedJob
     origin: Path
-    """The folder that is copied for each."""
+    """The folder that is copied for each trial."""
     calm: Calm
     keep: Path | None
-    """Where the evidence of trials that part is kept."""
+    """Where the evidence of trials in which ranks diverge is kept."""
     resumed: Path | None = None
-    """The folder as the calm run left it, where a second run resumes."""
+    """The folder as the calm run left it, if a second run resumes."""
 
 
-def run_trial(trial: Trial, stage: Stage) -> Result:
+def run_trial(trial: Trial, stage: Stage) -> TrialResult:
     resumes = RESUMED in trial.target.settings and stage.resumed is not None
     with workspace(stage.resumed if resumes and stage.resumed else stage.origin) as place:
         other = choose_other(trial.rank, stage.calm)
-        order = Order(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
+        order = RunOrder(RunMode.TRIAL, str(place.told), (str(place.work),), trial, other, stage.job.cpu)
         limits = limits_for(stage.calm)
-        if resumes:  # a rank that begins elsewhere makes the same calls, until the others are done
+        if resumes:  # a rank that starts at another step makes the same calls until the others are done
             limits = replace(limits, steps_after=False)
         ended = run_job(stage.job, order, place, limits)
         site = ended.effect.site if ended.effect else None
@@ -53,17 +72,17 @@ def run_trial(trial: Trial, stage: Stage) -> Result:
 
 
 def choose_other(rank: int, calm: Calm) -> int:
-    """The rank whose path is compared, preferably one that used the same lines in the calm run: what rank 0 does alone is no fork."""
+    """The rank to compare with; if possible one with the same lines in the calm run, because work of rank 0 alone is no fork."""
     places = {told.rank: {use.key for use in told.uses if use.site.file} for told in calm.ranks}
     others = [other for other in places if other != rank]
     return next((other for other in others if places[other] == places[rank]), others[0])
 
 
-def limits_for(calm: Calm) -> Limits:
-    """Hangs end by the guard. The time limit is against a machine that is too busy, and decides nothing."""
+def limits_for(calm: Calm) -> RunLimits:
+    """The guard ends hangs. The time limit only protects against an overloaded machine, and decides nothing."""
     pause_s = max((told.longest_pause_s for told in calm.ranks), default=0.0)
     stall_s = max(_LEAST_STALL_S, _PATIENCE * pause_s)
-    return Limits(
+    return RunLimits(
         seconds=10 * calm.seconds + 3 * stall_s + _START_S,
         stall_s=stall_s,
         steps_after=not calm.is_short,
@@ -81,3 +100,118 @@ def _keep(trial: Trial, ended: Ended, place: Workspace, folder: Path) -> Path:
     elif (place.told / "evidence").is_dir():
         shutil.copytree(place.told / "evidence", target / "ranks")
     return target
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Probe and fix for the exact line where ranks diverged: the engine's remedies for an observed fork.
+
+
+_LEAVES = ast.Return | ast.Continue | ast.Break
+
+
+def with_remedies(verdict: dict[str, Any], seen: SeenFork, roots: Sequence[str]) -> dict[str, Any]:
+    """The verdict with remedies for this line first; unchanged if the source does not show the decision."""
+    analysis = analyse(read_program(list(roots)))
+    fork = locate(seen, analysis)
+    if fork is None:
+        return verdict
+    probes, fixes = remedies((fork,), None, analysis, list(roots))
+    named = [{"title": p.title, "where": p.where, "patch": p.patch} for p in probes]
+    mended = [{"title": f.title, "patch": f.patch} for f in fixes]
+    return {
+        **verdict,
+        "probes": [*named, *(p for p in verdict["probes"] if p["title"] not in {n["title"] for n in named})],
+        "fixes": [*mended, *(f for f in verdict["fixes"] if f["title"] not in {m["title"] for m in mended})],
+    }
+
+
+def locate(seen: SeenFork, analysis: Analysis) -> Fork | None:
+    """The branch, loop or handler that decides at this line."""
+    module = analysis.program.module_at(seen.file)
+    function = module.function_at(seen.line) if module else None
+    if function is None:
+        return None
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ExceptHandler) and node.lineno == seen.went_to:
+                return _fork(ForkKind.CAUGHT, function, node, None, analysis)
+            if isinstance(node, ast.For | ast.While) and node.lineno == seen.line:
+                return _fork(
+                    ForkKind.LOOP, function, node, node.iter if isinstance(node, ast.For) else node.test, analysis
+                )
+            if isinstance(node, ast.If) and node.lineno <= seen.line <= (node.test.end_lineno or node.lineno):
+                left = any(isinstance(part, _LEAVES) for part in (*node.body, *node.orelse))
+                return _fork(ForkKind.LEFT if left else ForkKind.SKIPPED, function, node, node.test, analysis)
+    return None
+
+
+def _fork(
+    kind: ForkKind, function: Function, node: ast.stmt | ast.ExceptHandler, test: ast.expr | None, analysis: Analysis
+) -> Fork:
+    reasons = analysis.differences.test(test, function).reasons if test is not None else NO_REASONS
+    branch = analysis.branches.at(node, function)
+    steps = [step for arm in branch.arms for step in arm.steps] if branch else []
+    return Fork(
+        kind,
+        function,
+        node,
+        test,
+        reasons,
+        steps[0] if steps else None,
+        None,
+        1.0,
+        "ranks diverged here in a rehearsal",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `--verify-fix`: applies the proposed patch to a copy and repeats the trial.
+
+
+def verify_fix(result: TrialResult, stage: Stage) -> TrialResult:
+    """Repeats the trial with the first fix, if it is a patch; otherwise returns the result unchanged."""
+    fixes = (result.verdict or {}).get("fixes", [])[:1]
+    if result.outcome is not TrialOutcome.PARTS or not fixes or not fixes[0].get("patch"):
+        return result
+    with scratch_folder() as folder:
+        patched = folder / "patched"
+        copy_folder(stage.origin, patched)
+        if not apply_patch(fixes[0]["patch"], patched):
+            return replace(
+                result, verified=VerifiedFix(fixes[0]["title"], TrialOutcome.NOT_REACHED, "the patch does not apply")
+            )
+        trial = _moved(result.trial, stage.origin, patched)
+        again = run_trial(trial, replace(stage, origin=patched, keep=None))
+    return replace(result, verified=VerifiedFix(fixes[0]["title"], again.outcome, again.says))
+
+
+def apply_patch(patch: str, folder: Path) -> bool:
+    git = shutil.which("git")
+    if git is None:
+        return False
+    done = subprocess.run(  # noqa: S603 our own patch, on a copy
+        [git, "apply", "-"],
+        cwd=folder,
+        input=patch.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _moved(trial: Trial, before: Path, after: Path) -> Trial:
+    """The trial with its site at the line to which the patch moved it."""
+    site = trial.target.site
+    if site is None or not (before / site.file).is_file():
+        return trial
+    old, new = ((folder / site.file).read_text(errors="replace").splitlines() for folder in (before, after))
+    moved = CodeSite(site.file, moved_line(old, new, site.line), site.function)
+    return replace(trial, target=replace(trial.target, site=moved))
+
+
+def moved_line(old: list[str], new: list[str], line: int) -> int:
+    """The new number of a line (from 1) after a change; inside a changed block, at the same offset."""
+    for _, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if begin < line <= end:
+            return min(new_begin + line - begin, max(new_end, new_begin + 1))
+    return line

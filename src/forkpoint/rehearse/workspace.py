@@ -1,4 +1,4 @@
-"""A copy of the job's folder for one run: whatever the job writes there is gone with it."""
+"""A copy of the job's folder for one run, deleted afterwards with everything that the job wrote there."""
 
 import os
 import shutil
@@ -12,13 +12,13 @@ from typing import Final
 from forkpoint.errors import UsageError
 
 RESULTS: Final = "forkpoint-rehearsal"
-"""Where results go unless another place is given."""
+"""Default folder for results."""
 _LEFT_OUT: Final = frozenset(
     {RESULTS, ".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache"}
 )
 _PREFIX: Final = "forkpoint-rehearse-"
 _COPIED: Final = 4 << 20
-"""Larger files are data: a link is enough to read them."""
+"""Larger files are data and only linked."""
 _MAX_FILES: Final = 20_000
 
 
@@ -35,7 +35,7 @@ class Workspace:
 
     @property
     def told(self) -> Path:
-        """What the ranks tell us."""
+        """Files that the ranks write for us."""
         return self.folder / "told"
 
     @property
@@ -54,7 +54,7 @@ class Workspace:
 
 @contextmanager
 def workspace(origin: Path) -> Generator[Workspace]:
-    """Removed at the end, however it ends."""
+    """Removed at the end in any case."""
     with scratch_folder() as folder:
         place = Workspace(folder.resolve())
         for made in (place.told, place.logs, place.guard, place.scratch):
@@ -73,10 +73,10 @@ def scratch_folder() -> Generator[Path]:
 
 
 def copy_folder(origin: Path, target: Path) -> None:
-    """Folders are made anew and small files copied; large files are linked, and can be read but should not be written."""
+    """Creates the folders and copies small files; large files are linked, and should only be read."""
     count = 0
     for parent, folders, names in os.walk(origin):
-        # Temporary folders, ours among them, may lie below the job's own.
+        # Temporary folders, including ours, may be inside the job's folder.
         folders[:] = [name for name in folders if name not in _LEFT_OUT and not name.startswith(_PREFIX)]
         here = target / Path(parent).relative_to(origin)
         here.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def copy_folder(origin: Path, target: Path) -> None:
             count += 1
             if count > _MAX_FILES:
                 raise UsageError(
-                    f"{origin} holds more than {_MAX_FILES} files: start it in the folder of the script alone"
+                    f"{origin} has more than {_MAX_FILES} files: start it in a folder with only the script"
                 )
             source = Path(parent) / name
             if source.is_symlink() or not source.is_file() or source.stat().st_size > _COPIED:

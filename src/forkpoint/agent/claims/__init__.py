@@ -1,8 +1,8 @@
-"""Claims by subject: what a model may say of a case, each with the check that asks the engine again.
+"""Claims by subject: what a model may state about a case, each with a check by the engine.
 
-The truth table of a claim stands above it; the class's own docstring is what a model reads. A check takes nothing from what
-was cited, and a claim that makes no sense is unverifiable: it never raises. It contradicts only where the evidence would show
-the claim if it were true: what is not recorded, not kept or not read proves nothing.
+The truth table of a claim is in a comment above its class; the class docstring is what a model reads. A check ignores what the
+model cited. It never raises: a claim that makes no sense is unverifiable. It returns `contradicted` only if the evidence would
+show the claim if it were true: what was not recorded, not kept or not read proves nothing.
 """
 
 from typing import Annotated

@@ -3,7 +3,7 @@
 import ast
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, find_line
 from forkpoint.agent.naming import fact, named, number
 from forkpoint.source.code import Function
@@ -12,10 +12,10 @@ from forkpoint.source.syntax import ancestors, assignments, own_nodes, statement
 # ---------------------------------------------------------------------------------------------------------------------
 # | the two lines | is |
 # |---|---|
-# | one sets a name, or an attribute of `self`, that the other reads, and nothing else of the function or class sets it; or a
-#   chain of such names leads there | supported |
-# | are of one function, in no loop together, and the use comes first: a local name cannot have come from there | contradicted |
-# | all else: the value is set elsewhere too, goes through a call or a container | unverifiable |
+# | one sets a name, or an attribute of `self`, that the other reads, and nothing else in the function or class sets it; or a
+#   chain of such names connects them | supported |
+# | are in one function, share no loop, and the use of a local name comes first | contradicted |
+# | anything else: the value is also set elsewhere, or passes through a call or a container | unverifiable |
 
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 
@@ -33,22 +33,28 @@ class ValueUsed(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} sets is used on line {number(self.used_line)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         line, used = (find_line(self.file, n, case) for n in (self.line, self.used_line))
-        if isinstance(line, Check):
+        if isinstance(line, ClaimCheck):
             return line
-        if isinstance(used, Check):
+        if isinstance(used, ClaimCheck):
             return used
         names, reads = _set_on(line), _read_on(used)
         if not names:
-            return Check.unverifiable(f"nothing is set on {case.clean(str(line))}")
+            return ClaimCheck.unverifiable(f"nothing is set on {case.clean(str(line))}")
         facts = tuple(fact(case, str(one), one.text) for one in (line, used))
         chain = _chain(names, reads, line, used)
         if chain is not None:
-            return Check(Status.SUPPORTED, f"it is used as {named(chain)}, which nothing else sets", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"it is used as {named(chain)}, which nothing else sets", facts)
         if _cannot_come(names, line, used):
-            return Check(Status.CONTRADICTED, "the use comes before it is set, and they are in no loop together", facts)
-        return Check(Status.UNVERIFIABLE, "the source does not show whether it is this value that is used there", facts)
+            return ClaimCheck(
+                ClaimStatus.CONTRADICTED,
+                "the use comes before the value is set, and no loop contains both lines",
+                facts,
+            )
+        return ClaimCheck(
+            ClaimStatus.UNVERIFIABLE, "the source does not show whether it is this value that is used there", facts
+        )
 
 
 def _statements(line: Line) -> list[ast.stmt]:
@@ -62,7 +68,7 @@ def _statements(line: Line) -> list[ast.stmt]:
 
 
 def _names(line: Line, *, stored: bool) -> set[str]:
-    """`x`, and `self.x` as `self.x`."""
+    """Local names (`x`) and attributes of self (`self.x`)."""
     found: set[str] = set()
     for statement in _statements(line):
         heads = statement.body if isinstance(statement, ast.FunctionDef | ast.ClassDef) else []
@@ -86,7 +92,7 @@ def _read_on(line: Line) -> set[str]:
 
 
 def _chain(names: set[str], reads: set[str], line: Line, used: Line) -> str | None:
-    """The name by which it comes there, if each on the way is set once."""
+    """The name that carries the value to the use, if every name in between is set only once."""
     attributes = {n for n in names if n.startswith("self.") and _is_only_writer(n, line)}
     if attributes & reads and line.function.owner is used.function.owner:
         return min(attributes & reads)
@@ -121,7 +127,7 @@ def _is_only_writer(name: str, line: Line) -> bool:
 
 
 def _cannot_come(names: set[str], line: Line, used: Line) -> bool:
-    """Local names alone; a nested function could be run at any time."""
+    """The use comes first. Decided for local names only, and not with nested functions, which may run at any time."""
     if line.function is not used.function or used.number >= line.number or any(n.startswith("self.") for n in names):
         return False
     set_by, used_by = _statements(line), _statements(used)

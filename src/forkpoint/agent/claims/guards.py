@@ -1,10 +1,10 @@
-"""Claim: a condition decides whether a call is reached; and which branches, loops and handlers decide on a line."""
+"""Claim: a condition decides whether a call is reached. Also finds the branches, loops and handlers on a line."""
 
 import ast
 from dataclasses import dataclass
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Refused, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, QuestionRefused
 from forkpoint.agent.naming import fact, is_plain, name_module, named, number
 from forkpoint.agent.naming import find_module as shown_module
 from forkpoint.source.analysis import Analysis
@@ -48,25 +48,25 @@ class Line:
         return f"{self.name}:{self.number}"
 
 
-def find_line(file: str, number_: int, case: Case) -> Line | Check:
+def find_line(file: str, number_: int, case: Case) -> Line | ClaimCheck:
     if case.analysis is None:
-        return Check.unverifiable("no source was given")
+        return ClaimCheck.unverifiable("no source was given")
     module = find_module(file, case)
-    if isinstance(module, Check):
+    if isinstance(module, ClaimCheck):
         return module
     function = module.function_at(number_) if is_plain(number_) and number_ > 0 else None
     if function is None:
-        return Check.unverifiable(f"{named(file)} has no line {number(number_)}")
+        return ClaimCheck.unverifiable(f"{named(file)} has no line {number(number_)}")
     return Line(case.analysis, module, function, number_, name_module(case, module))
 
 
-def find_module(file: str, case: Case) -> Module | Check:
-    """By the name that tools use, or by a path as in a traceback, if only one module has that ending."""
+def find_module(file: str, case: Case) -> Module | ClaimCheck:
+    """By the name that tools show, or by a path as in a traceback if only one module matches its end."""
     try:
         return shown_module(case, file)
-    except Refused as refused:
+    except QuestionRefused as refused:
         by_end = case.analysis.program.module_at(file) if case.analysis is not None else None
-        return by_end or Check.unverifiable(str(refused))
+        return by_end or ClaimCheck.unverifiable(str(refused))
 
 
 def deciding_at(line: Line) -> list[DecidingNode]:
@@ -85,7 +85,7 @@ def deciding_at(line: Line) -> list[DecidingNode]:
 
 
 def whole_decisions(nodes: list[DecidingNode]) -> list[DecidingNode]:
-    """Without those inside the head of another: `if a and b:` is one decision."""
+    """Drops those inside the head of another: `if a and b:` is one decision."""
     inside = {inner for n in nodes if isinstance(n, ast.stmt) for test in tests_of(n) for inner in ast.walk(test)}
     return [n for n in nodes if n not in inside]
 
@@ -119,18 +119,18 @@ def _end(node: ast.expr | ast.stmt | ast.pattern) -> int:
 #
 # | the call, in the function of the condition | is |
 # |---|---|
-# | is reached for one outcome of the condition and not for another, or in more rounds | supported |
-# | is a pass of a wrapped model, which the condition puts under `no_sync` or not | supported |
-# | is before it, and in no loop with it; or is reached whatever it decides, and nothing in its arms is called, repeated, or
-#   sets what a condition of the call reads | contradicted |
-# | comes after arms that call something (which may raise, or never return), after a loop (which may not end), or hangs on
-#   a value that is set there; is in another function; nothing is decided or called on these lines; no source | unverifiable |
+# | is reached for one outcome of the condition and not for another, or is in the body of the loop | supported |
+# | is a forward or backward pass of a wrapped model, and the condition chooses whether it runs under `no_sync` | supported |
+# | comes first, and no loop contains both; or is reached for every outcome, and the arms call nothing, loop over nothing, and
+#   set nothing that a condition of the call reads | contradicted |
+# | comes after arms that call something (which may raise or never return), or after a loop (which may not end); depends on a
+#   value that is set there; is in another function; these lines decide or call nothing; no source | unverifiable |
 #
-# The call may be any call, also one that only leads to a collective.
+# Any call will do, also one that only leads to a collective.
 
 
 class Guards(Claim):
-    """A branch, loop or handler decides whether a call of the same function is reached."""
+    """A branch, loop or handler decides whether a call in the same function is reached."""
 
     kind: Literal["guards"]
     file: str
@@ -142,11 +142,11 @@ class Guards(Claim):
     def sentence(self) -> str:
         return f"{named(self.file)} line {number(self.line)} decides whether line {number(self.call_line)} is reached"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         line, called = (find_line(self.file, n, case) for n in (self.line, self.call_line))
-        if isinstance(line, Check):
+        if isinstance(line, ClaimCheck):
             return line
-        if isinstance(called, Check):
+        if isinstance(called, ClaimCheck):
             return called
         nodes, calls = deciding_at(line), calls_at(called)
         why = (
@@ -155,19 +155,19 @@ class Guards(Claim):
             or (line.function is not called.function and f"these lines are in two functions{_leading(line, called)}")
         )
         if why:
-            return Check.unverifiable(why)
+            return ClaimCheck.unverifiable(why)
         facts = tuple(fact(case, str(one), one.text) for one in (line, called))
-        return Check(*_ANSWERS[_answer(nodes, calls, line)], facts)
+        return ClaimCheck(*_ANSWERS[_answer(nodes, calls, line)], facts)
 
 
-_MAY_BE_HELD = (
-    "every path comes to the call, but something there may raise, not end, or set what decides about it; or the call is not "
-    "made in this function's own order"
+_MAY_PREVENT = (
+    "every path reaches the call, but something on the way may raise, never end, or set a value that decides about it; or the "
+    "call does not run in this function's own order"
 )
 _ANSWERS = {
-    True: (Status.SUPPORTED, "whether the call is reached depends on it"),
-    False: (Status.CONTRADICTED, "the call is reached, or not, whatever is decided there"),
-    None: (Status.UNVERIFIABLE, _MAY_BE_HELD),
+    True: (ClaimStatus.SUPPORTED, "whether the call is reached depends on it"),
+    False: (ClaimStatus.CONTRADICTED, "the decision does not affect whether the call is reached"),
+    None: (ClaimStatus.UNVERIFIABLE, _MAY_PREVENT),
 }
 
 
@@ -177,14 +177,14 @@ def _answer(nodes: list[DecidingNode], calls: list[ast.Call], line: Line) -> boo
 
 
 def _decides(node: DecidingNode, call: ast.Call, line: Line) -> bool | None:
-    found = _quiets(node, call, line) or decides(node, call, line.function)
+    found = _chooses_no_sync(node, call, line) or decides(node, call, line.function)
     if found is not False or _is_before(call, node, line.function):
         return found
-    return None if _may_hold(node, call, line) else False
+    return None if _may_prevent(node, call, line) else False
 
 
 def _is_before(call: ast.Call, node: DecidingNode, function: Function) -> bool:
-    """Made before it is decided, and not again afterwards."""
+    """The call runs before the decision, and not again after it."""
     if any(call is part for test in tests_of(node) for part in ast.walk(test)):
         return True
     above = [{o for o, _ in ancestors(one, function) if isinstance(o, _LOOPS)} for one in (call, node)]
@@ -196,14 +196,14 @@ _MAY_NOT_END = ast.Call | ast.Await | ast.Yield | ast.YieldFrom | ast.With | ast
 
 
 def position_of(node: DecidingNode) -> tuple[int, int]:
-    """Line and column; of a comprehension's `for` those of its target."""
+    """Line and column; for a comprehension's `for`, those of its target."""
     at = node.target if isinstance(node, ast.comprehension) else node
     return at.lineno, at.col_offset
 
 
-def _may_hold(node: DecidingNode, call: ast.Call, line: Line) -> bool:
-    """What is decided can keep a rank from the call although every path comes to it: something does not return, a loop does
-    not end, or a value that is set reaches a condition of the call.
+def _may_prevent(node: DecidingNode, call: ast.Call, line: Line) -> bool:
+    """The decision can keep a rank from the call although every path leads to it: an arm calls something that may not return,
+    a loop may not end, or an arm sets a value that a condition of the call reads.
     """
     arms = _arms(node, line.function)
     inside = [part for arm in arms for part in ast.walk(arm)]
@@ -232,14 +232,14 @@ def _arms(node: DecidingNode, function: Function) -> list[ast.AST]:
 
 
 def _names_in_conditions(call: ast.Call, line: Line) -> set[str]:
-    """Names that what decides about the call reads."""
+    """Names read by the conditions that decide about the call."""
     deciding = (n for n in own_nodes(line.function.node) if isinstance(n, DecidingNode))
     tests = (t for n in deciding if decides(n, call, line.function) is not False for t in tests_of(n))
     return {name for test in tests for name in names_and_attributes_in(test)}
 
 
 def _flowing(names: set[str], function: Function) -> set[str]:
-    """These, and all that is assigned from them."""
+    """These names, and all names assigned from them."""
     found, before = set(names), set[str]()
     while found != before:
         before = set(found)
@@ -249,8 +249,8 @@ def _flowing(names: set[str], function: Function) -> set[str]:
     return found
 
 
-def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
-    """`with no_sync() if more else nullcontext():` decides whether a pass in it communicates."""
+def _chooses_no_sync(node: DecidingNode, call: ast.Call, line: Line) -> bool:
+    """`with no_sync() if more else nullcontext():` decides whether a pass inside it communicates."""
     api = line.analysis.communication.api(call, line.function)
     if not isinstance(node, ast.IfExp) or api is None or api.kind is not ApiKind.IMPLICIT:
         return False
@@ -260,7 +260,7 @@ def _quiets(node: DecidingNode, call: ast.Call, line: Line) -> bool:
 
 
 def calls_at(line: Line) -> list[ast.Call]:
-    """Those that communicate or lead to what does, if there are such; else all."""
+    """Calls on the line that communicate, directly or further down; if there are none, all calls."""
     here = [c for c in line.function.calls if line.number in {c.lineno, c.func.end_lineno}]
     here = here or [c for c in line.function.calls if c.lineno <= line.number <= (c.end_lineno or c.lineno)]
     communication, function = line.analysis.communication, line.function
@@ -269,7 +269,7 @@ def calls_at(line: Line) -> list[ast.Call]:
 
 
 def _leading(line: Line, called: Line) -> str:
-    """Which line of the condition's function to name instead."""
+    """A hint: the line of the condition's function that leads to the call."""
     calls = line.function.calls
     leading = [c.lineno for c in calls if called.function in line.analysis.resolver.callees(c, line.function).functions]
     return f"; line {leading[0]} calls {called.function.short}" if leading else ""

@@ -1,11 +1,11 @@
-"""What one rank holds at one position of a group's order, and how groups and operations are named: the questions behind claims."""
+"""What a rank recorded at one seq of a group, and how groups and operations are named: shared by the claims."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forkpoint.agent.case import Case, Check, Fact, Status
+from forkpoint.agent.case import Case, ClaimCheck, ClaimStatus, Fact
 from forkpoint.agent.naming import fact, is_plain, matching_groups, name_group, named, number, told_ranks
 from forkpoint.agent.tools.recorded import tell_slot
 from forkpoint.diverge.slots import token_at
@@ -15,31 +15,34 @@ from forkpoint.model.trace import RankTrace, Track
 from forkpoint.model.world import ProcessGroup
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The group that a claim means, operations as people write them, and what one rank holds at one position of a group's
-# order: the questions behind `issued` and `missing`.
+# The group that a claim names, operations as people write them, and what a rank recorded at one seq of a group.
 
 _LISTED = 8
 
 
-def claimed_group(name: str, ranks: list[int], case: Case) -> GroupTimeline | Check:
-    """By name or description. Groups that share one are told apart by who is in them."""
+def claimed_group(name: str, ranks: list[int], case: Case) -> GroupTimeline | ClaimCheck:
+    """By name or description. Groups with the same name are told apart by their members."""
     if not ranks or not all(is_plain(rank) for rank in ranks):
-        return Check.unverifiable(f"{told_ranks(ranks)}: name the ranks that are meant")
+        return ClaimCheck.unverifiable(f"{told_ranks(ranks)}: name valid ranks")
     meant = matching_groups(case, name)
     if not meant:
-        return Check.unverifiable(f"no dump has a group {named(name)}; {_listed(case.incident.timeline.groups, case)}")
+        return ClaimCheck.unverifiable(
+            f"no dump has a group {named(name)}; {_listed(case.incident.timeline.groups, case)}"
+        )
     holding = [g for g in meant if set(ranks) <= {*g.group.ranks, *g.maybe}]
     if len(holding) == 1:
         return holding[0]
     if holding:
-        return Check.unverifiable(f"{len(holding)} groups are called {named(name)}; {_listed(holding, case)}")
+        return ClaimCheck.unverifiable(f"{len(holding)} groups are called {named(name)}; {_listed(holding, case)}")
     strangers = set(ranks) - {r for g in meant for r in (*g.group.ranks, *g.maybe)}
     if strangers:
         are = "is" if len(strangers) == 1 else "are"
-        why = f"{told_ranks([*strangers])} {are} not of {named(name)}; {_listed(meant, case)}"
-        # Where no dump declares the members, they are those that were seen using the group: others may be of it, too.
-        return Check(Status.CONTRADICTED if all(g.group.declared for g in meant) else Status.UNVERIFIABLE, why)
-    return Check.unverifiable(f"no one group {named(name)} has all of these ranks; {_listed(meant, case)}")
+        why = f"{told_ranks([*strangers])} {are} not in {named(name)}; {_listed(meant, case)}"
+        # If no dump declares the members, we know only those that used the group: there may be others.
+        return ClaimCheck(
+            ClaimStatus.CONTRADICTED if all(g.group.declared for g in meant) else ClaimStatus.UNVERIFIABLE, why
+        )
+    return ClaimCheck.unverifiable(f"no single group {named(name)} has all of these ranks; {_listed(meant, case)}")
 
 
 def shown(group: ProcessGroup, case: Case) -> str:
@@ -70,7 +73,7 @@ _SAME: Final = {
     "broadcastoop": "broadcast",
     "gathersingle": "gather",
 }
-"""What a program calls, and how a recorder names that call."""
+"""Name in the program -> name that recorders use."""
 
 
 _MAY_BE: Final = {
@@ -83,15 +86,15 @@ _MAY_BE: Final = {
     "alltoall": {"recv", "send"},
     "broadcast": {"broadcastoop", "allgather"},
 }
-"""What some backends and releases make of a call: another name at the slot does not show that it was not this call."""
+"""Names under which some backends and releases record a call: finding one of these does not contradict the claim."""
 RECORDED_OPS: Final = frozenset(
     {*_MAY_BE, *(op for ops in _MAY_BE.values() for op in ops), *_SAME.values(), "reduce", "allgatherbase", "coalesced"}
 ) | {"reducescatterbase"}
-"""What recorders write. Another name (`all_gather_object`, a function of the program) may stand for one of them."""
+"""Names that recorders write. Any other name (`all_gather_object`, a function of the program) may mean one of them."""
 
 
 def differs_from(claimed: str, held: Sequence[str]) -> bool:
-    """The recorded operations show that it was another call: both names are recorders' own, and neither may be the other."""
+    """The recorded operations are certainly another call: recorders use both names, and neither is recorded as the other."""
     one = plain_op(claimed)
     others = {plain_op(op) for op in held}
     if one not in RECORDED_OPS or not others <= RECORDED_OPS or "coalesced" in {one, *others}:
@@ -105,7 +108,7 @@ def same_op(one: str, two: str) -> bool:
 
 
 def plain_op(name: str) -> str:
-    """One spelling for all; empty for what names no operation."""
+    """A canonical spelling; empty if it is not the name of an operation."""
     if len(name) > _LONGEST:
         return ""
     _, op, _ = split_name(name.strip())
@@ -119,18 +122,18 @@ def plain_op(name: str) -> str:
 _GAPS = {
     Gap.EVICTED: "rank {rank}'s ring buffer no longer holds seq {seq}",
     Gap.NO_DUMP: "no dump of rank {rank} goes as far as seq {seq}",
-    Gap.NOT_REACHED: "rank {rank} has not come to seq {seq}",
+    Gap.NOT_REACHED: "rank {rank} has not reached seq {seq}",
 }
 
 Message = tuple[str, tuple[int, int] | None]
-"""`send` or `recv`; and between which members, source first, if that was said."""
+"""`send` or `recv`; and its source and destination within the group, if given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Supported: it is there."""
+    """What the evidence says about a rank at a position. Supported: the call is recorded there."""
 
-    status: Status
+    status: ClaimStatus
     why: str
     ops: tuple[str, ...] = ()
     fact: Fact | None = None
@@ -140,9 +143,9 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
     """The collective that a rank issued at `seq`."""
     gap, told = group.gap(rank, seq), f"rank {rank} {shown(group.group, case)} seq {number(seq)}"
     if rank in group.maybe:
-        return Held(Status.UNVERIFIABLE, f"nothing tells whether rank {rank} is of {shown(group.group, case)}")
+        return Held(ClaimStatus.UNVERIFIABLE, f"nothing shows whether rank {rank} is in {shown(group.group, case)}")
     if gap is not None:
-        status = Status.CONTRADICTED if gap is Gap.NOT_REACHED else Status.UNVERIFIABLE
+        status = ClaimStatus.CONTRADICTED if gap is Gap.NOT_REACHED else ClaimStatus.UNVERIFIABLE
         why = _GAPS[gap].format(rank=rank, seq=number(seq))
         return Held(status, why, fact=Fact(told, _last(group.track(rank), case)) if gap is Gap.NOT_REACHED else None)
     track, tables = group.track(rank), case.incident.timeline.tables
@@ -150,40 +153,44 @@ def held_at(rank: int, group: GroupTimeline, seq: int, case: Case) -> Held:
     signatures = tables.signatures.get(token, ()) if token is not None else ()
     ops = tuple(dict.fromkeys(case.clean(s.op) for s in signatures))
     if not ops:
-        return Held(Status.UNVERIFIABLE, f"the dump of rank {rank} does not hold seq {number(seq)}")
+        return Held(ClaimStatus.UNVERIFIABLE, f"the dump of rank {rank} does not hold seq {number(seq)}")
     says = tell_slot(track, seq, tables, group.traces[rank].volumes) if track is not None else None
     return Held(
-        Status.SUPPORTED, f"rank {rank} issued {' and '.join(ops)} there", ops, fact(case, told, says or ops[0])
+        ClaimStatus.SUPPORTED, f"rank {rank} issued {' and '.join(ops)} there", ops, fact(case, told, says or ops[0])
     )
 
 
 def missing_at(
     rank: int, group: GroupTimeline, seq: int, gaps: frozenset[Gap | None], channels: Sequence[Channel], case: Case
 ) -> Held:
-    """Supported: the rank is not there, and another member is. `gaps` are those of all members at this seq, `channels`
-    those of the rank.
+    """Supported: the rank has not reached this seq, and another member has. `gaps`: of all members at this seq; `channels`:
+    of the rank.
     """
     if None in gaps:
-        return _turned(held_at(rank, group, seq, case))
+        return _inverted(held_at(rank, group, seq, case))
     by_message = [missing_on(rank, channel, seq, case) for channel in channels]
-    best = next((h for s in (Status.SUPPORTED, Status.UNVERIFIABLE) for h in by_message if h.status is s), None)
+    best = next(
+        (h for s in (ClaimStatus.SUPPORTED, ClaimStatus.UNVERIFIABLE) for h in by_message if h.status is s), None
+    )
     if best is not None:
         return best
     if any(gap is not Gap.NOT_REACHED for gap in gaps):
-        return Held(Status.UNVERIFIABLE, f"no dump shows a member at seq {number(seq)}, and not all dumps go so far")
-    # True of every member, and so it says nothing of this one.
-    return Held(Status.UNVERIFIABLE, f"no member has come to seq {number(seq)}: nobody is missed there")
+        return Held(
+            ClaimStatus.UNVERIFIABLE, f"no dump shows a member at seq {number(seq)}, and not all dumps go that far"
+        )
+    # No member is there, so this rank is not missing more than the others.
+    return Held(ClaimStatus.UNVERIFIABLE, f"no member has reached seq {number(seq)}, so no rank is missing there")
 
 
 def messages_at(
     rank: int, group: GroupTimeline, seq: int, message: Message, channels: Sequence[Channel], case: Case
 ) -> Held:
-    """A message of that number that a rank sent, or received, on one of its channels."""
+    """The message with this number that a rank sent or received on one of its channels."""
     op, peers = message
     ends = _global(peers, group) if peers is not None else None
     if peers is not None and ends is None:
-        status = Status.CONTRADICTED if group.group.declared else Status.UNVERIFIABLE
-        return Held(status, f"{shown(group.group, case)} has no members of these numbers")
+        status = ClaimStatus.CONTRADICTED if group.group.declared else ClaimStatus.UNVERIFIABLE
+        return Held(status, f"{shown(group.group, case)} has no members with these numbers")
     tracks: list[Track] = []
     for channel in channels:
         own = (channel.source if op == "send" else channel.destination) == rank
@@ -192,59 +199,63 @@ def messages_at(
             tracks.append(track)
     if any(token_at(t, seq, case.incident.timeline.tables) is not None for t in tracks):
         where = f"rank {rank} {shown(group.group, case)} message {number(seq)}"
-        return Held(Status.SUPPORTED, f"rank {rank} issued {op} there", (op,), Fact(where, op))
+        return Held(ClaimStatus.SUPPORTED, f"rank {rank} issued {op} there", (op,), Fact(where, op))
     return _unheld(rank, tracks, seq, op, case)
 
 
 def _unheld(rank: int, tracks: list[Track], seq: int, op: str, case: Case) -> Held:
     trace = case.incident.timeline.traces.get(rank)
     if trace is None or rank in case.incident.timeline.blind:
-        return Held(Status.UNVERIFIABLE, f"no whole dump of rank {rank} was read")
+        return Held(ClaimStatus.UNVERIFIABLE, f"no complete dump of rank {rank} was read")
     if not records_messages(trace):
-        return Held(Status.UNVERIFIABLE, f"the recorder of rank {rank} ({trace.comm_lib}) does not record messages")
+        return Held(
+            ClaimStatus.UNVERIFIABLE, f"the recorder of rank {rank} ({trace.comm_lib}) does not record messages"
+        )
     if trace.is_partial:
-        return Held(Status.UNVERIFIABLE, f"the dump of rank {rank} leaves out what was done")
+        return Held(ClaimStatus.UNVERIFIABLE, f"the dump of rank {rank} omits finished calls")
     if not all(t.from_start for t in tracks) or not (tracks or trace.from_start):
-        return Held(Status.UNVERIFIABLE, f"rank {rank}'s ring buffer no longer holds its first {op}")
-    return Held(Status.CONTRADICTED, f"rank {rank} has issued no {op} of number {number(seq)}")
+        return Held(ClaimStatus.UNVERIFIABLE, f"rank {rank}'s ring buffer no longer holds its first {op}")
+    return Held(ClaimStatus.CONTRADICTED, f"rank {rank} has issued no {op} with number {number(seq)}")
 
 
 def records_messages(trace: RankTrace) -> bool:
-    """Gloo records collectives alone: that a message is not there shows nothing."""
+    """Gloo records only collectives, so a message that is not recorded proves nothing."""
     return trace.comm_lib not in {"gloo", ""} or bool(trace.head.channels)
 
 
 def missing_on(rank: int, channel: Channel, seq: int, case: Case) -> Held:
-    """Contradicted: the rank did come to this message. Supported: its peer did, and the rank did not."""
+    """Contradicted: the rank reached this message. Supported: its peer did and the rank did not."""
     timeline = case.incident.timeline
     mine = channel.end(rank)
     theirs = channel.received if rank == channel.source else channel.sent
     if mine is not None and token_at(mine, seq, timeline.tables) is not None:
-        return Held(Status.CONTRADICTED, f"rank {rank} came to message {number(seq)} of {_way(channel)}")
+        return Held(ClaimStatus.CONTRADICTED, f"rank {rank} reached message {number(seq)} of {_way(channel)}")
     if theirs is None or token_at(theirs, seq, timeline.tables) is None:
-        return Held(Status.UNVERIFIABLE, f"no dump shows the peer of rank {rank} at message {number(seq)}")
+        return Held(ClaimStatus.UNVERIFIABLE, f"no dump shows the peer of rank {rank} at message {number(seq)}")
     trace = timeline.traces.get(rank) if rank not in timeline.blind else None
     whole = trace is not None and records_messages(trace) and not trace.is_partial
     counted = mine.from_start and theirs.from_start if mine is not None else trace is not None and trace.from_start
     if not whole or not counted or (mine is not None and seq <= mine.last_seq):
-        return Held(Status.UNVERIFIABLE, f"no dump of rank {rank} shows whether it came to message {number(seq)}")
+        return Held(ClaimStatus.UNVERIFIABLE, f"no dump of rank {rank} shows whether it reached message {number(seq)}")
     ends = _way(channel)
-    why = f"rank {rank} has not come to message {number(seq)} of {ends}, its peer has"
-    return Held(Status.SUPPORTED, why, fact=Fact(f"rank {rank} {shown(channel.group, case)} {ends}", _last(mine, case)))
+    why = f"rank {rank} has not reached message {number(seq)} of {ends}, its peer has"
+    return Held(
+        ClaimStatus.SUPPORTED, why, fact=Fact(f"rank {rank} {shown(channel.group, case)} {ends}", _last(mine, case))
+    )
 
 
 def _way(channel: Channel) -> str:
     return f"{channel.source}->{channel.destination}"
 
 
-def _turned(held: Held) -> Held:
+def _inverted(held: Held) -> Held:
     """Supported becomes contradicted and vice versa."""
-    turned = {Status.SUPPORTED: Status.CONTRADICTED, Status.CONTRADICTED: Status.SUPPORTED}
+    turned = {ClaimStatus.SUPPORTED: ClaimStatus.CONTRADICTED, ClaimStatus.CONTRADICTED: ClaimStatus.SUPPORTED}
     return Held(turned.get(held.status, held.status), held.why, held.ops, held.fact)
 
 
 def channels_of(ranks: Iterable[int], group: GroupTimeline, case: Case) -> dict[int, list[Channel]]:
-    """Those of the group that each rank is an end of."""
+    """Rank -> the channels of the group that it sends or receives on."""
     found: dict[int, list[Channel]] = {rank: [] for rank in ranks}
     for channel in case.incident.timeline.channels:
         other = channel.group.declared and channel.group.ranks != group.group.ranks
@@ -261,19 +272,19 @@ def _global(peers: tuple[int, int], group: GroupTimeline) -> tuple[int, int] | N
 
 def _last(track: Track | None, case: Case) -> str:
     if track is None:
-        return "holds nothing of it"
+        return "has no call recorded there"
     return f"its last is seq {track.last_seq}, {case.clean(track.last.signatures[0].op)}"
 
 
 _MOST_FACTS = 4
 
 
-def tally(by_rank: Mapping[int, tuple[tuple[Status, str], Fact | None]]) -> Check:
-    for status in (Status.CONTRADICTED, Status.UNVERIFIABLE, Status.SUPPORTED):
+def tally(by_rank: Mapping[int, tuple[tuple[ClaimStatus, str], Fact | None]]) -> ClaimCheck:
+    for status in (ClaimStatus.CONTRADICTED, ClaimStatus.UNVERIFIABLE, ClaimStatus.SUPPORTED):
         ranks = sorted(rank for rank, ((found, _), _) in by_rank.items() if found is status)
         if ranks:
             (_, why), _ = by_rank[ranks[0]]
-            more = f" ({len(ranks)} of {len(by_rank)} ranks likewise)" if len(ranks) > 1 else ""
+            more = f" (the same for {len(ranks)} of {len(by_rank)} ranks)" if len(ranks) > 1 else ""
             facts = [fact for rank in ranks if (fact := by_rank[rank][1])]
-            return Check(status, f"{why}{more}", tuple(facts[:_MOST_FACTS]))
-    return Check.unverifiable("no rank is named")
+            return ClaimCheck(status, f"{why}{more}", tuple(facts[:_MOST_FACTS]))
+    return ClaimCheck.unverifiable("the claim names no rank")

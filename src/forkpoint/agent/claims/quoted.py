@@ -1,11 +1,11 @@
-"""Claims about what can be read: a stack of a rank has a frame at a line, a line of a log has these words."""
+"""Claims about stacks and logs: a stack of a rank has a frame at a line, a line of a log contains a quote."""
 
 import ast
 import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import find_module
 from forkpoint.agent.naming import fact, is_plain, named, number
 from forkpoint.agent.tools.logs import find_file, line_at, read_lines, text_files
@@ -23,20 +23,20 @@ from forkpoint.source.syntax import own_nodes
 # | the rank's stacks (live, of every thread; of its recorded ops; in its log) | is |
 # |---|---|
 # | have a frame at that line of that file, or at another line of the same statement, in that function if one is named | supported |
-# | are all there, and none has it; or the frame at that line is in another function | contradicted |
-# | are not there, or not all of them: a dump that is cut, or has wrapped while no live stack was taken; a file of the rank
-#   that was set aside; a text that names the place without being read as a stack | unverifiable |
+# | are all known, and none has it; or the frame at that line is in another function | contradicted |
+# | are missing or incomplete: the dump is cut off, or its ring buffer wrapped and no live stack was taken; a file of the rank
+#   was set aside; some text names the place but was not parsed as a stack | unverifiable |
 #
 # Files are the same if one's path is the end of the other's, or if both are the same file of the source.
 
 _MOST = 3
 _MOST_LINES = 8
 _MOST_FILES = 64
-"""Texts of a rank that are searched for the place before it is said that none has it."""
+"""Text files of a rank that are searched for the place; with more, the claim is unverifiable."""
 
 
 class FrameAt(Claim):
-    """Where a thread of a rank was, or called from, as one of its stacks shows."""
+    """One of a rank's stacks has a frame at this line."""
 
     kind: Literal["frame"]
     rank: int
@@ -49,12 +49,12 @@ class FrameAt(Claim):
         inside = f" in {named(self.function)}" if self.function is not None else ""
         return f"a stack of rank {number(self.rank)} has {named(self.file)} line {number(self.line)}{inside}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         if not self.file.strip("/\\ ") or not is_plain(self.rank) or not is_plain(self.line):
-            return Check.unverifiable("name a rank, a file and a line")
+            return ClaimCheck.unverifiable("name a rank, a file and a line")
         stacks = {stack: told for told, stack in stacks_of(self.rank, case) if stack}
         if not stacks:
-            return Check.unverifiable(f"no stack of rank {self.rank} was read")
+            return ClaimCheck.unverifiable(f"no stack of rank {self.rank} was read")
         files = same_files(self.file, {frame.filename for stack in stacks for frame in stack}, case)
         in_file = [(f, told) for stack, told in stacks.items() for f in stack if f.filename in files]
         at_line = [(f, told) for f, told in in_file if f.line == self.line]
@@ -63,37 +63,41 @@ class FrameAt(Claim):
         shown = dict.fromkeys(fact(case, told, tell_frame(case, frame)) for frame, told in fitting or at_line)
         facts = tuple(shown)[:_MOST]
         if fitting:
-            return Check(Status.SUPPORTED, f"rank {self.rank} has this frame", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"rank {self.rank} has this frame", facts)
         if at_line:
             name = bare_name(at_line[0][0])
-            status = Status.UNVERIFIABLE if name in _UNNAMED else Status.CONTRADICTED
-            return Check(status, f"the frame at this line is in {named(case.clean(name))}", facts)
+            status = ClaimStatus.UNVERIFIABLE if name in _UNNAMED else ClaimStatus.CONTRADICTED
+            return ClaimCheck(status, f"the frame at this line is in {named(case.clean(name))}", facts)
         return self._none_has_it(sorted({f.line for f, _ in in_file})[:_MOST_LINES], len(stacks), case)
 
-    def _none_has_it(self, lines: list[int], count: int, case: Case) -> Check:
+    def _none_has_it(self, lines: list[int], count: int, case: Case) -> ClaimCheck:
         instead = f"line; of this file they have {', '.join(map(str, lines))}" if lines else "file"
         why = f"none of rank {self.rank}'s {count} stacks has this {instead}"
         doubt = _doubt(self.rank, case) or self._named_in_text(case)
-        return Check(Status.UNVERIFIABLE, f"{why}; but {doubt}") if doubt else Check(Status.CONTRADICTED, why)
+        return (
+            ClaimCheck(ClaimStatus.UNVERIFIABLE, f"{why}; but {doubt}")
+            if doubt
+            else ClaimCheck(ClaimStatus.CONTRADICTED, why)
+        )
 
     def _named_in_text(self, case: Case) -> str | None:
-        """A thread that runs no code of the program, or a stack in a form that is not known, is kept as text alone."""
+        """Threads that run no code of the program, and stacks in an unknown format, exist only as text."""
         name = self.file.replace("\\", "/").rpartition("/")[2].encode("utf-8", "replace")
         place = re.compile(rb"(?<![\w.-])" + re.escape(name) + rb"\W{1,4}(?:line )?" + str(self.line).encode() + rb"\b")
         files = [file for file, ranks in text_files(case).items() if not ranks or self.rank in ranks]
         if len(files) > _MOST_FILES:
-            return f"it has {len(files)} files of text, which were not all searched"
+            return f"it has {len(files)} text files, too many to search"
         for file in files:
             try:
                 found = next(read_lines(case, file, containing=place), None)
             except UnreadableInput as error:
                 return case.clean(str(error))
             if found is not None:
-                return f"{case.clean(file)} line {found.number} names this place"
+                return f"{case.clean(file)} line {found.number} mentions this place"
         return None
 
     def _is_one_statement(self, frame: Frame, case: Case) -> bool:
-        """A call over several lines: recorders name the first, the last or that of an argument."""
+        """For a call over several lines, recorders give the first line, the last, or that of an argument."""
         module = find_module(self.file, case)
         function = module.function_at(frame.line) if isinstance(module, Module) and frame.line > 0 else None
         if function is None:
@@ -106,34 +110,34 @@ class FrameAt(Claim):
 
 
 _UNNAMED = frozenset({"<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "wrapper", "inner", "wrapped"})
-"""What stands in a function under another name."""
+"""Frames with these names may belong to a function with another name."""
 
 
 def _head(statement: ast.stmt) -> range:
-    """Its lines, without those of statements inside it."""
+    """Its lines, without those of nested statements."""
     body: list[ast.stmt] = getattr(statement, "body", [])
     last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
     return range(statement.lineno, max(last, statement.lineno) + 1)
 
 
 def _doubt(rank: int, case: Case) -> str | None:
-    """Why not every stack of the rank was read, if so."""
+    """Why some stacks of the rank may be missing; None if all were read."""
     timeline = case.incident.timeline
     trace = timeline.traces.get(rank)
     live = any(live.rank == rank for live in case.incident.capture.stacks)
     if any(one.rank == rank for one in case.verdict.coverage.set_aside):
         return "a file of this rank was set aside"
     if case.incident.capture.nameless_stacks:
-        return "of some stacks nothing says whose they are"
+        return "the rank of some stacks is unknown"
     if trace is not None and (rank in timeline.blind or trace.cut):
         return "its dump ends early"
     if not live and (trace is None or trace.is_partial or not trace.from_start):
-        return "what its ring buffer no longer holds is not known, and no stack was taken while it hung"
+        return "its ring buffer has lost earlier calls, and no stack was taken while it hung"
     return None
 
 
 def same_files(claimed: str, names: set[str], case: Case) -> set[str]:
-    """Those that are meant: as a stack names the file, as it was shown, or as it lies in the source."""
+    """The names that mean the claimed file: as in the stack, as shown to the model, or as in the source."""
     module = find_module(claimed, case)
     program = case.analysis.program if case.analysis is not None else None
     return {
@@ -146,14 +150,14 @@ def same_files(claimed: str, names: set[str], case: Case) -> set[str]:
 
 
 def ends_alike(one: str, two: str) -> bool:
-    """py-spy, a traceback and a reader shorten paths each in their own way."""
+    """One path is the end of the other: py-spy, tracebacks and people all shorten paths differently."""
     parts = [[p for p in text.replace("\\", "/").split("/") if p and p != "."] for text in (one, two)]
     shorter = min(len(p) for p in parts)
     return shorter > 0 and parts[0][-shorter:] == parts[1][-shorter:]
 
 
 def stacks_of(rank: int, case: Case) -> Iterator[tuple[str, Stack]]:
-    """Of every thread, with where each was read."""
+    """Stacks of all threads, each with the place it was read from."""
     capture = case.incident.capture
     for live in capture.stacks:
         if live.rank == rank:
@@ -176,25 +180,25 @@ def _tokens(track: Track, case: Case) -> set[int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A line of a log has these words in it.
+# A line of a log contains a quote.
 #
 # | the quote | is |
 # |---|---|
-# | stands in that line, as it was shown (redacted, escaped), blanks counted as one | supported |
-# | stands in another line of that file | supported, with that line |
-# | stands nowhere in it | contradicted |
-# | is too short to prove anything; no such file, or it cannot be read again; no such line; or the line is not shown as it
-#   was written: cut, or masked in parts | unverifiable |
+# | is in that line as it was shown (redacted, escaped, runs of blanks as one) | supported |
+# | is in another line of that file | supported, with that line |
+# | is nowhere in the file | contradicted |
+# | is too short to prove anything; the file or line does not exist or cannot be read again; or the line was not shown as
+#   written: cut or partly masked | unverifiable |
 
 _SHORTEST: Final = 8
 _CUT: Final = "…"
-"""How tools end a line that they cut."""
+"""Marks a line that a tool has cut."""
 _FEWEST: Final = 2
 _WORD: Final = re.compile(r"[A-Za-z0-9_]{2,}")
 _LONGEST: Final = 4000
 _SHOWN: Final = 160
 _SEARCHED: Final = 200_000
-"""Lines that are looked through for where a quote does stand."""
+"""Lines searched for a quote that is not on the claimed line."""
 
 
 class LogSays(Claim):
@@ -204,43 +208,47 @@ class LogSays(Claim):
     file: str
     line: int
     quote: str
-    """A part of that line, as it was shown: several words."""
+    """Several words of that line, as shown."""
 
     def sentence(self) -> str:
         return f"{named(self.file)} line {number(self.line)} says {named(self.quote, _SHOWN)}"
 
-    def check(self, case: Case) -> Check:
-        quote = _even(self.quote).removesuffix(_CUT)
+    def check(self, case: Case) -> ClaimCheck:
+        quote = _single_spaced(self.quote).removesuffix(_CUT)
         if len(quote) < _SHORTEST or len(_WORD.findall(quote)) < _FEWEST:
-            return Check.unverifiable("so short a quote proves nothing: quote several words")
+            return ClaimCheck.unverifiable("the quote is too short to prove anything: quote several words")
         if len(quote) > _LONGEST or not is_plain(self.line):
-            return Check.unverifiable("quote a part of one line")
+            return ClaimCheck.unverifiable("quote a part of one line")
         file = find_file(case, self.file)
         if file is None:
-            return Check.unverifiable(f"no log that was read is called {named(self.file)}")
+            return ClaimCheck.unverifiable(f"no log named {named(self.file)} was read")
         line = line_at(case, file, self.line)
         if line is None:
-            return Check.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
-        if quote in _even(line) or _even(case.clean(quote)) in _even(line):
-            return Check(Status.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),))
+            return ClaimCheck.unverifiable(f"{case.clean(file)} has no line {self.line} that can be read again")
+        if quote in _single_spaced(line) or _single_spaced(case.clean(quote)) in _single_spaced(line):
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, "the line has these words", (fact(case, f"{file} line {self.line}", line),)
+            )
         return self._look_elsewhere(quote, line, file, case)
 
-    def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> Check:
-        """A wrong number beside the right words is a slip."""
-        found = _stands_in(quote, file, case)
+    def _look_elsewhere(self, quote: str, line: str, file: str, case: Case) -> ClaimCheck:
+        """The right words with a wrong line number still count."""
+        found = _find_quote(quote, file, case)
         if found is not None:
             why = f"line {found} has these words, not line {self.line}"
-            return Check(Status.SUPPORTED, why, (fact(case, f"{file} line {found}", line_at(case, file, found) or ""),))
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, why, (fact(case, f"{file} line {found}", line_at(case, file, found) or ""),)
+            )
         facts = (fact(case, f"{file} line {self.line}", line),)
         if line.endswith(_CUT) or not _is_as_written(case, file, self.line):
-            return Check(
-                Status.UNVERIFIABLE, "as it is shown the line has other words, but it is cut, or masked in parts", facts
+            return ClaimCheck(
+                ClaimStatus.UNVERIFIABLE, "the line as shown has other words, but it is cut or partly masked", facts
             )
-        return Check(Status.CONTRADICTED, "the line has other words", facts)
+        return ClaimCheck(ClaimStatus.CONTRADICTED, "the line has other words", facts)
 
 
 def _is_as_written(case: Case, file: str, number_: int) -> bool:
-    """Nothing of the line was masked or escaped, so that a reader of the file sees the same words."""
+    """Nothing in the line was masked or escaped: a reader of the file sees the same words."""
     try:
         raw = next(read_lines(case, file, first=number_), None)
     except UnreadableInput:
@@ -248,19 +256,19 @@ def _is_as_written(case: Case, file: str, number_: int) -> bool:
     return raw is not None and case.redactor.redact(raw.text) == raw.text and raw.text.expandtabs().isprintable()
 
 
-def _even(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def _stands_in(quote: str, file: str, case: Case) -> int | None:
-    """The first line that has it, as lines are shown."""
-    # The longest word is looked for in the raw text first: cleaning every line of a large log takes long.
+def _find_quote(quote: str, file: str, case: Case) -> int | None:
+    """The first line that contains the quote, compared as lines are shown."""
+    # Search the raw text for the longest word first: cleaning every line of a large log is slow.
     word = max(_WORD.findall(quote), key=len)
     try:
         for line in read_lines(case, file, containing=re.compile(re.escape(word).encode())):
             if line.number > _SEARCHED:
                 return None
-            if quote in _even(case.clean(line.text)):
+            if quote in _single_spaced(case.clean(line.text)):
                 return line.number
     except UnreadableInput:
         return None

@@ -1,8 +1,8 @@
-"""Claims about positions in a group's order: ranks issued an operation there, or have not come to it."""
+"""Claims about one seq of a group: ranks issued an operation there, or have not reached it."""
 
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.held import (
     Held,
     channels_of,
@@ -21,14 +21,14 @@ from forkpoint.model.op import split_name
 from forkpoint.model.timeline import GroupTimeline
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks issued an operation at a position of a group's order.
+# Ranks issued an operation at one seq of a group.
 #
 # | every rank | is |
 # |---|---|
-# | holds an op of that name at that seq of the group | supported |
-# | is not of the declared group, holds another op there, or has not come so far (one of them is enough) | contradicted |
-# | has no dump, or one that no longer holds the seq; holds an op that the named one may be recorded as; its recorder keeps
-#   no messages (gloo); the group is not one, or not one alone | unverifiable |
+# | recorded an op with that name at that seq of the group | supported |
+# | is not in the declared group, recorded another op there, or has not come that far (one rank is enough) | contradicted |
+# | has no dump, or one that no longer holds the seq; recorded a name that the claimed op may have; its recorder keeps no
+#   messages (gloo); the group is unknown or ambiguous | unverifiable |
 #
 # `send` and `recv` are numbered on each channel: any channel of the rank will do, or the one that `send 0->1` names.
 
@@ -50,9 +50,9 @@ class Issued(Claim):
     def sentence(self) -> str:
         return f"{told_ranks(self.ranks)} issued {named(self.op)} at seq {number(self.seq)} of {named(self.group)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         group = claimed_group(self.group, self.ranks, case)
-        if isinstance(group, Check):
+        if isinstance(group, ClaimCheck):
             return group
         op = plain_op(self.op)
         if op in _MESSAGES:
@@ -62,31 +62,31 @@ class Issued(Claim):
             found = {r: held_at(r, group, self.seq, case) for r in set(self.ranks)}
         return tally({rank: (self._judge(held, rank), held.fact) for rank, held in found.items()})
 
-    def _judge(self, held: Held, rank: int) -> tuple[Status, str]:
-        if held.status is not Status.SUPPORTED:
+    def _judge(self, held: Held, rank: int) -> tuple[ClaimStatus, str]:
+        if held.status is not ClaimStatus.SUPPORTED:
             return held.status, held.why
         if any(same_op(self.op, op) for op in held.ops):
-            return Status.SUPPORTED, held.why
+            return ClaimStatus.SUPPORTED, held.why
         other = f"rank {rank} issued {' and '.join(held.ops)} there"
         if differs_from(self.op, held.ops):
-            return Status.CONTRADICTED, other
-        return Status.UNVERIFIABLE, f"{other}, which may be how {named(self.op)} is recorded"
+            return ClaimStatus.CONTRADICTED, other
+        return ClaimStatus.UNVERIFIABLE, f"{other}; {named(self.op)} may be recorded under that name"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks have not come to a position of a group's order at which others are.
+# Ranks have not reached a seq of a group that other members have reached.
 #
 # | every rank | is |
 # |---|---|
-# | has a dump that goes far enough, holds nothing at that seq or later, and another member is there | supported |
-# | is not of the declared group, or was there (one of them is enough) | contradicted |
-# | has no dump, or one that ends early or begins later; no member has come so far; the group is not one alone | unverifiable |
+# | has a dump that goes far enough and holds nothing at that seq or later, and another member reached it | supported |
+# | is not in the declared group, or reached it (one rank is enough) | contradicted |
+# | has no dump, or one that ends early or begins later; no member has come that far; the group is ambiguous | unverifiable |
 #
-# Where no member has a collective of that seq, messages of that number are looked at: one end has it, the other not.
+# If no member has a collective with that seq, messages with that number are compared: one end has it, the other does not.
 
 
 class Missing(Claim):
-    """Who has not come to a position at which others are."""
+    """Who has not reached a call that others have."""
 
     kind: Literal["missing"]
     ranks: list[int]
@@ -101,12 +101,12 @@ class Missing(Claim):
         have = "has" if len(set(self.ranks)) == 1 else "have"
         if self.channel is not None:
             way = "->".join(map(number, self.channel[:2]))
-            return f"{told_ranks(self.ranks)} {have} not come to message {number(self.seq)} of {way} in {named(self.group)}"
-        return f"{told_ranks(self.ranks)} {have} not come to seq {number(self.seq)} of {named(self.group)}"
+            return f"{told_ranks(self.ranks)} {have} not reached message {number(self.seq)} of {way} in {named(self.group)}"
+        return f"{told_ranks(self.ranks)} {have} not reached seq {number(self.seq)} of {named(self.group)}"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         group = claimed_group(self.group, self.ranks, case)
-        if isinstance(group, Check):
+        if isinstance(group, ClaimCheck):
             return group
         if self.channel is not None:
             return self._check_channel(group, self.channel, case)
@@ -115,10 +115,12 @@ class Missing(Claim):
         found = {rank: missing_at(rank, group, self.seq, gaps, of_rank, case) for rank, of_rank in channels.items()}
         return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})
 
-    def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> Check:
+    def _check_channel(self, group: GroupTimeline, channel: list[int], case: Case) -> ClaimCheck:
         found: dict[int, Held] = {}
         for rank, of_rank in channels_of(self.ranks, group, case).items():
             meant = [c for c in of_rank if [c.source, c.destination] == channel]
-            nothing = Held(Status.UNVERIFIABLE, f"no message of this channel of rank {rank} is recorded on either end")
+            nothing = Held(
+                ClaimStatus.UNVERIFIABLE, f"neither end of this channel of rank {rank} has a recorded message"
+            )
             found[rank] = missing_on(rank, meant[0], self.seq, case) if meant else nothing
         return tally({rank: ((held.status, held.why), held.fact) for rank, held in found.items()})

@@ -1,10 +1,10 @@
-"""Claim: a thread of a rank waits for a lock that another thread of it holds."""
+"""Claim: a thread of a rank waits for a lock that another of its threads holds."""
 
 import ast
 from collections.abc import Iterator
 from typing import Literal
 
-from forkpoint.agent.case import Case, Check, Claim, Fact, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus, Fact
 from forkpoint.agent.claims.guards import Line, find_line
 from forkpoint.agent.claims.quoted import FrameAt, same_files
 from forkpoint.agent.naming import fact, is_plain, named, number
@@ -15,12 +15,12 @@ from forkpoint.source.syntax import last_word, own_nodes
 # ---------------------------------------------------------------------------------------------------------------------
 # | the rank's threads, as its stacks show them | is |
 # |---|---|
-# | one waits for a lock at the first place, another stands at the second, and the source takes one lock at both | supported |
-# | one stands at the first place and is seen at something else (a collective, a file); or no thread stands at one of the
-#   places, and all stacks were read | contradicted |
-# | stand there, but the source does not show which lock; no stacks of the rank | unverifiable |
+# | one waits at the first line, another is at the second, and the source takes the same lock at both | supported |
+# | the one at the first line is in something else (a collective, a file); or no thread is at one of the lines, and all stacks
+#   were read | contradicted |
+# | are at both lines, but the source does not show which lock; no stacks of the rank | unverifiable |
 #
-# No stack says who holds a lock. What shows it is a `with` over the same name around the line at which the other stands.
+# No stack says who holds a lock. A `with` over the same name around the other thread's line shows it.
 
 _NOT_A_LOCK = frozenset(
     {Shape.COLLECTIVE, Shape.FILE_IO, Shape.NETWORK_IO, Shape.SLEEP, Shape.COMPILE, Shape.SUBPROCESS}
@@ -37,7 +37,7 @@ class WaitsForLock(Claim):
     """Where the thread waits."""
     holder_file: str
     holder_line: int
-    """Where the other stands while it holds the lock."""
+    """Where the other is while it holds the lock."""
 
     def sentence(self) -> str:
         return (
@@ -45,34 +45,40 @@ class WaitsForLock(Claim):
             f"another at {named(self.holder_file)} line {number(self.holder_line)}"
         )
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         places = ((self.file, self.line), (self.holder_file, self.holder_line))
         if not all(is_plain(n) for n in (self.rank, self.line, self.holder_line)):
-            return Check.unverifiable("name a rank and two lines")
+            return ClaimCheck.unverifiable("name a rank and two lines")
         for file, line in places:
             stands = FrameAt(kind="frame", rank=self.rank, file=file, line=line).check(case)
-            if stands.status is not Status.SUPPORTED:
+            if stands.status is not ClaimStatus.SUPPORTED:
                 return stands
         waiting, holding = (list(_threads_at(self.rank, file, line, case)) for file, line in places)
         facts = tuple(fact(case, where, f"thread at {self.file}:{self.line}") for where, _ in waiting[:2])
         if not waiting or not holding:
-            return Check(Status.UNVERIFIABLE, "these lines are in recorded calls, not in stacks of threads", facts)
+            return ClaimCheck(
+                ClaimStatus.UNVERIFIABLE, "these lines are in recorded calls, not in stacks of threads", facts
+            )
         shapes = {find_shape(stack) for _, stack in waiting}
         if shapes <= _NOT_A_LOCK:
-            return Check(
-                Status.CONTRADICTED, f"the thread there is in {', '.join(sorted(shapes))}, not at a lock", facts
+            return ClaimCheck(
+                ClaimStatus.CONTRADICTED, f"the thread there is in {', '.join(sorted(shapes))}, not at a lock", facts
             )
         return self._by_name(case, facts)
 
-    def _by_name(self, case: Case, facts: tuple[Fact, ...]) -> Check:
+    def _by_name(self, case: Case, facts: tuple[Fact, ...]) -> ClaimCheck:
         lines = [find_line(*place, case) for place in ((self.file, self.line), (self.holder_file, self.holder_line))]
         asked, held = (_locks_at(one) if isinstance(one, Line) else frozenset[str]() for one in lines)
         shared = asked & held
         if shared:
-            return Check(
-                Status.SUPPORTED, f"both are at {named(min(shared))}: one asks for it, the other is inside it", facts
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, f"both use {named(min(shared))}: one waits for it, the other is inside it", facts
             )
-        return Check(Status.UNVERIFIABLE, "both stand there, but the source does not show that it is one lock", facts)
+        return ClaimCheck(
+            ClaimStatus.UNVERIFIABLE,
+            "threads are at both lines, but the source does not show that it is the same lock",
+            facts,
+        )
 
 
 def _threads_at(rank: int, file: str, line: int, case: Case) -> Iterator[tuple[str, Stack]]:
@@ -85,7 +91,7 @@ def _threads_at(rank: int, file: str, line: int, case: Case) -> Iterator[tuple[s
 
 
 def _locks_at(line: Line) -> frozenset[str]:
-    """Names of what is entered or acquired on the line, and of what is entered around it."""
+    """Names of locks taken on the line (`with` or `acquire`), and of `with` blocks around it."""
     found: set[str] = set()
     for node in own_nodes(line.function.node):
         inside = isinstance(node, ast.With | ast.AsyncWith) and node.lineno <= line.number <= (node.end_lineno or 0)

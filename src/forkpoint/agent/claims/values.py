@@ -1,11 +1,11 @@
-"""Claims about values across ranks: a decision can differ by rank, and why; or what is decided by is the same on all of them."""
+"""Claims about values across ranks: a condition can differ by rank, and why; or it is the same on all ranks."""
 
 import ast
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forkpoint.agent.case import Case, Check, Claim, Status
+from forkpoint.agent.case import Case, Claim, ClaimCheck, ClaimStatus
 from forkpoint.agent.claims.guards import Line, deciding_at, find_line, whole_decisions
 from forkpoint.agent.naming import fact, named, number
 from forkpoint.source.apis import Origin
@@ -20,9 +20,9 @@ from forkpoint.source.value import NO_REASONS, Reasons
 #
 # | what the source shows of the value | is |
 # |---|---|
-# | it comes from something of that origin; of a `for`, how many or in which order | supported |
-# | it is the same on all ranks, beyond doubt (see `is_surely_equal`) | contradicted |
-# | nothing, or another origin; no source, no such line, nothing that decides on it | unverifiable |
+# | it comes from that origin; for a `for` loop, the number or the order of its rounds does | supported |
+# | it is certainly the same on all ranks (see `is_surely_equal`) | contradicted |
+# | nothing, or another origin; no source, no such line, no decision on it | unverifiable |
 #
 # A handler's origin is `exception`, or that of the condition under which what it catches is raised.
 
@@ -39,9 +39,9 @@ class CanDiffer(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} decides can differ by rank ({self.because.value})"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         found = _decisions(self.file, self.line, case)
-        if isinstance(found, Check):
+        if isinstance(found, ClaimCheck):
             return found
         line, nodes = found
         reasons = _all_reasons(nodes, line, case)
@@ -49,25 +49,25 @@ class CanDiffer(Claim):
         told = sorted(fitting or reasons, key=lambda r: r.key)
         facts = tuple(fact(case, str(line), tell_reason(r)) for r in told)
         if fitting:
-            return Check(Status.SUPPORTED, f"the source shows it: {facts[0].says}", facts)
+            return ClaimCheck(ClaimStatus.SUPPORTED, f"the source shows it: {facts[0].says}", facts)
         if reasons:
             origins = ", ".join(sorted({r.origin.value for r in reasons}))
-            return Check(Status.UNVERIFIABLE, f"the source does not show that, but: {origins}", facts)
+            return ClaimCheck(ClaimStatus.UNVERIFIABLE, f"the source does not show that, but: {origins}", facts)
         if all(is_surely_equal(node, line) for node in nodes):
-            return Check(Status.CONTRADICTED, "the source shows that it is the same on all ranks")
-        return Check.unverifiable("the source does not show why it could differ, nor that it cannot")
+            return ClaimCheck(ClaimStatus.CONTRADICTED, "the source shows that it is the same on all ranks")
+        return ClaimCheck.unverifiable("the source does not show why it could differ, nor that it cannot")
 
 
-def _decisions(file: str, number_: int, case: Case) -> tuple[Line, list[DecidingNode]] | Check:
+def _decisions(file: str, number_: int, case: Case) -> tuple[Line, list[DecidingNode]] | ClaimCheck:
     line = find_line(file, number_, case)
-    if isinstance(line, Check):
+    if isinstance(line, ClaimCheck):
         return line
     nodes = whole_decisions(deciding_at(line))
-    return (line, nodes) if nodes else Check.unverifiable(f"nothing is decided on {case.clean(str(line))}")
+    return (line, nodes) if nodes else ClaimCheck.unverifiable(f"nothing is decided on {case.clean(str(line))}")
 
 
 def _all_reasons(nodes: list[DecidingNode], line: Line, case: Case) -> Reasons:
-    """With those that the bridge has found at a fork."""
+    """Includes those that the bridge found at a fork."""
     told_by_forks = [fork.reasons for fork in case.forks if fork.node in nodes]
     return NO_REASONS.union(*told_by_forks, *(_reasons(node, line) for node in nodes))
 
@@ -77,19 +77,19 @@ def _reasons(node: DecidingNode, line: Line) -> Reasons:
         return how_caught(node, line.function, line.analysis)[0]
     values = [line.analysis.differences.test(test, line.function) for test in tests_of(node)]
     if isinstance(node, ast.For | ast.AsyncFor):
-        # What it goes over may differ in each element: that alone changes neither its rounds nor their order.
+        # Elements may differ by rank; only their number and order change how often the loop runs.
         rounds, _ = how_different(node, node.iter, line.function, line.analysis)
         return rounds.union(*(value.extent for value in values))
     return NO_REASONS.union(*(value.reasons for value in values))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is decided by is the same on all ranks.
+# The value that a line decides by is the same on all ranks.
 #
 # | what the source shows | is |
 # |---|---|
-# | it is the same on all ranks, beyond doubt | supported |
-# | it is a rank's number, or whether that is one of the numbers of this job | contradicted |
+# | it is certainly the same on all ranks | supported |
+# | it compares the rank with a constant that is a rank of this job | contradicted |
 # | anything else: that a value can differ does not show that it did | unverifiable |
 
 
@@ -104,26 +104,28 @@ class SameValue(Claim):
     def sentence(self) -> str:
         return f"what {named(self.file)} line {number(self.line)} decides by is the same on all ranks"
 
-    def check(self, case: Case) -> Check:
+    def check(self, case: Case) -> ClaimCheck:
         found = _decisions(self.file, self.line, case)
-        if isinstance(found, Check):
+        if isinstance(found, ClaimCheck):
             return found
         line, nodes = found
         facts = (fact(case, str(line), line.text),)
         if all(is_surely_equal(node, line) for node in nodes):
-            return Check(Status.SUPPORTED, "the source shows it: a constant, or what a collective made equal", facts)
+            return ClaimCheck(
+                ClaimStatus.SUPPORTED, "the source shows it: a constant, or a value that a collective made equal", facts
+            )
         world = len(case.incident.timeline.world)
         if any(_is_of_one_rank(test, line, world) for node in nodes for test in tests_of(node)):
-            return Check(Status.CONTRADICTED, "it asks for the number of the rank, which differs on each", facts)
+            return ClaimCheck(ClaimStatus.CONTRADICTED, "it compares the rank, which differs on each", facts)
         reasons = sorted(_all_reasons(nodes, line, case), key=lambda r: r.key)
         if reasons:
             told = tuple(fact(case, str(line), tell_reason(r)) for r in reasons)
-            return Check(Status.UNVERIFIABLE, "it can differ, which does not show that it did", told)
-        return Check.unverifiable("the source shows neither that it is equal nor that it differs")
+            return ClaimCheck(ClaimStatus.UNVERIFIABLE, "it can differ, which does not show that it did", told)
+        return ClaimCheck.unverifiable("the source shows neither that it is equal nor that it differs")
 
 
 def _is_of_one_rank(test: ast.expr, line: Line, world: int) -> bool:
-    """`rank == 0`, of the number itself: what is worked out from it (`rank // 8`, `rank >= 0`) may be equal on all."""
+    """`rank == 0`. Not values computed from the rank (`rank // 8`, `rank >= 0`): they may be equal on all ranks."""
     match test:
         case ast.UnaryOp(op=ast.Not()):
             return _is_of_one_rank(test.operand, line, world)
@@ -144,7 +146,7 @@ def _is_rank_call(expr: ast.expr, line: Line) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Equal on all ranks beyond doubt: made of constants, or of what a collective over all ranks made equal.
+# Certainly equal on all ranks: made of constants, or of values that a collective over all ranks made equal.
 
 
 def is_surely_equal(node: DecidingNode, line: Line) -> bool:
@@ -153,7 +155,7 @@ def is_surely_equal(node: DecidingNode, line: Line) -> bool:
 
 
 def _is_constant(test: ast.expr, line: Line) -> bool:
-    """Constants, `range` of them, and names that the function sets once, to such."""
+    """Constants, `range` and `len` of them, and names that the function sets once, to such a value."""
     if isinstance(test, ast.Call):
         plain = isinstance(test.func, ast.Name) and test.func.id in {"range", "len"} and not test.keywords
         return plain and all(_is_constant(arg, line) for arg in test.args)
@@ -166,7 +168,7 @@ def _is_constant(test: ast.expr, line: Line) -> bool:
 
 
 def _assigned(name: str, function: Function) -> list[ast.expr] | None:
-    """All that a local name is set to; None where it may be set in a way that is not seen here."""
+    """All values assigned to a local name; None if it may also be set in a way not seen here."""
     stores = [n for n in ast.walk(function.node) if isinstance(n, ast.Name) and n.id == name]
     plain = [
         n
@@ -181,8 +183,8 @@ def _assigned(name: str, function: Function) -> list[ast.expr] | None:
 
 
 def _is_made_equal(test: ast.expr, line: Line) -> bool:
-    """A collective made it equal on all ranks. Not whether something is there (`x is None`): a collective makes contents equal.
-    Not where an exception can skip the collective, it may not have ended, or it may be that of a part of the ranks.
+    """A collective made it equal on all ranks. Not `x is None`: a collective makes contents equal, not whether a value exists.
+    Not if an exception can skip the collective, it may be unfinished (`async_op`), or it may cover only some of the ranks.
     """
     if any(isinstance(n, ast.Is | ast.IsNot | ast.Try | ast.TryStar) for n in ast.walk(test)):
         return False
@@ -198,7 +200,7 @@ def _is_made_equal(test: ast.expr, line: Line) -> bool:
 
 _OF_A_PART = frozenset({"group", "process_group", "pg", "async_op", "mesh", "device_mesh"})
 _WITH_GROUP = 3
-"""Positional arguments from which on one may be the group."""
+"""With this many positional arguments, one may be the group."""
 
 
 def _is_partial(call: ast.Call, function: Function, line: Line) -> bool:

@@ -1,11 +1,11 @@
-"""How good a model is: recorded cases whose truth is known, and what it says of each, beside what the engine says alone.
+"""Measures a model on recorded cases with a known truth, and compares it with the engine alone.
 
     read_known -> KnownCase --evaluate(model)--> Run --total--> Totals --tables-->
 
-A model is shown a copy that bears no number, and no story of that case or of another run of the same fault.
+The model sees a copy of the case without its number, and no past case of the same fault.
 """
 
 from forkpoint.agent.evaluation.known import KnownCase, read_known
-from forkpoint.agent.evaluation.run import EndpointGone, Plan, Run, Totals, evaluate, total
+from forkpoint.agent.evaluation.run import EndpointGone, EvaluationTotals, Plan, Run, evaluate, total
 
-__all__ = ["EndpointGone", "KnownCase", "Plan", "Run", "Totals", "evaluate", "read_known", "total"]
+__all__ = ["EndpointGone", "EvaluationTotals", "KnownCase", "Plan", "Run", "evaluate", "read_known", "total"]

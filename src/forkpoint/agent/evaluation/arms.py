@@ -1,7 +1,7 @@
-"""An outside agent on recorded incidents, in three arms: the engine alone, the agent alone, the agent with forkpoint.
+"""An external agent on recorded incidents, in three arms: the engine alone, the agent alone, the agent with forkpoint.
 
-Each case is a fresh process of the agent's command, in a folder that holds evidence, source and the task, and nothing else. It
-answers in `answer.json`. What it printed is kept, and what it asked forkpoint.
+Each case is a new process of the agent's command, in a folder with evidence, source and the task only. The agent answers in
+`answer.json`. Its output and its requests to forkpoint are kept.
 """
 
 import json
@@ -40,11 +40,11 @@ from forkpoint.report.escape import ascii_json
 SCHEMA = "forkpoint.agent-eval/1"
 
 
-class Arm(StrEnum):
+class EvaluationArm(StrEnum):
     ENGINE = "engine"
     """forkpoint alone."""
     ALONE = "alone"
-    """The agent with whatever it has, and no forkpoint."""
+    """The agent with its own tools, without forkpoint."""
     WITH = "with"
     """The agent with forkpoint's MCP server."""
 
@@ -52,8 +52,8 @@ class Arm(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ArmsPlan:
     command: str
-    """As a shell would read it, without one. `{prompt}`, `{dir}` and `{mcp}` are filled in."""
-    arms: tuple[Arm, ...]
+    """Split like a shell command, but run without a shell. `{prompt}`, `{dir}` and `{mcp}` are filled in."""
+    arms: tuple[EvaluationArm, ...]
     minutes: float
     repeat: int
     out: Path
@@ -63,7 +63,7 @@ class ArmsPlan:
 class Effort:
     seconds: float
     calls: int | None
-    """None: what the agent printed does not tell."""
+    """None if the agent's output does not show it."""
     characters: int | None
     """Read from tools."""
 
@@ -71,17 +71,17 @@ class Effort:
 @dataclass(frozen=True, slots=True)
 class ArmRun:
     case: str
-    arm: Arm
+    arm: EvaluationArm
     number: int
     cause: bool
     marks: Marks
     effort: Effort
     ended: str | None
-    """Why there is no answer, or none that can be read."""
+    """Why there is no readable answer."""
 
     @property
     def is_right(self) -> bool:
-        """In all that the truth says."""
+        """Cause, suspects and line, as far as the truth has them."""
         asked = (self.marks.suspects, self.marks.site)
         return self.cause and all(mark is not False for mark in asked)
 
@@ -91,17 +91,17 @@ class ArmRun:
 
 
 def is_solved(known: KnownCase) -> bool:
-    """In all that is marked, the fork point too."""
+    """The engine alone is right, also about the fork point."""
     run = _of_engine(known, 1)
     return run.is_right and run.marks.earliest is not False
 
 
 def run_arms(cases: Sequence[KnownCase], plan: ArmsPlan) -> Iterator[ArmRun]:
-    """Runs as they are done."""
+    """Yields each run when it is done."""
     for known in cases:
         for number in range(1, plan.repeat + 1):
             for arm in plan.arms:
-                yield _of_engine(known, number) if arm is Arm.ENGINE else _of_agent(known, arm, number, plan)
+                yield _of_engine(known, number) if arm is EvaluationArm.ENGINE else _of_agent(known, arm, number, plan)
 
 
 def _of_engine(known: KnownCase, number: int) -> ArmRun:
@@ -109,7 +109,7 @@ def _of_engine(known: KnownCase, number: int) -> ArmRun:
     verdict = diagnose(read([str(known.capture)]), [str(known.source)] if known.source else [])
     marks = mark(known.truth, answer_of_engine(verdict))
     effort = Effort(round(time.monotonic() - began, 3), 0, 0)
-    return ArmRun(known.name, Arm.ENGINE, number, verdict.cause in known.truth.causes, marks, effort, None)
+    return ArmRun(known.name, EvaluationArm.ENGINE, number, verdict.cause in known.truth.causes, marks, effort, None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ others. `submit_hypothesis` checks yours.
 _KILLED_AFTER_S = 10
 
 
-def _of_agent(known: KnownCase, arm: Arm, number: int, plan: ArmsPlan) -> ArmRun:
+def _of_agent(known: KnownCase, arm: EvaluationArm, number: int, plan: ArmsPlan) -> ArmRun:
     kept = plan.out / arm / (known.name if plan.repeat == 1 else f"{known.name}-{number}")
     kept.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="job-") as folder:
@@ -154,17 +154,17 @@ def _of_agent(known: KnownCase, arm: Arm, number: int, plan: ArmsPlan) -> ArmRun
     )
 
 
-def _lay_out(known: KnownCase, folder: Path, arm: Arm, kept: Path, plan: ArmsPlan) -> None:
+def _lay_out(known: KnownCase, folder: Path, arm: EvaluationArm, kept: Path, plan: ArmsPlan) -> None:
     shutil.copytree(known.capture, folder / "evidence")
     if known.source is not None:
         shutil.copytree(known.source, folder / "source")
     _neutralise(known, folder)
-    helps = _WITH if arm is Arm.WITH else ""
+    helps = _WITH if arm is EvaluationArm.WITH else ""
     causes = ", ".join(cause for cause in Cause)
     (folder / "TASK.md").write_text(_TASK.format(help=helps, causes=causes, minutes=plan.minutes), "utf-8")
     source = ["--source", "source"] if known.source is not None else []
     started = ["-P", "-m", "forkpoint", "mcp", "evidence", *source, "--record", str((kept / "asked.jsonl").resolve())]
-    server = {"forkpoint": {"command": sys.executable, "args": started}} if arm is Arm.WITH else {}
+    server = {"forkpoint": {"command": sys.executable, "args": started}} if arm is EvaluationArm.WITH else {}
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": server}), "utf-8")
 
 
@@ -181,7 +181,7 @@ def _neutralise(known: KnownCase, folder: Path) -> None:
 
 
 def _run(plan: ArmsPlan, folder: Path, kept: Path) -> str | None:
-    """Why it did not end by itself."""
+    """Runs the agent. Returns why it failed, or None."""
     prompt = (folder / "TASK.md").read_text("utf-8")
     filled = {"{prompt}": prompt, "{dir}": str(folder), "{mcp}": str(folder / ".mcp.json")}
     words = [filled.get(word, word) for word in shlex.split(plan.command)]
@@ -212,7 +212,7 @@ def _read_answer(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, "no answer.json"
     except ValueError:
         return None, "answer.json is not JSON"
-    return (answer, None) if isinstance(answer, dict) else (None, "answer.json is no object")
+    return (answer, None) if isinstance(answer, dict) else (None, "answer.json is not an object")
 
 
 def _as_answer(told: dict[str, Any]) -> CaseAnswer:
@@ -229,7 +229,7 @@ def _as_answer(told: dict[str, Any]) -> CaseAnswer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What it took: calls and what they answered, as common agents print them (JSON, an event on a line).
+# Effort: tool calls and the size of their results, from the output of common agents (JSON lines).
 
 
 def _effort(kept: Path, seconds: float) -> Effort:
@@ -256,7 +256,7 @@ _CODEX_CALLS = frozenset({"command_execution", "mcp_tool_call", "web_search", "f
 
 
 def _call_in(event: dict[str, Any]) -> tuple[int, int]:
-    """Claude Code's `tool_use` and `tool_result`; Codex' completed items."""
+    """(calls, characters read): Claude Code's `tool_use` and `tool_result`, Codex's completed items."""
     kind = event.get("type")
     if kind == "tool_use":
         return 1, 0
@@ -278,23 +278,27 @@ def _characters(content: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArmTotals:
-    arm: Arm
+    arm: EvaluationArm
     runs: int
     right: int
     causes: int
     suspects: int
     sites: tuple[int, int]
-    """Right, of so many with a line at fault."""
+    """Right; and cases that have a line at fault."""
     calls: float | None
     characters: float | None
     minutes: float
 
 
 def total_arms(runs: Sequence[ArmRun]) -> list[ArmTotals]:
-    return [_total(arm, [run for run in runs if run.arm is arm]) for arm in Arm if any(run.arm is arm for run in runs)]
+    return [
+        _total(arm, [run for run in runs if run.arm is arm])
+        for arm in EvaluationArm
+        if any(run.arm is arm for run in runs)
+    ]
 
 
-def _total(arm: Arm, runs: list[ArmRun]) -> ArmTotals:
+def _total(arm: EvaluationArm, runs: list[ArmRun]) -> ArmTotals:
     asked = [run.marks.site for run in runs if run.marks.site is not None]
     return ArmTotals(
         arm=arm,
@@ -315,12 +319,15 @@ def _mean(numbers: Sequence[int | None]) -> float | None:
 
 
 def find_misled(runs: Sequence[ArmRun]) -> list[str]:
-    """Cases in which the agent was right alone, and not with forkpoint."""
-    alone = {(run.case, run.number): run for run in runs if run.arm is Arm.ALONE}
+    """Cases in which the agent was right alone and wrong with forkpoint."""
+    alone = {(run.case, run.number): run for run in runs if run.arm is EvaluationArm.ALONE}
     return [
         run.case
         for run in runs
-        if run.arm is Arm.WITH and (other := alone.get((run.case, run.number))) and other.is_right and not run.is_right
+        if run.arm is EvaluationArm.WITH
+        and (other := alone.get((run.case, run.number)))
+        and other.is_right
+        and not run.is_right
     ]
 
 
@@ -346,8 +353,8 @@ def arms_table(runs: Sequence[ArmRun]) -> Table:
             str(one.causes),
             str(one.suspects),
             f"{one.sites[0]} of {one.sites[1]}",
-            "not told" if one.calls is None else f"{one.calls:g}",
-            "not told" if one.characters is None else f"{one.characters:,.0f}",
+            "unknown" if one.calls is None else f"{one.calls:g}",
+            "unknown" if one.characters is None else f"{one.characters:,.0f}",
             f"{one.minutes:g}",
         )
     return table

@@ -1,4 +1,4 @@
-"""Recorded cases with what really happened, opened without their names, and answers marked against the truth."""
+"""Recorded cases with a known truth, opened without their names, and answers marked against the truth."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from forkpoint.agent.case import Case, Tool, open_case
-from forkpoint.agent.hypothesis import Hypothesis
+from forkpoint.agent.hypothesis import ModelHypothesis
 from forkpoint.agent.naming import matching_groups
 from forkpoint.agent.similar import recorded
 from forkpoint.agent.tools.knowledge import similar_tool
@@ -19,12 +19,12 @@ from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.model.verdict import Cause, Verdict
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Recorded cases with what really happened, as the folders in cases/ are: capture/, source/ and case.toml.
+# Recorded cases, laid out as in cases/: capture/, source/ and case.toml, which has the truth.
 
 
 @dataclass(frozen=True, slots=True)
 class TrueLines:
-    """Lines of source, any of which is right."""
+    """A range of source lines; naming any of them is right."""
 
     file: str
     first: int
@@ -38,7 +38,7 @@ class KnownTruth:
     healthy: bool
     causes: tuple[Cause, ...]
     group: str | None
-    """Of the fork point. None: not written down, and the seq alone counts."""
+    """Of the fork point. None: not recorded, only the seq counts."""
     seqs: tuple[int, ...]
     """Empty: the evidence cannot show it."""
     suspects: tuple[tuple[int, ...], ...]
@@ -53,21 +53,21 @@ class KnownCase:
     capture: Path
     source: Path | None
     fault: str
-    """What the lab broke; empty where a program was broken by hand."""
+    """The fault that the lab injected; empty if a program was broken by hand."""
     truth: KnownTruth
 
 
 def read_known(folder: Path, only: Collection[str] = ()) -> tuple[KnownCase, ...]:
-    """In the order of their names. Raises before anything is asked of a model."""
+    """Sorted by name. Raises before a model is asked anything."""
     found = sorted(path.parent for path in folder.glob("*/case.toml") if (path.parent / "capture").is_dir())
     if not found:
         raise UsageError(
-            f"{folder}: holds no recorded case (NAME/case.toml and NAME/capture/); name the folder of cases"
+            f"{folder}: contains no recorded case (NAME/case.toml and NAME/capture/); give the folder of cases"
         )
     unknown = sorted(set(only) - {path.name for path in found})
     if unknown:
         raise UsageError(
-            f"{folder}: holds no case {', '.join(unknown)}; its cases are {found[0].name} to {found[-1].name}"
+            f"{folder}: contains no case {', '.join(unknown)}; its cases are {found[0].name} to {found[-1].name}"
         )
     return tuple(_read(path) for path in found if not only or path.name in only)
 
@@ -84,7 +84,7 @@ def _read(folder: Path) -> KnownCase:
             truth=_truth(facts["truth"]),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableInput(f"{path}: does not say the truth of a case ({error}); see cases/README.md") from error
+        raise UnreadableInput(f"{path}: does not contain the truth of a case ({error}); see cases/README.md") from error
 
 
 def _truth(told: dict[str, Any]) -> KnownTruth:
@@ -106,13 +106,13 @@ def _places(sites: Sequence[dict[str, Any]]) -> Iterator[TrueLines]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# An answer beside the truth: where ranks parted first, who left, and which line let them.
+# Marking an answer: where ranks first diverged, which ranks are at fault, and which line.
 
 
 @dataclass(frozen=True, slots=True)
 class CaseAnswer:
     groups: frozenset[str]
-    """Names and descriptions of the group that is meant."""
+    """Names and descriptions of the group."""
     seq: int | None
     suspects: tuple[int, ...]
     site: tuple[str, int] | None
@@ -121,11 +121,11 @@ class CaseAnswer:
 @dataclass(frozen=True, slots=True)
 class Marks:
     earliest: bool | None
-    """The fork point is right. None: the truth does not say where it is."""
+    """The fork point is right. None: the truth does not have it."""
     suspects: bool
-    """These ranks, all of them and no other."""
+    """Exactly the right ranks."""
     precision: float
-    """Share of true suspects among those that are named; 0 where one is missed."""
+    """Share of true suspects among those named; 0 if one is missing."""
     site: bool | None
     """The line is right. None: the truth names no line."""
 
@@ -140,7 +140,7 @@ def answer_of_engine(verdict: Verdict) -> CaseAnswer:
     )
 
 
-def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
+def answer_of_model(case: Case, told: ModelHypothesis) -> CaseAnswer:
     named = told.earliest_group or ""
     meant = [group.group for group in matching_groups(case, named)]
     file, line = told.site_file, told.site_line
@@ -152,12 +152,12 @@ def answer_of_model(case: Case, told: Hypothesis) -> CaseAnswer:
     )
 
 
-def says_nothing(told: Hypothesis) -> bool:
+def says_nothing(told: ModelHypothesis) -> bool:
     return not told.claims and not told.suspects and told.earliest_seq is None and told.site_line is None
 
 
 def mark(truth: KnownTruth, answer: CaseAnswer | None) -> Marks:
-    """None: no answer was given, which is never a right one."""
+    """`answer` None: no answer was given, which never counts as right."""
     if answer is None:
         wrong = CaseAnswer(frozenset(), None, (), None)
         return replace(mark(truth, wrong), suspects=False, precision=0.0)
@@ -187,11 +187,9 @@ def _is_site(truth: KnownTruth, answer: CaseAnswer) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A case without its name: the model under test must not see which case it is, neither in our paths nor in those of the
-# job.
+# A case without its name: the model under test must not see which case it is.
 #
-# Recorded jobs ran, and left their dumps, in folders that bear the name of what was broken, and logs and stacks say
-# so.
+# Recorded jobs ran in folders named after the injected fault, and logs and stacks contain those paths.
 
 _JOB = "job"
 _INSTALLED = (b"site-packages", b"/lib/python")
@@ -199,7 +197,7 @@ _INSTALLED = (b"site-packages", b"/lib/python")
 
 @contextmanager
 def open_neutral(known: KnownCase) -> Generator[Case]:
-    """A copy, which is gone afterwards: a link would lead to the name."""
+    """A temporary copy; a symbolic link would reveal the name."""
     with TemporaryDirectory(prefix="forkpoint-") as folder:
         evidence = shutil.copytree(known.capture, Path(folder) / "evidence")
         source = shutil.copytree(known.source, Path(folder) / "source") if known.source else None
@@ -215,7 +213,7 @@ def similar_without(known: KnownCase) -> Tool:
 
 
 def folders_of_job(evidence: Path, source: Path) -> set[str]:
-    """Names of the folders in which the job's own files lay when it ran."""
+    """Names of the folders that held the job's source files when it ran."""
     files = [re.escape(path.relative_to(source).as_posix()).encode() for path in source.rglob("*.py")]
     if not files:
         return set()
@@ -226,6 +224,6 @@ def folders_of_job(evidence: Path, source: Path) -> set[str]:
 
 
 def _without(names: set[str], before: Callable[[str], str]) -> Callable[[str], str]:
-    """Takes folders of these names out of a text."""
+    """A function that replaces folders with these names in a text."""
     folder = re.compile(rf"(?<=/)(?:{'|'.join(map(re.escape, sorted(names)))})(?=[/\s\"']|$)")
     return lambda text: folder.sub(_JOB, before(text))

@@ -1,4 +1,4 @@
-"""A model examined on recorded cases: runs, totals, and tables for people or JSON (schema forkpoint.eval/1) for programs."""
+"""Runs a model on recorded cases: runs, totals, and tables for people or JSON (schema forkpoint.eval/1) for programs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from forkpoint import __version__
-from forkpoint.agent.case import Case, Status
+from forkpoint.agent.case import Case, ClaimStatus
 from forkpoint.agent.evaluation.known import (
     KnownCase,
     Marks,
@@ -25,7 +25,7 @@ from forkpoint.agent.evaluation.known import (
 from forkpoint.agent.hypothesis import Explanation
 from forkpoint.agent.model import Account, Budget, Model, Usage
 from forkpoint.agent.talk import Hear, Talk
-from forkpoint.agent.transcript import Record, TranscriptFile
+from forkpoint.agent.transcript import TranscriptFile, TranscriptRecord
 from forkpoint.agent.workflow import explain
 from forkpoint.errors import ForkpointError
 from forkpoint.evidence import read
@@ -34,14 +34,14 @@ from forkpoint.report.escape import escape
 from forkpoint.report.json_report import render_json
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A model examined on recorded cases, one after the other.
+# A model on recorded cases, one after the other.
 
 PATIENCE = 3
 """Runs in a row without a reply before giving up."""
 
 
 class EndpointGone(ForkpointError):
-    """The endpoint does not reply; to ask it on would only take time."""
+    """The endpoint does not reply; there is no point in asking again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Plan:
     """For each run."""
     repeat: int
     transcripts: Path | None
-    """The folder they are written to, one of each run."""
+    """Folder for the transcripts, one per run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Claims:
 
     @property
     def turned_away(self) -> int:
-        """Not checked, as they cite what was never shown."""
+        """Not checked, because they cite facts that were never shown."""
         return self.handed_in - self.supported - self.contradicted - self.unverifiable
 
 
@@ -80,21 +80,21 @@ class Run:
     abstained: bool
     """It handed in nothing readable, or nothing at all although the case has a fault."""
     ended: str | None
-    """Why it stopped before its end."""
+    """Why it stopped early."""
     refused: tuple[str, ...]
     requests: int
     tool_calls: int
     usage: Usage
     seconds: float
-    """From the first phase to the end: what the model adds to waiting."""
+    """From the first phase to the end: the time that the model adds."""
     engine_seconds: float
     """Of reading and judging."""
     verdict_intact: bool
-    """The verdict is byte for byte what `diagnose` gives without a model."""
+    """The verdict is byte for byte the same as `diagnose` gives without a model."""
 
 
 def evaluate(cases: Sequence[KnownCase], plan: Plan) -> Iterator[Run]:
-    """Runs as they are done. Raises Unanswered."""
+    """Yields each run when it is done. Raises EndpointGone."""
     silent = 0
     for known in cases:
         for number in range(1, plan.repeat + 1):
@@ -136,7 +136,7 @@ def _explain(case: Case, known: KnownCase, number: int, plan: Plan) -> Explanati
     name = known.name if plan.repeat == 1 else f"{known.name}-{number}"
     path = plan.transcripts / f"{name}.jsonl" if plan.transcripts else os.devnull
     with TranscriptFile(str(path)) as transcript:
-        transcript.write(Record("case", {}))  # the copy is gone afterwards
+        transcript.write(TranscriptRecord("case", {}))  # no paths: the copy is deleted afterwards
         talk = Talk(case, plan.model, Account(plan.budget), transcript, Hear(_nothing, _nothing))
         explanation = explain(talk, similar_without(known))
     if transcript.problem is not None:
@@ -152,9 +152,9 @@ def _count(explanation: Explanation) -> Claims:
     found = [claim.status for claim in explanation.claims]
     return Claims(
         handed_in=len(explanation.hypothesis.claims) if explanation.hypothesis else 0,
-        supported=found.count(Status.SUPPORTED),
-        contradicted=found.count(Status.CONTRADICTED),
-        unverifiable=found.count(Status.UNVERIFIABLE),
+        supported=found.count(ClaimStatus.SUPPORTED),
+        contradicted=found.count(ClaimStatus.CONTRADICTED),
+        unverifiable=found.count(ClaimStatus.UNVERIFIABLE),
     )
 
 
@@ -164,7 +164,7 @@ def _count(explanation: Explanation) -> Claims:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`right` of `asked`: runs whose truth does not say are not asked."""
+    """`right` of `asked`, which counts only runs whose truth has an answer."""
 
     right: int
     asked: int
@@ -194,7 +194,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class EvaluationTotals:
     runs: int
     engine: ScoredSide
     model: ScoredSide
@@ -220,7 +220,7 @@ class Totals:
 
     @property
     def grounded(self) -> float | None:
-        """Share of claims that the evidence bears out."""
+        """Share of claims that the evidence supports."""
         return self.supported / self.claims if self.claims else None
 
 
@@ -230,9 +230,9 @@ _SUSPECTS: _Column = attrgetter("suspects")
 _SITE: _Column = attrgetter("site")
 
 
-def total(runs: Sequence[Run]) -> Totals:
+def total(runs: Sequence[Run]) -> EvaluationTotals:
     costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
-    return Totals(
+    return EvaluationTotals(
         runs=len(runs),
         engine=_side([run.engine for run in runs]),
         model=_side([run.model for run in runs]),
@@ -283,7 +283,7 @@ SCHEMA = "forkpoint.eval/1"
 _WORDS = {True: "right", False: "-", None: ""}
 
 
-def render_results_json(plan: Plan, runs: Sequence[Run], totals: Totals) -> str:
+def render_results_json(plan: Plan, runs: Sequence[Run], totals: EvaluationTotals) -> str:
     told = {
         "schema": SCHEMA,
         "forkpoint": __version__,
@@ -304,7 +304,7 @@ def _run(run: Run) -> dict[str, object]:
 
 
 def tell_run(run: Run) -> str:
-    """One line while the next one runs."""
+    """One line of progress output."""
     claims = run.claims
     borne_out = f"{claims.supported} of {claims.handed_in} claims supported" if claims.handed_in else "no claims"
     ended = f"; ended early: {escape(run.ended)}" if run.ended is not None else ""
@@ -312,7 +312,7 @@ def tell_run(run: Run) -> str:
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
-    """`right`, `-`, or nothing where the truth does not say."""
+    """Cells are `right`, `-`, or empty if the truth has no answer."""
     table = Table(box=None, pad_edge=False)
     for column in ("case", "fork point", "engine", "suspects", "engine", "site", "engine"):
         table.add_column(column)
@@ -339,8 +339,8 @@ def _row(run: Run) -> Iterator[str]:
     yield f"{run.seconds:.0f}"
 
 
-def totals_table(totals: Totals, model: str) -> Table:
-    """What the engine says alone, what the model says, and who is right where the other is not."""
+def totals_table(totals: EvaluationTotals, model: str) -> Table:
+    """The engine alone, the model, and the runs in which only one of them is right."""
     table = Table(box=None, pad_edge=False)
     for column in ("", "engine alone", escape(model), "model alone right", "engine alone right"):
         table.add_column(column)
@@ -355,7 +355,7 @@ def totals_table(totals: Totals, model: str) -> Table:
     return table
 
 
-def tell_totals(totals: Totals) -> str:
+def tell_totals(totals: EvaluationTotals) -> str:
     grounded = "" if totals.grounded is None else f" ({totals.grounded:.0%})"
     cost = "" if totals.cost_usd is None else f", ${totals.cost_usd:.4f}"
     each = totals.seconds / totals.runs if totals.runs else 0.0
@@ -363,9 +363,9 @@ def tell_totals(totals: Totals) -> str:
     tokens = f"{totals.input_tokens:,} tokens in, {totals.output_tokens:,} out{cost}"
     lines = (
         f"claims: {totals.claims} handed in, {totals.supported} supported{grounded}, {checked}",
-        f"not checked, as they cite what was never shown: {totals.turned_away}",
+        f"not checked, because they cite facts that were never shown: {totals.turned_away}",
         f"runs: {totals.runs}, of which {totals.abstained} abstained and {totals.ended_early} ended early",
-        f"verdict to the byte as without a model: {totals.verdicts_intact} of {totals.runs}",
+        f"verdict identical to the one without a model: {totals.verdicts_intact} of {totals.runs}",
         f"{totals.requests} requests, {totals.tool_calls} tool calls, {tokens}",
         f"{totals.seconds:.0f} s for the model ({each:.1f} s a run), {totals.engine_seconds:.1f} s for the engine",
     )

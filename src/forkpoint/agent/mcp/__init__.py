@@ -1,7 +1,7 @@
-"""The case for anyone's agent, over the Model Context Protocol (extra `mcp`).
+"""Serves a case to any agent over the Model Context Protocol (extra `mcp`).
 
-The same tools as for a model that forkpoint drives itself, and the same ledger: what was shown has an id, what is claimed
-is checked, and the verdict beside it is the one that was there before anybody asked.
+The tools and the ledger are the same as for a model that forkpoint drives itself: shown facts have ids, claims are checked,
+and nothing that an agent asks changes the verdict.
 
-    Desk (one case, read beside the protocol) --questions--> Answer --server.py--> stdio or loopback HTTP
+    Desk (one case, read in a thread of its own) --questions--> Answer --server.py--> stdio or loopback HTTP
 """

@@ -1,4 +1,4 @@
-"""What goes back to a peer: lines of text, every one of them cleaned. There is no second copy of it as data."""
+"""What goes back to a peer: lines of cleaned text, with no second copy as structured data."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from forkpoint.agent.case import Case, Fact, Refused, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Wire
 from forkpoint.agent.catalogue import offer_at, offers
 from forkpoint.agent.dissent import compare
-from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, Hypothesis, Remedy, check_claims
+from forkpoint.agent.hypothesis import AnswerSide, BothAnswers, CheckedClaim, ModelHypothesis, Remedy, check_claims
 from forkpoint.agent.mcp.desk import Opened
 from forkpoint.agent.mcp.pages import Item
 from forkpoint.agent.patch_check import check_patch as check_for
@@ -40,7 +40,7 @@ _NOTES = 2
 
 
 def verdict_lines(case: Case) -> Iterator[Item]:
-    """What an agent needs first, on one page: the judgement, the fork, the site, what it was judged from, what else may be."""
+    """What an agent needs first, on one page: judgement, fork, sites, coverage, other hypotheses, next steps."""
     verdict = case.verdict
     for line in chain(_judgement(verdict), _fork(verdict), _sites(verdict), _coverage(verdict), _hypotheses(verdict)):
         yield case.clean(line)
@@ -97,12 +97,12 @@ def verdict_as_json(case: Case) -> dict[str, Any]:
 
 
 def report_as_text(case: Case) -> str:
-    """As `diagnose` prints it. Redacted before it is set in lines: half a secret would not be known for one."""
+    """As `diagnose` prints it. Redacted before lines are wrapped: half a secret would not be recognised."""
     return clean_lines(case, render_text(_redacted(case.verdict, case.redactor.redact), _WIDTH).plain)
 
 
 def clean_lines(case: Case, text: str) -> str:
-    """Redacted whole, since a secret may take several lines; then escaped but for line ends and tabs, which patches need."""
+    """Redacted as a whole, because a secret may span lines; then escaped, except line ends and tabs, which patches need."""
     return _PIECE.sub(lambda piece: escape(piece[0]), case.redactor.redact(text))
 
 
@@ -117,7 +117,7 @@ def _clean(case: Case, value: Json) -> Json:
 
 
 def _redacted(value: _T, redact: Callable[[str], str]) -> _T:
-    """The same value with other texts in it."""
+    """A copy of the value with all its texts redacted."""
     made: object = value
     if isinstance(value, str) and not isinstance(value, Enum):
         made = redact(value)
@@ -133,10 +133,10 @@ def _redacted(value: _T, redact: Callable[[str], str]) -> _T:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A hypothesis: its claims, then both answers with what speaks for each.
+# A hypothesis: its checked claims, then both answers with the evidence for each.
 
 
-def submit(opened: Opened, hypothesis: Hypothesis) -> Iterable[Item]:
+def submit(opened: Opened, hypothesis: ModelHypothesis) -> Iterable[Item]:
     case = opened.case
     checked = check_claims(case, opened.ledger, hypothesis)
     compared = compare(case, hypothesis, checked.claims)
@@ -171,7 +171,7 @@ def _side(whose: str, side: AnswerSide) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Probes, fixes and patches.
 
-_MASKED = "secrets or names in it were masked: it does not apply as it is shown here"
+_MASKED = "secrets or names in it were masked, so it does not apply as shown here"
 
 
 class OfferRemedy(Wire):
@@ -190,10 +190,10 @@ class CheckPatch(Wire):
 def offer_remedy(opened: Opened, asked: OfferRemedy) -> Iterable[Item]:
     case = opened.case
     if (asked.file is None) != (asked.line is None):
-        raise Refused("give both file and line, or neither to get what the verdict's places allow")
+        raise QuestionRefused("give both file and line, or neither for the verdict's own places")
     offered = offers(case) if asked.file is None or asked.line is None else offer_at(case, asked.file, asked.line)
     if not offered:
-        raise Refused("no patch is known for this case: without source there is none, nor where no branch was found")
+        raise QuestionRefused("no patch for this case: no source was given, or no branch was found in it")
     return [line for one in offered for line in _remedy_lines(case, one.remedy)]
 
 

@@ -1,8 +1,8 @@
-"""The case that is open, what of it was shown, and which paths a peer may have opened.
+"""The open case, the facts shown from it, and the check of paths that a peer asks for.
 
-Reading goes on in a thread of its own and outlives the request that began it: clients give up after a minute or less, and
-a large case takes longer. Who asks meanwhile is told how far it is. Paths must lie, with all that would be read below them,
-inside one folder.
+A thread reads the case and continues after the request that started it: clients give up after a minute or less, and a large
+case takes longer. Requests in the meantime get the progress. All paths, and all files read below them, must be inside one
+root folder.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,17 +14,17 @@ from typing import Self
 
 from anyio.to_thread import run_sync
 
-from forkpoint.agent.case import Case, Ledger, Refused, open_case
+from forkpoint.agent.case import Case, Ledger, QuestionRefused, open_case
 from forkpoint.agent.mcp.pages import Pages
 from forkpoint.evidence.files import find_files
 from forkpoint.report.escape import escape
 from forkpoint.source.program import find_files as find_source
 
 PATIENCE_S = 40
-"""Shorter than what clients wait for an answer."""
+"""Shorter than the timeouts of clients."""
 
 Tell = Callable[[int, int], Awaitable[None]]
-"""Gets (files read, files in all) about once a second."""
+"""Gets (files read, total files) about once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class Desk:
         self._patience_s = patience_s
 
     def open(self, paths: Sequence[str], source: Sequence[str], use: Sequence[str] = ()) -> None:
-        """Begins to read and returns. Raises Refused while another case is being read."""
+        """Starts reading and returns. Raises Refused while another case is being read."""
         if self._reading is not None and not self._reading.opened.done():
-            raise Refused("another case is still being read; ask for its verdict first")
+            raise QuestionRefused("another case is still being read; ask for its verdict first")
         self._reading = _Reading()
         self._reading.begin(paths, source, use)
 
     async def opened(self, tell: Tell) -> Opened:
-        """The case, once it is read. Raises Refused where there is none yet, and what made reading fail."""
+        """Waits for the case. Raises Refused if none is open or it is not read in time, and any error of reading."""
         reading = self._reading
         if reading is None:
-            raise Refused("no case is open: call open_case first, with the folder of dumps, logs and stacks")
+            raise QuestionRefused("no case is open: call open_case first, with the folder of dumps, logs and stacks")
         for _ in range(self._patience_s):
             if reading.opened.done():
                 return reading.opened.result()
@@ -84,21 +84,21 @@ class Desk:
             await tell(reading.done, reading.total)
         if reading.opened.done():
             return reading.opened.result()
-        raise Refused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")
+        raise QuestionRefused(f"the case is still being read ({reading.done} of {reading.total} files); ask again")
 
 
 _MAX_PATHS = 100
 
 
 def confine(paths: Sequence[str], root: Path) -> tuple[str, ...]:
-    """Evidence: the paths, resolved. Links that lead out are refused, also those of single files in a folder."""
+    """Evidence paths, resolved. Refuses links that lead out of the root, also single files below a folder."""
     allowed = tuple(_inside(path, root) for path in _few(paths))
     _refuse_links_out(find_files(allowed, follow_links=True), root)
     return allowed
 
 
 def confine_source(paths: Sequence[str], root: Path) -> tuple[str, ...]:
-    """Source: likewise, by the files that the reader of source would take."""
+    """Source paths, likewise, for the files that the source reader would read."""
     allowed = tuple(_inside(path, root) for path in _few(paths))
     for path in allowed:
         _refuse_links_out(find_source(path), root)
@@ -107,7 +107,7 @@ def confine_source(paths: Sequence[str], root: Path) -> tuple[str, ...]:
 
 def _few(paths: Sequence[str]) -> Sequence[str]:
     if len(paths) > _MAX_PATHS:
-        raise Refused(f"{len(paths)} paths are too many: name their folder")
+        raise QuestionRefused(f"{len(paths)} paths are too many: give their folder")
     return paths
 
 
@@ -115,20 +115,20 @@ def _inside(path: str, root: Path) -> str:
     try:
         found = (root / path).resolve(strict=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
-        raise Refused(f"{_shown(path)}: no such file or directory under the root of this server") from error
+        raise QuestionRefused(f"{_shown(path)}: no such file or directory under the root of this server") from error
     if not found.is_relative_to(root):
-        raise Refused(f"{_shown(path)} lies outside the root of this server; whoever started it chose --root")
+        raise QuestionRefused(f"{_shown(path)} is outside the root of this server, which --root sets")
     if not (found.is_dir() or found.is_file()):
-        raise Refused(f"{_shown(path)} is neither a file nor a folder")
+        raise QuestionRefused(f"{_shown(path)} is neither a file nor a directory")
     here = Path.cwd()
-    return str(found.relative_to(here) if found.is_relative_to(here) else found)  # evidence is named by it
+    return str(found.relative_to(here) if found.is_relative_to(here) else found)  # reports show this path
 
 
 def _refuse_links_out(files: Iterable[str], root: Path) -> None:
     for file in files:
         if not Path(file).resolve().is_relative_to(root):
-            raise Refused(
-                f"{_shown(Path(file).name)} is a link that leads out of the root of this server; take it away"
+            raise QuestionRefused(
+                f"{_shown(Path(file).name)} is a link that leads out of the root of this server; remove it"
             )
 
 

@@ -1,7 +1,7 @@
-"""Streamable HTTP on loopback. Who may ask: whoever has the token, under this server's own name.
+"""Streamable HTTP on loopback. A request needs the token and this server's own host name.
 
-Host and Origin are checked by the SDK (a page elsewhere may point its name at 127.0.0.1, or send requests here); the
-token keeps out other users of the same machine.
+The SDK checks Host and Origin (against DNS rebinding and requests from web pages); the token keeps out other users of the
+same machine.
 """
 
 import os
@@ -29,12 +29,12 @@ _MAX_CONNECTIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A socket that listens, before anyone is answered."""
+    """A listening socket that serves nothing yet."""
 
     socket: socket.socket
     token: str
     chosen: bool
-    """By the user: then it is not printed."""
+    """The user chose the token, so it is not printed."""
 
     @property
     def port(self) -> int:
@@ -50,17 +50,17 @@ def bind(port: int) -> Bound:
     chosen = os.environ.get(TOKEN_VARIABLE, "")
     if chosen and len(chosen) < _MIN_TOKEN:
         raise UsageError(
-            f"{TOKEN_VARIABLE} has {len(chosen)} characters: at least {_MIN_TOKEN}, or unset for a random one"
+            f"{TOKEN_VARIABLE} has {len(chosen)} characters: use at least {_MIN_TOKEN}, or unset it for a random one"
         )
     try:
         listening = socket.create_server((_LOOPBACK, port))
     except OSError as error:
-        raise UsageError(f"--http {port}: {os.strerror(error.errno or 0)}; 0 takes a port that is free") from error
+        raise UsageError(f"--http {port}: {os.strerror(error.errno or 0)}; 0 takes any free port") from error
     return Bound(listening, chosen or secrets.token_urlsafe(32), bool(chosen))
 
 
 def serve_http(server: "Server[Any]", bound: Bound) -> None:
-    """Until Ctrl-C, which it raises as KeyboardInterrupt."""
+    """Runs until Ctrl-C, then raises KeyboardInterrupt."""
     names = (f"{_LOOPBACK}:{bound.port}", f"localhost:{bound.port}")
     app = server.streamable_http_app(
         json_response=False,
@@ -81,7 +81,7 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._knows(Headers(scope=scope).get("authorization", "")):
             refusal = PlainTextResponse(
-                "forkpoint: send Authorization: Bearer TOKEN, as forkpoint mcp has printed it\n",
+                "forkpoint: send Authorization: Bearer TOKEN; forkpoint mcp printed the token\n",
                 401,
                 {"WWW-Authenticate": "Bearer"},
             )

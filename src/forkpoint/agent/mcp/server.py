@@ -1,7 +1,7 @@
-"""Questions, resources and a prompt as an MCP server, over standard input and output or whatever carries it.
+"""The MCP server: tools, resources and a prompt, over stdio or any other transport.
 
-Built on the SDK's low-level server: schemas and errors are ours, word by word. No exception's text reaches the peer unless
-it was written for one.
+Built on the SDK's low-level server, so that all schemas and errors are ours. The text of an exception reaches the peer only if
+it was written for peers.
 """
 
 import json
@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from forkpoint import __version__
-from forkpoint.agent.case import Refused, Wire
+from forkpoint.agent.case import QuestionRefused, Wire
 from forkpoint.agent.mcp.desk import Desk, Opened, confine, confine_source
 from forkpoint.agent.mcp.questions import (
     INSTRUCTIONS,
@@ -41,7 +41,7 @@ LOG = logging.getLogger("forkpoint.mcp")
 
 
 class _Escaped(logging.Formatter):
-    """Peers choose host names and tool names, evidence chooses messages: none of them acts on a terminal."""
+    """Escapes log lines: peers choose host and tool names, and evidence contains any text."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(f"forkpoint mcp: {escape(line)}" for line in super().format(record).splitlines())
@@ -62,14 +62,14 @@ _INVESTIGATE = wire.Prompt(
     title="Investigate a hang",
     description="The workflow, phase by phase, for the case that is open",
 )
-_BUG = "this is a bug in forkpoint; standard error of the server says more"
+_BUG = "this is a bug in forkpoint; see the server's standard error"
 
 Context = ServerRequestContext[Any]
 
 
 def make_server(desk: Desk, root: Path | None, record: Path | None = None, store: str | None = None) -> "Server[Any]":
-    """`root`: the folder in which peers may open cases; None: the case is given, and they may open none. `record`: a file to
-    which every question and its answer is added, a JSON object on a line. `store`: of earlier incidents, which is only read.
+    """`root`: the folder in which peers may open cases; None: the case is given, and they may open none. `record`: a JSON
+    lines file that gets every question and its answer. `store`: the store of earlier incidents, which is only read.
     """
     handlers = _Handlers(desk, root, record, store)
     return Server(
@@ -101,7 +101,7 @@ class _Handlers:
     async def call_tool(self, context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         try:
             answer = await self._answer(context, params)
-        except (Refused, ForkpointError) as error:
+        except (QuestionRefused, ForkpointError) as error:
             return _turned_away(escape(str(error)))
         except TimeoutError:
             return _turned_away(f"no answer after {_ANSWER_S} s; ask for less")
@@ -112,7 +112,7 @@ class _Handlers:
         return wire.CallToolResult(content=[wire.TextContent(text=answer)])
 
     def _note(self, params: wire.CallToolRequestParams, answer: str) -> None:
-        """What was asked and answered, for those who read afterwards whether the checks were right."""
+        """Appends question and answer to the record, to review the checks later."""
         if self._record is not None:
             told = {"tool": params.name, "arguments": params.arguments or {}, "answer": answer}
             with self._record.open("a", encoding="utf-8") as file:
@@ -121,7 +121,7 @@ class _Handlers:
     async def _answer(self, context: Context, params: wire.CallToolRequestParams) -> str:
         question = self._questions.get(params.name)
         if question is None:
-            raise Refused(f"there is no such tool; there are {', '.join(self._questions)}")
+            raise QuestionRefused(f"no such tool; there are {', '.join(self._questions)}")
         arguments = _parsed(question, params.arguments or {})
         if isinstance(arguments, OpenCase):
             await run_sync(partial(self._open, arguments), abandon_on_cancel=True)
@@ -138,13 +138,15 @@ class _Handlers:
 
     def _confined(self, paths: list[str]) -> list[str]:
         if self._root is None:
-            raise Refused("this server was started for one case: start it with --root to compare it with another")
+            raise QuestionRefused(
+                "this server was started for one case: start it with --root to compare it with another"
+            )
         return [*confine(paths, self._root)]
 
     def _open(self, wanted: OpenCase) -> None:
         assert self._root is not None, "open_case is offered only with a root"
         if not wanted.paths:
-            raise Refused("name at least one path: the folder with dumps, logs or stacks")
+            raise QuestionRefused("name at least one path: the folder with dumps, logs or stacks")
         self._desk.open(confine(wanted.paths, self._root), confine_source(wanted.source, self._root), wanted.use)
 
     async def _opened(self, context: Context) -> Opened:
@@ -166,7 +168,7 @@ class _Handlers:
             opened = await self._opened(context)
             with fail_after(_ANSWER_S):
                 contents = await run_sync(read_resource, opened, params.uri, abandon_on_cancel=True)
-        except (Refused, ForkpointError) as error:
+        except (QuestionRefused, ForkpointError) as error:
             raise MCPError(wire.INVALID_PARAMS, escape(str(error))) from None
         except Exception:
             LOG.exception("a resource could not be read")
@@ -196,10 +198,10 @@ def _parsed(question: McpQuestion, arguments: dict[str, Any]) -> Wire:
     try:
         return question.arguments.model_validate_json(json.dumps(arguments))
     except ValidationError as error:
-        # Where and what is wrong, never what was sent: that may be anything.
+        # Say where and what is wrong, but do not echo what was sent: it may be anything.
         mistakes = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
         more = f"; and {len(mistakes) - _MAX_MISTAKES} more" if len(mistakes) > _MAX_MISTAKES else ""
-        raise Refused("; ".join(mistakes[:_MAX_MISTAKES]) + more) from None
+        raise QuestionRefused("; ".join(mistakes[:_MAX_MISTAKES]) + more) from None
 
 
 def _turned_away(why: str) -> wire.CallToolResult:

@@ -1,9 +1,8 @@
-"""Models behind an endpoint: OpenAI, Anthropic, and all who speak OpenAI's chat format.
+"""Models behind an endpoint: OpenAI, Anthropic, and all servers with OpenAI's chat API.
 
-There is no default endpoint. A provider has to be named, and then its own host, or the one given as the endpoint, is all
-that is contacted: environment proxies are not used, redirects not followed, nothing is reported to anyone else. Keys
-come from the environment and appear in no message. Needs the extra `agent`; each provider's client is imported when it
-is asked for.
+There is no default endpoint. The user names a provider, and only that provider's host, or the given endpoint, is contacted:
+no proxies from the environment, no redirects, no telemetry. Keys come from the environment and appear in no message. Needs
+the extra `agent`; a provider's client is imported on first use.
 """
 
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ __all__ = ["Provider", "Style", "connect"]
 
 
 def connect(spec: str, endpoint: str | None, key_variable: str | None, style: Style) -> Model:
-    """`spec` is `PROVIDER:NAME`. Nothing is sent before the model is asked."""
+    """`spec` is `PROVIDER:NAME`. Sends nothing yet."""
     address = parse_address(spec, endpoint, key_variable)
     client = "anthropic" if address.provider is Provider.ANTHROPIC else "openai"
     missing = [package for package in ("pydantic_ai", client) if find_spec(package) is None]

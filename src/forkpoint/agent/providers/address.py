@@ -1,4 +1,4 @@
-"""Which model is asked, where, and with which key. Nothing is contacted here."""
+"""The model, its endpoint and its key, parsed from options. Contacts nothing."""
 
 import os
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ class Provider(StrEnum):
     OPENAI = "openai"
     """The responses API."""
     OPENAI_CHAT = "openai-chat"
-    """The older chat API, for models or gateways that have no other."""
+    """The older chat API, for models or gateways that have only that."""
     ANTHROPIC = "anthropic"
     OPENAI_COMPATIBLE = "openai-compatible"
-    """vLLM, Ollama, llama.cpp: the chat API at an endpoint that has to be named."""
+    """vLLM, Ollama, llama.cpp: the chat API at a given endpoint."""
 
 
 class Style(StrEnum):
-    """How a model says what it wants called."""
+    """How a model expresses calls."""
 
     TOOLS = "tools"
     """By tool calls."""
     JSON = "json"
-    """As text under a JSON schema: for models, or servers, without tool calls."""
+    """As text that follows a JSON schema, for models or servers without tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A provider's own endpoint, and the variable in which its users keep their key."""
+    """A provider's own endpoint, and the usual variable for its key."""
 
     url: str
     key_variable: str
@@ -52,7 +52,7 @@ class Address:
     model: str
     url: str
     key: str | None = field(repr=False)
-    """None: the endpoint is asked without one."""
+    """None: requests have no key."""
     key_variable: str | None
 
     @property
@@ -69,7 +69,7 @@ class Address:
 
 
 def parse_address(spec: str, endpoint: str | None, key_variable: str | None) -> Address:
-    """A provider's own key goes only to that provider. Another endpoint gets a key only if its variable is named."""
+    """A provider's own key goes only to that provider. Any other endpoint gets a key only if `key_variable` is given."""
     name, _, model = spec.partition(":")
     if name not in list(Provider) or not model:
         raise UsageError(f"--model {spec}: write PROVIDER:NAME, where PROVIDER is one of {', '.join(Provider)}")
@@ -80,7 +80,7 @@ def parse_address(spec: str, endpoint: str | None, key_variable: str | None) -> 
     elif home is not None:
         url, key_variable = home.url, key_variable or home.key_variable
     else:
-        raise UsageError(f"--model {spec}: name its endpoint, as in --endpoint http://127.0.0.1:8000/v1")
+        raise UsageError(f"--model {spec}: give its endpoint, as in --endpoint http://127.0.0.1:8000/v1")
     return Address(provider, model, url, _key_in(key_variable) if key_variable else None, key_variable)
 
 
@@ -91,7 +91,7 @@ def _checked(endpoint: str) -> str:
     except ValueError:
         raise UsageError("--endpoint is not a URL: write one like http://127.0.0.1:8000/v1") from None
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise UsageError("--endpoint holds more than host and path: a key belongs in a variable (--key-variable NAME)")
+        raise UsageError("--endpoint contains more than host and path: put a key in a variable (--key-variable NAME)")
     if not usable or not endpoint.isprintable() or " " in endpoint:
         raise UsageError(f"--endpoint {endpoint}: write http:// or https://, a host and a path")
     return endpoint.rstrip("/")
@@ -101,8 +101,8 @@ def _key_in(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise UsageError(
-            f"{variable} is not set: put the key for the model there, or name its variable (--key-variable NAME)"
+            f"{variable} is not set: set it to the key for the model, or name another variable (--key-variable NAME)"
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise UsageError(f"{variable} holds something that cannot be a key: spaces, line ends or letters outside ASCII")
+        raise UsageError(f"{variable} is not a valid key: it contains spaces, line ends or non-ASCII characters")
     return key

@@ -1,8 +1,8 @@
-"""The connection to an endpoint: what goes out, how much may come back, and why there is no reply, in one line.
+"""The connection to an endpoint: which headers are sent, how much may come back, and failures in one line.
 
-The environment's proxies and `.netrc` are not used: evidence goes to the host that was named and to no other. Of the
-environment only `SSL_CERT_FILE` and `SSL_CERT_DIR` count, which say whom to trust. Redirects are not followed. Lines about
-failures hold the host and a reason: no key, no body, no traceback.
+Proxies from the environment and `.netrc` are ignored: evidence goes only to the named host. Of the environment, only
+`SSL_CERT_FILE` and `SSL_CERT_DIR` are used. Redirects are not followed. Failure messages contain the host and a reason: no key,
+no body, no traceback.
 """
 
 import json
@@ -19,7 +19,7 @@ from forkpoint.agent.providers.address import Address
 from forkpoint.report.escape import escape
 
 MOST_BYTES: Final = 8 << 20
-"""Of one answer. A hypothesis has some ten thousand; what is longer is not read on."""
+"""Limit of one answer; reading stops there. A hypothesis has about ten thousand."""
 
 _SENT: Final = frozenset(
     {
@@ -35,16 +35,16 @@ _SENT: Final = frozenset(
         "x-api-key",
     }
 )
-"""Headers that an answer depends on. Clients add more: what machine this is, and what the environment tells them to."""
+"""Headers that the answer depends on. Clients add others, which describe this machine or come from the environment."""
 _KEYS: Final = ("authorization", "x-api-key")
 
 
 class BrokenAnswer(Exception):
-    """An answer that is not read to its end. The text goes on from `HOST: `."""
+    """An answer that cannot be read. The text continues `HOST: `."""
 
 
 def open_http(trusted: ssl.SSLContext, within_s: float, *, with_key: bool) -> httpx2.AsyncClient:
-    """For one request and its retries: a client belongs to the event loop it was made in."""
+    """For one request and its retries: a client belongs to one event loop."""
     plain = httpx2.AsyncHTTPTransport(verify=trusted, trust_env=False)
     return httpx2.AsyncClient(
         transport=_Guarded(plain, with_key=with_key), timeout=within_s, trust_env=False, follow_redirects=False
@@ -71,15 +71,15 @@ class _Guarded(httpx2.AsyncBaseTransport):
 
 
 def _unreadable(response: httpx2.Response) -> str | None:
-    """Why nothing of it is to be read. Packed, a few bytes could become any number of them."""
+    """Why the body must not be read, or None. A compressed body is refused: a few bytes could expand without limit."""
     if response.is_redirect:
-        return f"sends elsewhere (status {response.status_code}), which is not followed"
+        return f"redirects elsewhere (status {response.status_code}), which is not followed"
     packed = response.headers.get("content-encoding", "identity").lower()
     if packed != "identity":
-        return f"sent its answer packed ({packed}), which was not asked for"
-    kind = response.headers.get("content-type", "nothing known").lower()
+        return f"sent a compressed answer ({packed}), which was not asked for"
+    kind = response.headers.get("content-type", "no content type").lower()
     if response.is_success and not kind.startswith("text/event-stream"):
-        return f"sent {kind} where a stream of events was asked for: is the path right, as in /v1?"
+        return f"sent {kind} instead of a stream of events: is the path right, as in /v1?"
     return None
 
 
@@ -103,21 +103,20 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 _LONGEST: Final = 200
-"""Of what an endpoint says about its failure."""
+"""Characters of an endpoint's error message."""
 
 _STATUSES: Final = {
-    400: "did not take the request",
-    404: "knows no such model or path",
+    400: "rejected the request",
+    404: "has no such model or path",
     408: "gave up waiting",
-    413: "finds the request too long",
-    422: "did not take the request",
+    413: "says the request is too long",
+    422: "rejected the request",
     429: "asks to slow down, or the quota is spent",
     529: "is overloaded",
 }
 
 
 def failure_line(address: Address, reason: str) -> str:
-    """The line."""
     return escape(f"{address.host}: {reason}")
 
 
@@ -131,12 +130,12 @@ def reason_for(problem: BaseException, address: Address) -> str:
             case ModelHTTPError():
                 return _status(cause, address)
             case UserError():
-                return f"cannot be asked this way: {_short(str(cause), address)}"
+                return f"does not support this request: {_short(str(cause), address)}"
             case json.JSONDecodeError() | UnicodeDecodeError():
                 return "sent something that is not JSON"
             case _:
                 pass
-    return _connection(problem) or _told_by_endpoint(problem, address) or "did not keep to the protocol"
+    return _connection(problem) or _told_by_endpoint(problem, address) or "violated the protocol"
 
 
 def _status(problem: ModelHTTPError, address: Address) -> str:
@@ -144,7 +143,7 @@ def _status(problem: ModelHTTPError, address: Address) -> str:
     if code in {401, 403}:
         if address.key_variable:
             return f"did not accept the key in {address.key_variable} (status {code})"
-        return f"wants a key (status {code}): name its variable with --key-variable"
+        return f"requires a key (status {code}): name its variable with --key-variable"
     reason = _STATUSES.get(code, "failed" if code >= 500 else "refused")
     told = _message_in(problem.body)
     return f"{reason} (status {code}){': ' + _short(told, address) if told else ''}"
@@ -167,7 +166,7 @@ def _connection(problem: BaseException) -> str | None:
 
 
 def _told_by_endpoint(problem: BaseException, address: Address) -> str | None:
-    """An error that came inside a stream, or one that pydantic-ai words itself."""
+    """The text of an error inside a stream, or of one raised by pydantic-ai."""
     if not isinstance(problem, ModelAPIError):
         return None
     told = _message_in(problem.body) or problem.message
@@ -175,7 +174,7 @@ def _told_by_endpoint(problem: BaseException, address: Address) -> str | None:
 
 
 def _message_in(body: Any) -> str | None:
-    """What providers put into an error's body, as they differ in how deep."""
+    """The message in an error body; providers nest it differently."""
     match body:
         case {"error": {"message": str(message)}} | {"message": str(message)} | {"error": str(message)}:
             return message
@@ -184,13 +183,13 @@ def _message_in(body: Any) -> str | None:
 
 
 def _short(text: str, address: Address) -> str:
-    """Whatever an endpoint echoed, the key is not in it, nor the first half of one."""
+    """One line without the key, removed before cutting, because an endpoint may echo it."""
     line = " ".join(address.scrub(text).split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
 def _chain(problem: BaseException) -> Iterator[BaseException]:
-    """The exception and what led to it, groups included."""
+    """The exception and its causes, including members of groups."""
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [problem]
     while waiting:

@@ -1,4 +1,4 @@
-"""A model behind an endpoint: the loop is ours, the wire format pydantic-ai's, the client the provider's own."""
+"""A model behind an endpoint. The loop is ours; pydantic-ai does the wire format, the provider's own client the requests."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -17,11 +17,11 @@ from forkpoint.agent.providers.connection import failure_line, open_http, reason
 from forkpoint.agent.providers.styles import JsonStyle, ToolStyle
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The providers' own clients, imported where one is asked for: OpenAI's two formats, also for all who speak the older
-# one, and Anthropic's.
+# The providers' own clients, imported on first use: OpenAI's two APIs (the older one also for compatible servers), and
+# Anthropic's.
 
 _RETRIES: Final = 1
-"""By the provider's client, after a lost connection, a 429 or a 5xx. The time limit covers both tries."""
+"""Done by the provider's client after a lost connection, a 429 or a 5xx. The time limit covers both attempts."""
 _OUTPUT_TOKENS: Final = 16_000
 """Thinking included."""
 _NO_KEY: Final = "none"
@@ -33,7 +33,7 @@ def open_model(address: Address, http: "httpx2.AsyncClient", within_s: float) ->
 
 
 def _open_anthropic(address: Address, http: "httpx2.AsyncClient", within_s: float) -> Model:
-    from anthropic import AsyncAnthropic  # noqa: PLC0415 - only where it is asked for
+    from anthropic import AsyncAnthropic  # noqa: PLC0415 - only if it is used
     from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings  # noqa: PLC0415 - likewise
     from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415 - likewise
 
@@ -52,7 +52,7 @@ def _open_anthropic(address: Address, http: "httpx2.AsyncClient", within_s: floa
 
 
 def _open_openai(address: Address, http: "httpx2.AsyncClient", within_s: float) -> Model:
-    from openai import AsyncOpenAI  # noqa: PLC0415 - only where it is asked for
+    from openai import AsyncOpenAI  # noqa: PLC0415 - only if it is used
     from pydantic_ai.models import openai as models  # noqa: PLC0415 - likewise
     from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415 - likewise
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415 - likewise
@@ -66,9 +66,9 @@ def _open_openai(address: Address, http: "httpx2.AsyncClient", within_s: float) 
     )
     provider = OpenAIProvider(openai_client=client)
     profile = OpenAIModelProfile(
-        # Without one a stream that was cut would pass for a whole answer.
+        # Otherwise a truncated stream would look like a complete answer.
         openai_chat_streaming_requires_finish_reason=True,
-        # Asked for by flag. An endpoint that cannot do it says so.
+        # The user asked for it. An endpoint that cannot do it returns an error.
         supports_json_schema_output=True,
     )
     match address.provider:
@@ -79,15 +79,15 @@ def _open_openai(address: Address, http: "httpx2.AsyncClient", within_s: float) 
             limited = models.OpenAIChatModelSettings(max_tokens=_OUTPUT_TOKENS)
             return models.OpenAIChatModel(address.model, provider=provider, profile=profile, settings=limited)
         case _:
-            # No limit on tokens: servers with a small window refuse one that does not fit.
+            # No token limit: servers with a small context window reject a limit that does not fit.
             return models.OpenAIChatModel(address.model, provider=provider, profile=profile)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A model behind an endpoint. The loop is ours, the wire format pydantic-ai's.
+# A model behind an endpoint.
 
 _WHOLE: Final = ("stop", "length", "tool_call")
-"""How an answer ends that can be used. One that ran out of tokens says what it says."""
+"""Finish reasons of usable answers. One that ran out of tokens counts as usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ class ProviderModel:
         return Reply(scrub(text), scrubbed, self._usage(response))
 
     async def _within(self, asked: _Asked, hear: Callable[[str], None]) -> ModelResponse:
-        """The one limit on time that counts, as an endpoint that trickles keeps every other from running out."""
+        """An overall time limit: a slow trickle of bytes would never trip the timeouts of the client."""
         try:
             async with asyncio.timeout(asked.within_s):
                 return await self._listen(asked, hear)
         except TimeoutError:
-            raise ModelFailed(failure_line(self._address, f"no whole answer within {asked.within_s:g} s")) from None
+            raise ModelFailed(failure_line(self._address, f"no complete answer within {asked.within_s:g} s")) from None
 
     async def _listen(self, asked: _Asked, hear: Callable[[str], None]) -> ModelResponse:
         async with aclosing(self._stream(asked)) as stream:
@@ -140,7 +140,7 @@ class ProviderModel:
         raise AssertionError("a stream ends with its response")
 
     async def _stream(self, asked: _Asked) -> AsyncGenerator[str | ModelResponse, None]:
-        """Text as it comes, then the whole response. What fails in here is the endpoint's doing."""
+        """Pieces of text as they arrive, then the whole response. Any failure here is blamed on the endpoint."""
         async with open_http(self._trusted, asked.within_s, with_key=self._address.key is not None) as http:
             model = open_model(self._address, http, asked.within_s)
             try:
@@ -171,7 +171,7 @@ class ProviderModel:
         return Usage(used.input_tokens, used.output_tokens, self._cost(response))
 
     def _cost(self, response: ModelResponse) -> float | None:
-        """By the price list that comes with pydantic-ai, for the model that was asked for. Nobody is asked."""
+        """From the price list in pydantic-ai, for the requested model. No request is made."""
         if self._address.provider is Provider.OPENAI_COMPATIBLE:
             return None
         try:
@@ -181,7 +181,7 @@ class ProviderModel:
 
 
 def _finish(asking: Coroutine[Any, Any, ModelResponse]) -> ModelResponse:
-    """In a loop of its own. Not `asyncio.run`: that waits for threads, and a name server may hold one for minutes."""
+    """Runs in a new event loop. Not `asyncio.run`: it waits for threads, and a DNS lookup may block one for minutes."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(asking)
     try:

@@ -1,8 +1,8 @@
-"""How what may be called, calls and their results are written for a provider: as tool calls, or as JSON text.
+"""How tools, calls and results are written for a provider: as tool calls, or as JSON text.
 
-The JSON style is for models without tool calls. What may be called becomes one JSON schema that the endpoint enforces, a call
-is the text `{"next": {"call": NAME, "arguments": {...}}}`, and results are plain text. `next` is there because several
-providers want an object, not a choice, at the top.
+The JSON style is for models without tool calls. All tools become one JSON schema that the endpoint enforces, a call is the text
+`{"next": {"call": NAME, "arguments": {...}}}`, and results are plain text. `next` exists because several providers require an
+object, not a choice, at the top level.
 """
 
 import json
@@ -30,11 +30,11 @@ from forkpoint.agent.model import Answered, Call, Message, Offer, Reply, Said
 
 
 class WireStyle(ABC):
-    """One style. Calls and their results are said in as many ways as there are styles, the rest in one."""
+    """A style differs in how it writes calls and results; the rest is shared."""
 
     @abstractmethod
     def instruct(self, instructions: str, offers: Sequence[Offer]) -> str:
-        """With what the style has to tell in words."""
+        """The instructions, plus those that the style needs."""
 
     @abstractmethod
     def offer(self, offers: Sequence[Offer]) -> ModelRequestParameters: ...
@@ -50,7 +50,7 @@ class WireStyle(ABC):
         """Text and calls."""
 
     def tell(self, instructions: str, messages: Sequence[Message]) -> list[ModelMessage]:
-        """All that the engine says in one go becomes one request, as providers want turns to alternate."""
+        """Consecutive messages of the engine become one request, because providers require alternating turns."""
         told: list[ModelMessage] = []
         asked: list[ModelRequestPart] = []
         for message in messages:
@@ -72,7 +72,7 @@ class ToolStyle(WireStyle):
         return instructions
 
     def offer(self, offers: Sequence[Offer]) -> ModelRequestParameters:
-        # Not strict: what a model writes is checked on this side, and strict schemas have limits that evidence ids pass.
+        # Not strict: we check the input ourselves, and strict schemas have limits that the list of evidence ids exceeds.
         tools = [
             ToolDefinition(
                 name=offer.name,
@@ -104,10 +104,10 @@ def _written(call: ToolCallPart) -> str:
 class JsonStyle(WireStyle):
     def __init__(self) -> None:
         self._numbers = count(1)
-        """Ids of calls: the endpoint gives none."""
+        """For ids of calls, which the endpoint does not provide."""
 
     def instruct(self, instructions: str, offers: Sequence[Offer]) -> str:
-        """Servers keep a model to a schema without showing it what the schema says."""
+        """Lists the tools in words: servers enforce a schema without showing it to the model."""
         if not offers:
             return instructions
         ways = "\n".join(f"- {_signature(offer)}: {offer.description}" for offer in offers)
@@ -136,7 +136,7 @@ def _signature(offer: Offer) -> str:
 
 
 def _call_in(text: str, number: str) -> Call | None:
-    """None: it wrote something else, and that is its text."""
+    """None: the text is not a call."""
     try:
         match json.loads(text):
             case {"next": {"call": str(name), "arguments": arguments}}:
@@ -151,7 +151,7 @@ _DEFS: Final = "$defs"
 
 
 def portable(schema: Any) -> Any:
-    """`anyOf` for `oneOf`: pydantic writes the latter for kinds that no value can share, and few enforce it."""
+    """Replaces `oneOf` by `anyOf`: pydantic writes `oneOf` for discriminated unions, and few servers support it."""
     if isinstance(schema, list):
         return [portable(item) for item in schema]
     if isinstance(schema, dict):

@@ -1,6 +1,6 @@
-"""Recorded cases that are like the one at hand.
+"""Recorded cases that resemble the current one.
 
-`index.toml` holds what is told of each case in the repository's `cases/`; `build.py` writes it, `search.py` compares.
+`index.toml` describes each case in the repository's `cases/`; `search.py` writes it (`make docs`) and searches it.
 """
 
 from forkpoint.agent.similar.search import RecordedCase, Similar, find_similar, recorded

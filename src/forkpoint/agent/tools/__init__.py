@@ -1,4 +1,4 @@
-"""The questions a model may ask, one file per subject. All of them read the case and nothing else."""
+"""The questions a model may ask, one file per subject. They read nothing but the case."""
 
 from forkpoint.agent.case import Tool
 from forkpoint.agent.tools.around import HISTORY, LINT

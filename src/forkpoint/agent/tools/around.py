@@ -1,4 +1,4 @@
-"""Around the fork in the source: what lint finds there, how those lines came about, and what changed since a commit."""
+"""The source around the fork: lint findings, the history of the lines, and changes since a commit."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool
 from forkpoint.agent.naming import analysis_of, answer, fact, name_module
 from forkpoint.agent.tools.source import PlaceArguments, asked_place, place_of_fork
 from forkpoint.lint import Options, rules
@@ -15,7 +15,7 @@ from forkpoint.source.bridge import relative
 from forkpoint.source.code import Module
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Lint, the nearest to the fork first.
+# Lint findings, the nearest to the fork first.
 
 
 def lint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
@@ -24,7 +24,7 @@ def lint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     found = {v for rule in rules.RULES if options.chooses(rule) for v in rule.find(analysis)}
     shown = answer(_violations(case, found, module, line), "name another file and line")
     if not shown:
-        raise Refused("lint finds nothing in this source; taint tells what is known of one condition")
+        raise QuestionRefused("lint finds nothing in this source; ask taint about a single condition")
     return shown
 
 
@@ -40,15 +40,15 @@ def _violations(case: Case, found: set[Violation], module: Module, line: int) ->
 
 LINT = Tool(
     name="lint",
-    description="Places in the source where ranks can part, the nearest to a line first.",
+    description="Places in the source where ranks can diverge, nearest to a line first.",
     arguments=PlaceArguments,
     answer=lint,
 )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# git, asked so that nothing a repository configures is run: no hooks, pagers, external diffs, filters or signatures, and
-# nothing is fetched.
+# git, run so that a repository's configuration executes nothing: no hooks, pagers, external diffs, filters or signatures, and
+# no fetching.
 
 _PATIENCE_S = 20
 _QUIET = (
@@ -61,10 +61,12 @@ _COMMITS = 8
 
 
 def ask_git(folder: str, *arguments: str) -> str:
-    """Raises Refused where it is no repository, or git is not installed."""
+    """Raises Refused if this is not a repository, or git is not installed."""
     environment = {
         "PATH": os.environ.get("PATH", ""),
-        "HOME": os.environ.get("HOME", ""),  # a repository of somebody else is refused unless the user said otherwise
+        "HOME": os.environ.get(
+            "HOME", ""
+        ),  # git refuses other users' repositories unless the user's config allows them
         "LC_ALL": "C",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -81,9 +83,9 @@ def ask_git(folder: str, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"git could not be asked ({type(error).__name__})") from error
+        raise QuestionRefused(f"git could not be run ({type(error).__name__})") from error
     if done.returncode != 0:
-        raise Refused("git does not know this: the source is no repository, or it has no such commit or file")
+        raise QuestionRefused("git failed: the source is not a repository, or it has no such commit or file")
     return done.stdout.decode("utf-8", "replace")
 
 
@@ -96,7 +98,7 @@ def history(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     log = ask_git(str(path.parent), "log", f"-n{_COMMITS}", "-s", "--no-ext-diff", "--no-textconv", form, f"-L{lines}")
     found = [told.split("\t", 2) for told in log.splitlines() if told.count("\t") >= 2]
     if not found:
-        raise Refused("no commit changed these lines: they are not committed yet")
+        raise QuestionRefused("no commit has these lines: they are not committed yet")
     where = f"{name_module(case, module)}:{first}-{last}"
     return answer(
         (fact(case, where, f"commit {h} of {day}: {subject}") for h, day, subject in found), "ask for another line"
@@ -105,7 +107,7 @@ def history(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
 
 HISTORY = Tool(
     name="history",
-    description="Commits that changed the lines around a place, newest first, where the source is a git repository.",
+    description="Commits that changed the lines around a place, newest first, if the source is a git repository.",
     arguments=PlaceArguments,
     answer=history,
 )
@@ -118,10 +120,10 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 
 
 def changes_since(case: Case, commit: str) -> Iterator[Fact]:
-    """Changed places of the program's files between a commit and the source as it is, the nearest to the fork first."""
+    """Changes between a commit and the current source, the nearest to the fork first."""
     analysis_of(case)
     if not _COMMIT.fullmatch(commit) or ".." in commit:
-        raise Refused("name one commit, branch or tag: what changed between it and the source as it is")
+        raise QuestionRefused("name one commit, branch or tag to compare with the current source")
     root = Path(case.source[0]).resolve()
     folder = str(root if root.is_dir() else root.parent)
     diff = ask_git(
@@ -130,7 +132,7 @@ def changes_since(case: Case, commit: str) -> Iterator[Fact]:
     fork = place_of_fork(case)
     found = sorted(_hunks(diff), key=lambda hunk: _distance(hunk, fork))
     if not found:
-        raise Refused(f"no Python file below the source changed since {commit}")
+        raise QuestionRefused(f"no Python file below the source changed since {commit}")
     for file, line, inside, lines in found:
         yield fact(case, f"{file}:{line}", f"changed{f' in {inside}' if inside else ''}: {' / '.join(lines)}")
 

@@ -1,9 +1,9 @@
-"""What the verdict rests on, what the knowledge base says of a code, and recorded cases that are like this one."""
+"""The evidence of the verdict, the knowledge base, and similar recorded cases."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, names, paragraphs
 from forkpoint.agent.similar import Similar, find_similar
 from forkpoint.knowledge.base import Entry, find, suggest
@@ -18,9 +18,9 @@ class EvidenceArguments(Wire):
 def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
     known = {f"E{number}": cited for number, cited in enumerate(case.verdict.evidence, start=1)}
     if not known:
-        raise Refused("the verdict cites no evidence; ask progress or log_lines")
+        raise QuestionRefused("the verdict cites no evidence; ask progress or log_lines")
     if asked.id is not None and asked.id not in known:
-        raise Refused(f"there is no such evidence; there are E1 to E{len(known)}")
+        raise QuestionRefused(f"there is no such evidence; there are E1 to E{len(known)}")
     shown = known if asked.id is None else {asked.id: known[asked.id]}
     facts = (
         fact(
@@ -35,7 +35,7 @@ def evidence(case: Case, asked: EvidenceArguments) -> Sequence[Fact]:
 
 EVIDENCE = Tool(
     name="evidence",
-    description="What the verdict rests on: what was read, and where.",
+    description="The evidence behind the verdict: what was read, and where.",
     arguments=EvidenceArguments,
     answer=evidence,
 )
@@ -55,13 +55,13 @@ def explain(case: Case, asked: ExplainArguments) -> Sequence[Fact]:
     found = find(query)
     if not found:
         near = suggest(query)
-        raise Refused(f"nothing is known of it; near to it: {names(near)}")
+        raise QuestionRefused(f"the knowledge base has nothing on this; similar: {names(near)}")
     facts = (f for entry in found[:_MAX_ENTRIES] for f in _tell_entry(case, entry))
     return answer(facts, "ask by code")
 
 
 def _tell_entry(case: Case, entry: Entry) -> Iterator[Fact]:
-    """General knowledge: nothing of it is evidence of this case."""
+    """General knowledge, not evidence of this case."""
     where = f"knowledge base {entry.query}"
     yield fact(case, where, f"{entry.name}: {entry.title}")
     yield from (fact(case, where, piece) for piece in paragraphs(entry.means))
@@ -76,7 +76,7 @@ def _tell_entry(case: Case, entry: Entry) -> Iterator[Fact]:
 EXPLAIN = Tool(
     name="explain",
     description=(
-        "What is known in general of a cause, an Xid, an NCCL error, a variable or a log line. No evidence of this case."
+        "General knowledge about a cause, an Xid, an NCCL error, a variable or a log line. Not evidence of this case."
     ),
     arguments=ExplainArguments,
     answer=explain,
@@ -92,13 +92,13 @@ class SimilarArguments(Wire):
 
 
 def similar_tool(without: Collection[str] = ()) -> Tool:
-    """`without`: numbers of recorded cases that are not told, with all runs of the same fault: who is examined on a case
+    """`without`: numbers of recorded cases to leave out, with all runs of the same fault: a model that is tested on a case
     must not read its story.
     """
     return Tool(
         name="similar",
         description=(
-            "Recorded incidents of the same cause or shape, and what each turned out to be. No evidence of this case."
+            "Recorded incidents with the same cause or shape, and what each turned out to be. Not evidence of this case."
         ),
         arguments=SimilarArguments,
         answer=partial(similar, without=tuple(without)),
@@ -107,10 +107,10 @@ def similar_tool(without: Collection[str] = ()) -> Tool:
 
 def similar(case: Case, asked: SimilarArguments, without: Collection[str]) -> Sequence[Fact]:
     if asked.cause is not None and asked.cause not in set(Cause):
-        raise Refused(f"there is no such cause; there are {names(list(Cause))}")
+        raise QuestionRefused(f"there is no such cause; there are {names(list(Cause))}")
     found = find_similar(case.verdict, without, Cause(asked.cause) if asked.cause is not None else None)
     if not found:
-        raise Refused("no recorded case is like this one")
+        raise QuestionRefused("no recorded case resembles this one")
     return answer((f for alike in found[:_SIMILAR_SHOWN] for f in _tell_similar(case, alike)), "name a cause")
 
 

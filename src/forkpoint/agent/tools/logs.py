@@ -1,4 +1,4 @@
-"""Raw lines of the case's text files, read again: around a line, by text, by rank, by time, or the end."""
+"""Raw lines of the case's text files: around a line, by text, by rank, by time, or the end."""
 
 import re
 from collections import deque
@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import MAX_FACTS, answer, fact, known_rank, lines_around, names
 from forkpoint.errors import UnreadableInput, UsageError
 from forkpoint.evidence.archives import ArchiveMember, open_members
@@ -18,15 +18,15 @@ from forkpoint.evidence.text import read_stamp
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Lines of the case's files of text, read again: a capture keeps only what they say of the incident.
+# The case's text files are read again here, because a capture keeps only the events in them.
 #
-# Only files that the capture names are opened, and only where they lie behind the paths that were given. Every line is
-# cut, and no file is read without end.
+# Only files that the capture names are opened, and only inside the given paths. Long lines are cut, and there is a limit on
+# how much of a file is read.
 
 READ_AT_MOST = 1 << 31
 """Bytes of one file."""
 LONGEST = 1 << 14
-"""Bytes of one line; a longer one ends at the last blank before."""
+"""Bytes of one line; a longer one is cut at the last space before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LogLine:
 
 
 def text_files(case: Case) -> dict[str, tuple[int, ...]]:
-    """Files of text that the capture names, with the ranks that speak in them. Sorted by name."""
+    """Text files that the capture names, with the ranks that wrote them. Sorted by name."""
     capture = case.incident.capture
     ranks: dict[str, set[int]] = {file: set() for file, _ in capture.logs}
     for file, rank in capture.logs:
@@ -51,7 +51,7 @@ def text_files(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def find_file(case: Case, name: str) -> str | None:
-    """The file that is meant: by its name, by the name that was shown, or by the end of it where only one ends so."""
+    """By its name, by the name that was shown, or by the end of it if only one file matches."""
     known = {case.clean(file): file for file in text_files(case)}
     if name in known or name in known.values():
         return known.get(name, name)
@@ -60,7 +60,7 @@ def find_file(case: Case, name: str) -> str | None:
 
 
 def line_at(case: Case, file: str, number: int) -> str | None:
-    """One line, cleaned as everything that is shown. None: there is no such file or line, or it cannot be read again."""
+    """One line, cleaned. None: there is no such file or line, or it cannot be read again."""
     known = find_file(case, file)
     if known is None or number < 1:
         return None
@@ -72,14 +72,14 @@ def line_at(case: Case, file: str, number: int) -> str | None:
 
 
 def read_lines(case: Case, file: str, first: int = 1, containing: re.Pattern[bytes] | None = None) -> Iterator[LogLine]:
-    """Lines from `first` on; with `containing` only those in which it is found. Raises UnreadableInput."""
+    """Lines from `first` on; with `containing`, only those that match. Raises UnreadableInput."""
     for chunk in _read_chunks(case, file):
         if chunk.after > first and (containing is None or containing.search(chunk.data)):
             yield from _split(chunk, first, containing)
 
 
 def last_lines(case: Case, file: str) -> list[LogLine]:
-    """The end of a file: some hundred thousand bytes. Raises UnreadableInput."""
+    """The end of a file, at most two chunks. Raises UnreadableInput."""
     end = deque(_read_chunks(case, file), maxlen=2)
     return [line for chunk in end for line in _split(chunk, 1, None)]
 
@@ -87,11 +87,11 @@ def last_lines(case: Case, file: str) -> list[LogLine]:
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     number: int
-    """Of its first line."""
+    """Number of its first line."""
     after: int
-    """Of the line behind its last one."""
+    """Number of the line after its last one."""
     goes_on: bool
-    """Its first line began in the chunk before, which was enough of it."""
+    """Its first line is the rest of a line that began in the chunk before, and is skipped."""
     data: bytes
 
 
@@ -119,7 +119,7 @@ def _split(chunk: _Chunk, first: int, containing: re.Pattern[bytes] | None) -> I
 
 
 def _shortened(raw: bytes) -> str:
-    """A secret is known by its form: it must not be cut in the middle."""
+    """Cut between words: half a secret would not be recognised and masked."""
     if len(raw) > LONGEST:
         head = raw[:LONGEST]
         raw = (head[: head.rfind(b" ")] if b" " in head else head) + "…".encode()
@@ -127,7 +127,7 @@ def _shortened(raw: bytes) -> str:
 
 
 def _opened(file: str, paths: tuple[str, ...]) -> Iterator[BinaryIO]:
-    """The file as ingest reads it, at most once. A pipe can be read once only, and that has been done."""
+    """Opens the file, plain or inside an archive. Yields nothing for a pipe, which cannot be read twice."""
     if any(_lies_in(file, path) for path in paths):
         with open_file(file, paths) as stream:
             if not is_archive(stream.peek(SNIFF)):
@@ -143,9 +143,9 @@ def _opened(file: str, paths: tuple[str, ...]) -> Iterator[BinaryIO]:
 
 
 def _lies_in(file: str, given: str) -> bool:
-    """Whether ingest, given this path, reads the plain file: it enters no hidden folder, and none through a link.
+    """The reader, given this path, reads the plain file: it follows no links to folders and enters no hidden ones.
 
-    The name of an archive's member may also be that of a file, and lead through a link out of what was given.
+    Checked because the name of an archive member may also be that of a file outside, reached through a link.
     """
     path, root = Path(file), Path(given)
     if not path.is_file() or not path.is_relative_to(root):
@@ -156,7 +156,7 @@ def _lies_in(file: str, given: str) -> bool:
 
 
 def _may_hold(path: str, file: str) -> bool:
-    """Members are named after their archive, without endings such as `.gz`."""
+    """Members are named after their archive, without suffixes such as `.gz`."""
     folder, slash, name = path.rpartition("/")
     return file.startswith(f"{folder}{slash}{name.partition('.')[0]}")
 
@@ -168,7 +168,7 @@ _MAX_AROUND = 25
 _USUAL = 5
 _MAX_TEXT = 200
 _LOOKED_AT = 1 << 26
-"""Characters of one file that are parsed and cleaned to find what was asked for."""
+"""Characters of one file that are parsed and cleaned per search."""
 _PREFIX = 200
 _MAX_FILES = 256
 _CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?")
@@ -198,7 +198,7 @@ def log_lines(case: Case, asked: LogLinesArguments) -> Sequence[Fact]:
         return answer((fact(case, file, _tell_ranks(ranks)) for file, ranks in files.items()), "ask by rank")
     found = answer(_search(case, asked, files), "narrow it")
     if not found:
-        raise Refused(f"no such line in {names([case.clean(file) for file in files])}")
+        raise QuestionRefused(f"no such line in {names([case.clean(file) for file in files])}")
     return found
 
 
@@ -206,23 +206,23 @@ def _search(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ..
     for file, ranks in islice(files.items(), _MAX_FILES):
         yield from _matching(case, asked, file, ranks)
     if len(files) > _MAX_FILES:
-        yield Fact("left out", f"{len(files) - _MAX_FILES} more files were not looked at; name a rank or a file")
+        yield Fact("left out", f"{len(files) - _MAX_FILES} more files were not searched; name a rank or a file")
 
 
 def _files(case: Case, asked: LogLinesArguments) -> dict[str, tuple[int, ...]]:
     known = text_files(case)
     if not known:
-        raise Refused("this case has no files of text")
+        raise QuestionRefused("this case has no text files")
     if asked.file is not None:
         file = find_file(case, asked.file)
         if file is None:
-            raise Refused(f"no such file in this case; there are {names([case.clean(name) for name in known])}")
+            raise QuestionRefused(f"no such file in this case; there are {names([case.clean(name) for name in known])}")
         return {file: known[file]}
     if asked.rank is None:
         return known
     own = {file: ranks for file, ranks in known.items() if known_rank(case, asked.rank) in ranks}
     if not own:
-        raise Refused(
+        raise QuestionRefused(
             f"no log of rank {asked.rank} is in the evidence; there are {names([case.clean(n) for n in known])}"
         )
     return own
@@ -230,16 +230,16 @@ def _files(case: Case, asked: LogLinesArguments) -> dict[str, tuple[int, ...]]:
 
 def _around(case: Case, asked: LogLinesArguments, files: dict[str, tuple[int, ...]], line: int) -> Sequence[Fact]:
     if asked.file is None:
-        raise Refused("a line needs a file")
+        raise QuestionRefused("a line needs a file")
     (file,) = files
     around = lines_around(asked.around, _USUAL, _MAX_AROUND)
     try:
         shown = _until(read_lines(case, file, max(1, line - around)), line + around)
         found = answer((_fact(case, file, each) for each in shown), "ask for fewer lines around")
     except UnreadableInput as error:
-        raise Refused(case.clean(str(error))) from error
+        raise QuestionRefused(case.clean(str(error))) from error
     if not found:
-        raise Refused(f"{case.clean(file)} has no line {line}")
+        raise QuestionRefused(f"{case.clean(file)} has no line {line}")
     return found
 
 
@@ -263,11 +263,9 @@ def _matching(case: Case, asked: LogLinesArguments, file: str, ranks: tuple[int,
         for line in read_lines(case, file, containing=_worth_a_look(case, asked, text)):
             looked_at += len(line.text)
             if looked_at > _LOOKED_AT:
-                yield fact(
-                    case, file, f"too much of it is alike to look through: what follows line {line.number} was not"
-                )
+                yield fact(case, file, f"too many lines to search: nothing after line {line.number} was searched")
                 return
-            # All of them: what tells the time must see every line.
+            # Run all tests: the one for time must see every line.
             if all([test(line) for test in tests]):  # noqa: C419 as said
                 yield _fact(case, file, line)
     except UnreadableInput as error:
@@ -275,7 +273,7 @@ def _matching(case: Case, asked: LogLinesArguments, file: str, ranks: tuple[int,
 
 
 def _worth_a_look(case: Case, asked: LogLinesArguments, text: str | None) -> re.Pattern[bytes] | None:
-    """None: every line. A line's time may be that of a line before it."""
+    """A cheap filter on raw lines. None with a time range: a line may take its time from one before it."""
     if text is None or asked.since is not None or asked.until is not None:
         return None
     return re.compile(re.escape(_as_written(case, text).encode("utf-8", "replace")), re.IGNORECASE)
@@ -293,14 +291,14 @@ def _as_written(case: Case, text: str) -> str:
 
 
 def _said_by(asked: LogLinesArguments, ranks: tuple[int, ...]) -> _Wanted | None:
-    """In a file of several ranks a line's prefix tells whose it is; lines without one are left out."""
+    """In a file of several ranks, the prefix says which rank wrote a line; lines without one are left out."""
     if asked.rank is None or ranks == (asked.rank,):
         return None
     return lambda line: parse_line(line.text[:_PREFIX]).speaker.rank == asked.rank
 
 
 def _in_time(asked: LogLinesArguments) -> _Wanted | None:
-    """A line without a time belongs to the last one that has one."""
+    """A line without a time has the time of the last line with one."""
     if asked.since is None and asked.until is None:
         return None
     since, until = _bound(asked.since), _bound(asked.until)
@@ -317,7 +315,7 @@ def _in_time(asked: LogLinesArguments) -> _Wanted | None:
 
 
 def _bound(text: str | None) -> _Time | None:
-    """Month to second, or hour to second. No year: most logs print none."""
+    """(month, ..., second) or (hour, minute, second). No year, because most logs print none."""
     if text is None:
         return None
     clock = _CLOCK.fullmatch(text.strip())
@@ -325,7 +323,7 @@ def _bound(text: str | None) -> _Time | None:
         return (int(clock[1]), int(clock[2]), int(clock[3] or 0))
     bound = _read_time(text.strip())
     if bound is None:
-        raise Refused("a time is written as logs print it: `2026-11-15 01:18:27`, `1115 01:18:27` or `01:18:27`")
+        raise QuestionRefused("write the time as logs do: `2026-11-15 01:18:27`, `1115 01:18:27` or `01:18:27`")
     return bound
 
 
@@ -339,7 +337,7 @@ def _fact(case: Case, file: str, line: LogLine) -> Fact:
 
 
 def _tell_ranks(ranks: tuple[int, ...]) -> str:
-    return f"of {name_ranks(ranks)}" if ranks else "of no rank that is known"
+    return f"of {name_ranks(ranks)}" if ranks else "rank unknown"
 
 
 LOG_LINES = Tool(

@@ -1,17 +1,17 @@
-"""What the verdict stands on: hypotheses tried and what each lacks, and which files were read or set aside."""
+"""Behind the verdict: hypotheses tried and what each lacks, and which files were read or set aside."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, paragraphs
 from forkpoint.judge.hypotheses import find_refused
 from forkpoint.model.verdict import Evidence, Hypothesis
 from forkpoint.model.world import name_ranks
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Hypotheses: those that survive, those that replay refused, and what would decide.
+# Hypotheses: those that survive, those that replay rejected, and what would decide.
 
 _RANGES = 4
 _SHOWN = 3
@@ -24,7 +24,7 @@ class WhyArguments(Wire):
 def why(case: Case, _: WhyArguments) -> Sequence[Fact]:
     found = answer(chain(_surviving(case), _refused(case), _decides(case)), "ask evidence by id")
     if not found:
-        raise Refused("nothing wrong was found, so there is nothing to decide; table shows the last calls")
+        raise QuestionRefused("nothing wrong was found, so there is nothing to decide; table shows the last calls")
     return found
 
 
@@ -59,8 +59,8 @@ def _cited(evidence: Sequence[Evidence], numbers: dict[Evidence, str]) -> str:
 def _refused(case: Case) -> Iterator[Fact]:
     refused = find_refused(case.incident, case.verdict.findings)
     for hypothesis in refused:
-        says = f"{tell_claim(hypothesis)}: with its repair the recorded job would not have gone on, or it would not have stopped"
-        yield fact(case, "tried, and refused by replay", says)
+        says = f"{tell_claim(hypothesis)}: with its repair the recorded job would still hang, or without it the job would not have stopped"
+        yield fact(case, "tried, and rejected by replay", says)
 
 
 def _decides(case: Case) -> Iterator[Fact]:
@@ -72,7 +72,7 @@ def _decides(case: Case) -> Iterator[Fact]:
 
 WHY = Tool(
     name="why",
-    description="Why this verdict, or why inconclusive: every hypothesis tried, what speaks for and against it, what it lacks, its replay, and what evidence would decide.",
+    description="Why this verdict, or why inconclusive: every hypothesis tried, the evidence for and against it, what it lacks, its replay, and what would decide.",
     arguments=WhyArguments,
     answer=why,
 )
@@ -114,7 +114,7 @@ def _set_aside(case: Case) -> Iterator[Fact]:
 
 
 def _problems(case: Case) -> Iterator[Fact]:
-    """The same problem in many files is told once."""
+    """The same problem in many files is listed once."""
     found = case.incident.capture.problems
     counts = Counter(problem.text for problem in found)
     for problem in {problem.text: problem for problem in reversed(found)}.values():

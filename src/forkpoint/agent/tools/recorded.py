@@ -1,4 +1,4 @@
-"""What was recorded: how far each rank came, ranks by what they did at one slot, slots of a group, messages between two ranks."""
+"""What was recorded: how far each rank got in each group, and messages between two ranks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, find_group, lines_around, matching_groups, name_group, names
 from forkpoint.diverge.cohorts import frontier_op, issued
 from forkpoint.judge.log_progress import RankProgress, read_progress
@@ -42,10 +42,10 @@ def tell_sizes(sizes: tuple[tuple[int, ...], ...]) -> str:
 
 
 def tell_slot(track: Track, seq: int, tables: Tables, volumes: Volumes | None = None) -> str | None:
-    """What a track holds at `seq`, and how far it came. None: it holds nothing there.
+    """The call at `seq` and its state. None: nothing is recorded there.
 
-    Only calls at the frontier are kept whole. Of others a rank's sizes are known where members must agree on them, and
-    both ends of a message look like one of them.
+    Only calls at the frontier are kept whole. For others, sizes are known only if all members must agree on them, and both
+    ends of a message look the same.
     """
     op = frontier_op(track, seq)
     if op is not None:
@@ -81,19 +81,19 @@ def progress(case: Case, asked: ProgressArguments) -> Sequence[Fact]:
         groups = tuple(sorted(timeline.groups, key=lambda g: _interest(case, g)))
         found = answer(chain(_of_groups(case, groups), pair_channels(case), _of_logs(case)), "ask for one group")
     if not found:
-        raise Refused("neither dumps nor logs of this case tell how far a group came; ask evidence or log_lines")
+        raise QuestionRefused("neither dumps nor logs of this case show how far a group got; ask evidence or log_lines")
     return found
 
 
 def _interest(case: Case, timeline: GroupTimeline) -> tuple[bool, bool]:
-    """The divergence's first, then those in which somebody waits."""
+    """Sort key: the divergence's group first, then those in which a rank waits."""
     divergence = case.verdict.divergence
     waits = any(track.first_active for _, rank in timeline.kinds if (track := timeline.track(rank)))
     return (divergence is None or divergence.group != timeline.group, not waits)
 
 
 _FEW_GROUPS = 4
-"""Of one description that are told one by one; more are told together."""
+"""Up to this many groups with one description are listed singly; more are summed up."""
 
 
 def _of_groups(case: Case, groups: Sequence[GroupTimeline]) -> Iterator[Fact]:
@@ -126,12 +126,12 @@ def _of_group(case: Case, name: str, groups: Sequence[GroupTimeline]) -> Iterato
 
 @once
 def _how_held(timeline: Timeline) -> dict[int, tuple[bool, bool]]:
-    """By rank: its dump leaves out what is done; it begins with the rank's first call."""
+    """Rank -> (its dump omits finished calls, its dump begins with the rank's first call)."""
     return {rank: (trace.is_partial, trace.from_start) for rank, trace in timeline.traces.items()}
 
 
 def members_alike(group: GroupTimeline, timeline: Timeline) -> list[list[int]]:
-    """Members by all that decides what is told of them: the kind of their track, and how much of it is held."""
+    """Groups members that get the same text: same kind of track, and the same parts of it recorded."""
     kinds = {rank: kind for rank, kind, _ in group.traces.completed()}
     held = _how_held(timeline)
     together: dict[object, list[int]] = {}
@@ -148,7 +148,7 @@ def _tell_rank(group: GroupTimeline, rank: int) -> str:
     if trace is None:
         return "no dump"
     if track is None:
-        return "its ring buffer holds no call of it any more" if group.is_evicted(rank) else "no call recorded"
+        return "its ring buffer no longer has a call of this group" if group.is_evicted(rank) else "no call recorded"
     waits = f"; waits since seq {track.first_active.seq}" if track.first_active else "; nothing is open"
     done = f"; last done seq {track.last_done.seq}" if track.last_done else "; none done"
     ends = "; its dump ends early, so it may have gone on" if rank in group.blind_after else ""
@@ -169,7 +169,7 @@ def _tell_behind(group: GroupTimeline, classes: Sequence[Sequence[int]]) -> str 
 
 
 def _of_logs(case: Case) -> Iterator[Fact]:
-    """Ranks that say the same share a line, which cites the first."""
+    """Ranks whose logs say the same share a line, which cites the first."""
     together: dict[str, list[RankProgress]] = {}
     for told in read_progress(case.incident):
         together.setdefault(_tell_log(told), []).append(told)
@@ -193,7 +193,7 @@ def _tell_log(told: RankProgress) -> str:
 PROGRESS = Tool(
     name="progress",
     description=(
-        "How far each rank came in each group and channel, and by its log: last issued, last done, what it waits in, who is "
+        "How far each rank got in each group and channel, and by its log: last issued, last done, what it waits in, who is "
         "behind."
     ),
     arguments=ProgressArguments,
@@ -202,13 +202,13 @@ PROGRESS = Tool(
 
 
 def tell_divergence(divergence: Divergence) -> str:
-    parts = [f"ranks part in {divergence.how}"]
+    parts = [f"ranks diverge in {divergence.how}"]
     if divergence.first_visible_seq not in {None, divergence.seq}:
         parts.append(f"recorded calls differ first at seq {divergence.first_visible_seq}")
     if divergence.hang_seq is not None:
         parts.append(f"ranks wait in seq {divergence.hang_seq}")
     if divergence.odd:
-        parts.append(f"unlike the rest: {name_ranks(divergence.odd)}")
+        parts.append(f"different from the rest: {name_ranks(divergence.odd)}")
     if divergence.shift is not None:
         shift = divergence.shift
         way = f"skipped {shift.by}" if shift.by > 0 else f"issued {-shift.by} more"
@@ -216,7 +216,7 @@ def tell_divergence(divergence: Divergence) -> str:
     if divergence.cycle:
         parts.append(f"ranks {', '.join(map(str, divergence.cycle[:16]))} wait for each other in a ring")
     if divergence.unknown:
-        parts.append(f"what {name_ranks(divergence.unknown)} did here is not known")
+        parts.append(f"what {name_ranks(divergence.unknown)} did here is unknown")
     return "; ".join(parts)
 
 
@@ -230,7 +230,7 @@ _NAMED = 6
 
 
 def pair_channels(case: Case) -> Iterator[Fact]:
-    """Those that do not pair first; channels with the same counts share a line."""
+    """Unmatched channels first; channels with the same counts share a line."""
     channels = case.incident.timeline.channels
     alike: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for channel, indexes in channels.by_kind():
@@ -271,7 +271,7 @@ class ChannelsArguments(Wire):
 def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     channels = case.incident.timeline.channels
     if not channels:
-        raise Refused(
+        raise QuestionRefused(
             "no messages between two ranks were recorded in this case (gloo records none); ask threads or table"
         )
     if asked.source is None or asked.destination is None:
@@ -279,13 +279,15 @@ def channels(case: Case, asked: ChannelsArguments) -> Sequence[Fact]:
     found = [c for c in channels if (c.source, c.destination) == (asked.source, asked.destination)]
     if not found:
         ways = sorted({(c.source, c.destination) for c in channels})
-        raise Refused(f"no messages were recorded on this way; there are {names([f'{s}->{d}' for s, d in ways])}")
+        raise QuestionRefused(
+            f"no messages were recorded on this channel; there are {names([f'{s}->{d}' for s, d in ways])}"
+        )
     around = lines_around(asked.around, 3, _MAX_AROUND)
     shown = (f for channel in found for f in _message_facts(case, channel, asked.number, around))
     facts = answer(shown, "ask for fewer messages around")
     if not facts:
         last = max(track.last_seq for channel in found for track in _ends(channel))
-        raise Refused(f"no such message is recorded; the last is {last}")
+        raise QuestionRefused(f"no such message is recorded; the last is {last}")
     return facts
 
 
@@ -297,7 +299,7 @@ def _message_facts(case: Case, channel: Channel, number: int | None, around: int
     group = name_group(channel.group, case.incident.timeline)
     way = f"{channel.source}->{channel.destination}"
     if held and not channel.counted:
-        says = "the first messages are not recorded on both ends: equal numbers need not be the same message"
+        says = "the first messages are not recorded on both ends, so equal numbers may be different messages"
         yield fact(case, f"{group} messages {way}", says)
     for at in held:
         sent, received = _tell_end(case, channel.sent, at), _tell_end(case, channel.received, at)
@@ -313,13 +315,13 @@ def _tell_end(case: Case, track: Track | None, number: int) -> str:
     if track is None:
         return "recorded none"
     if number > track.last_seq:
-        return f"has not come to it (its last is {track.last_seq})"
+        return f"has not reached it (its last is {track.last_seq})"
     return tell_slot(track, number, case.incident.timeline.tables) or "no longer holds it"
 
 
 CHANNELS = Tool(
     name="channels",
-    description="Sends beside receives per channel with counts, those that do not pair first; or message by message from one rank to another.",
+    description="Sends and receives per channel with counts, unmatched ones first; or message by message from one rank to another.",
     arguments=ChannelsArguments,
     answer=channels,
 )

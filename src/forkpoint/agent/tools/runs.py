@@ -1,4 +1,4 @@
-"""What differs between this run and another one of the same program."""
+"""Compares this run with another run of the same program."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _RANGES = 4
 
 
 def compare_runs(case: Case, other: Incident, verdict: Verdict) -> Iterator[Fact]:
-    """Facts of both, this run first."""
+    """Facts about both, this run first."""
     mine = case.incident
     told = [
         (
@@ -47,7 +47,7 @@ def _libraries(incident: Incident) -> str:
 
 
 def _by_name(incident: Incident) -> dict[str, GroupTimeline]:
-    """The first of each name: in two runs of a program groups are made in the same order."""
+    """The first group of each name: two runs of a program create groups in the same order."""
     found: dict[str, GroupTimeline] = {}
     for group in incident.timeline.groups:
         if any(group.track(rank) for _, rank in group.kinds):
@@ -61,13 +61,15 @@ def _compare_groups(
     here, there = (_furthest(group) for group, _ in (mine, other))
     if here is None or there is None:
         return
-    yield fact(case, name, f"came to seq {here.last_seq} in this run, to seq {there.last_seq} in the other")
+    yield fact(case, name, f"reached seq {here.last_seq} in this run, seq {there.last_seq} in the other")
     tables = [incident.timeline.tables for _, incident in (mine, other)]
     common = range(max(here.first_seq, there.first_seq), min(here.last_seq, there.last_seq) + 1)
     parted = next((s for s in common if token_at(here, s, tables[0]) != token_at(there, s, tables[1])), None)
     if parted is None:
         says = (
-            f"calls are the same from seq {common.start} to {common.stop - 1}" if common else "no call is held of both"
+            f"calls are the same from seq {common.start} to {common.stop - 1}"
+            if common
+            else "no call is recorded in both"
         )
         yield fact(case, name, says)
         return

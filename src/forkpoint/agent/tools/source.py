@@ -1,11 +1,11 @@
-"""The training program: its lines, who calls a function, and why a condition can differ by rank."""
+"""The training program: its lines, callers of a function, and why a condition can differ by rank."""
 
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import (
     analysis_of,
     answer,
@@ -27,7 +27,7 @@ from forkpoint.source.syntax import BranchOrLoop, all_arguments, branches_and_lo
 from forkpoint.source.value import NO_REASONS, Reason, Reasons, Value
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The place that is meant where none is named.
+# The default place.
 
 
 def place_of_fork(case: Case) -> tuple[str, int] | None:
@@ -44,10 +44,10 @@ class PlaceArguments(Wire):
 def asked_place(case: Case, asked: PlaceArguments) -> tuple[Module, int]:
     place = (asked.file, asked.line) if asked.file is not None and asked.line is not None else place_of_fork(case)
     if place is None:
-        raise Refused("the verdict names no line of source: name a file and a line")
+        raise QuestionRefused("the verdict names no line of source: name a file and a line")
     module = find_module(case, place[0])
     if not 1 <= place[1] <= len(module.lines):
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     return module, place[1]
 
 
@@ -60,7 +60,7 @@ _USUAL = 10
 
 class ReadSourceArguments(Wire):
     file: str | None = None
-    """As under the source root."""
+    """Relative to the source root."""
     line: int | None = None
     around: int | None = None
     """Before and after: 10."""
@@ -73,7 +73,7 @@ def read_source(case: Case, asked: ReadSourceArguments) -> Sequence[Fact]:
     if asked.line is None:
         return answer(_outline(case, module), "name a line")
     if not 1 <= asked.line <= len(module.lines):
-        raise Refused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
+        raise QuestionRefused(f"{case.clean(name_module(case, module))} has {len(module.lines)} lines")
     around = lines_around(asked.around, _USUAL, _MAX_AROUND)
     shown = range(max(1, asked.line - around), min(len(module.lines), asked.line + around) + 1)
     name = name_module(case, module)
@@ -82,12 +82,12 @@ def read_source(case: Case, asked: ReadSourceArguments) -> Sequence[Fact]:
 
 
 def _files(case: Case) -> Iterator[Fact]:
-    """Those that communicate first."""
+    """Files that communicate come first."""
     analysis = analysis_of(case)
     talking = {function.module.path for function in analysis.communicating()}
     for module in sorted(analysis.program.modules.values(), key=lambda m: (m.path not in talking, m.path)):
         says = f"{len(module.lines)} lines, {len(module.functions) - 1} functions"
-        told = f"{says}; comes to a collective" if module.path in talking else says
+        told = f"{says}; reaches a collective" if module.path in talking else says
         yield fact(case, name_module(case, module), told)
     for note in analysis.program.notes:
         yield fact(case, relative(note.file, case.source), f"not read: {note.text}")
@@ -97,7 +97,7 @@ def _outline(case: Case, module: Module) -> Iterator[Fact]:
     reaches = analysis_of(case).communication.reaches
     for function in sorted(module.functions.values(), key=lambda f: (f.line, f.name)):
         reach = reaches.get(function)
-        says = f"{function.name}; comes to {reach.api.op}" if reach else function.name
+        says = f"{function.name}; reaches {reach.api.op}" if reach else function.name
         yield fact(case, f"{name_module(case, module)}:{function.line}", says)
 
 
@@ -137,19 +137,19 @@ def _find_function(case: Case, asked: CallersArguments) -> Function:
         return found[0]
     if found:
         spelled = [case.clean(f"{f.name} in {place(case, f, f.line)}") for f in found]
-        raise Refused(f"several functions are called so: {names(spelled)}")
-    raise Refused("no such function in the source; read_source with line null lists those of a file")
+        raise QuestionRefused(f"several functions have this name: {names(spelled)}")
+    raise QuestionRefused("no such function in the source; read_source with line null lists those of a file")
 
 
 def _itself(case: Case, function: Function) -> Iterator[Fact]:
     communication = analysis_of(case).communication
     reach = communication.reaches.get(function)
     if reach is None:
-        yield fact(case, place(case, function, function.line), f"{function.name}: comes to no collective that is known")
+        yield fact(case, place(case, function, function.line), f"{function.name}: reaches no known collective")
         return
     way = [place(case, f, call.lineno) for f, call in communication.path(reach)]
     through = f" through {', '.join(way)}" if way else ""
-    says = f"{function.name}: comes to {reach.api.op} by its line {reach.call.lineno}{through}"
+    says = f"{function.name}: reaches {reach.api.op} from line {reach.call.lineno}{through}"
     yield fact(case, place(case, function, function.line), says)
 
 
@@ -159,7 +159,7 @@ def _called_by(case: Case, function: Function) -> Iterator[Fact]:
         says = f"{caller.name} calls {function.name}: `{_written(call, caller)}`"
         yield fact(case, place(case, caller, call.lineno), says)
     if not sites:
-        says = f"no call of {function.name} was found: a library may call it, or a name that cannot be followed"
+        says = f"no call of {function.name} was found: a library may call it, or a call that cannot be resolved"
         yield fact(case, place(case, function, function.line), says)
 
 
@@ -173,7 +173,7 @@ def _calls(case: Case, function: Function) -> Iterator[Fact]:
 
 
 def _tell_call(case: Case, call: ast.Call, function: Function) -> str | None:
-    """None: a library's function, of which nothing is known."""
+    """None: a library function, about which nothing is known."""
     analysis = analysis_of(case)
     api = analysis.communication.api(call, function)
     if api is not None:
@@ -183,7 +183,7 @@ def _tell_call(case: Case, call: ast.Call, function: Function) -> str | None:
         return None
     spelled = [f"{f.name} in {place(case, f, f.line)}" for f in callees.functions]
     reach = analysis.communication.reach(call, function)
-    comes_to = f", which comes to {reach.api.op}" if reach else ""
+    comes_to = f", which reaches {reach.api.op}" if reach else ""
     return f"{'' if callees.exact else 'one of '}{', '.join(spelled)}{comes_to}"
 
 
@@ -201,7 +201,7 @@ CALLERS = Tool(
 
 @dataclass(frozen=True, slots=True)
 class DecisionPoint:
-    """Something in a function by which ranks can part, and what is known of it."""
+    """A branch, loop, handler or argument by which ranks can diverge, and what is known about it."""
 
     function: Function
     node: BranchOrLoop | ast.ExceptHandler | ast.expr
@@ -209,7 +209,7 @@ class DecisionPoint:
     """`decides by`, `loop over`, ..."""
     written: str
     lines: range
-    """On which it is decided: of a branch from its keyword to the end of its condition."""
+    """For a branch, from its keyword to the end of its condition."""
     reasons: Reasons
     equal: bool
 
@@ -226,7 +226,7 @@ def taint(case: Case, asked: PlaceArguments) -> Sequence[Fact]:
     if not found:
         lines = sorted({*_lines_of_decisions(module)}, key=lambda one: (abs(one - line), one))
         near = names([str(one) for one in sorted(lines[:10])])
-        raise Refused(f"no condition, loop or handler begins at this line; the nearest are at {near}")
+        raise QuestionRefused(f"no condition, loop or handler begins at this line; the nearest are at {near}")
     return answer((f for decision in found for f in _tell_decision(case, decision)), "ask for another line")
 
 
@@ -237,8 +237,8 @@ def _lines_of_decisions(module: Module) -> Iterator[int]:
 
 
 def decisions(function: Function, analysis: Analysis) -> Iterator[DecisionPoint]:
-    """Of the function's own body: branches and loops, handlers, what else decides (`match`, comprehensions), and what is
-    passed to calls that communicate.
+    """In the function's own body: branches and loops, handlers, other tests (`match`, comprehensions), and arguments of calls
+    that communicate.
     """
     heads: set[ast.expr] = set()
     for node in branches_and_loops(function):
@@ -292,7 +292,7 @@ def _tell_decision(case: Case, decision: DecisionPoint) -> Iterator[Fact]:
     elif decision.equal:
         yield fact(case, where, f"{what}: equal on all ranks")
     else:
-        yield fact(case, where, f"{what}: not known; the source shows neither that it differs nor that it is equal")
+        yield fact(case, where, f"{what}: unknown; the source shows neither that it differs nor that it is equal")
     yield from _guarded(case, decision, where)
 
 
@@ -303,7 +303,7 @@ def _tell_reason(case: Case, reason: Reason) -> str:
 
 
 def _guarded(case: Case, decision: DecisionPoint, where: str) -> Iterator[Fact]:
-    """What communicates inside it."""
+    """The communication inside it."""
     node = decision.node
     if not isinstance(node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler):
         return
@@ -312,14 +312,14 @@ def _guarded(case: Case, decision: DecisionPoint, where: str) -> Iterator[Fact]:
         steps = analysis_of(case).branches.steps(statements, decision.function)
         if statements:
             told = [f"{name_step(step)} (line {step.call.lineno})" for step in steps]
-            yield fact(case, where, f"{arm}: {names(told) if told else 'nothing that comes to a collective'}")
+            yield fact(case, where, f"{arm}: {names(told) if told else 'nothing that reaches a collective'}")
 
 
 TAINT = Tool(
     name="taint",
     description=(
-        "What makes a condition, loop, handler or argument at a line differ by rank: equal, reasons with their origin, or "
-        "not known; and which communication stands inside it."
+        "Whether a condition, loop, handler or argument at a line can differ by rank: equal, reasons with their origin, or "
+        "unknown; and which communication is inside it."
     ),
     arguments=PlaceArguments,
     answer=taint,

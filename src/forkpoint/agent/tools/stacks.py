@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, known_rank, line_of, name_group, name_module
 from forkpoint.agent.tools.recorded import tell_op
 from forkpoint.model.frames import is_library, short_name
@@ -11,11 +11,11 @@ from forkpoint.model.op import Frame, Op, Stack
 from forkpoint.model.timeline import Position
 
 MAX_FRAMES = 200
-"""A recursion can be deeper; what is further out is the same on all ranks more often than not."""
+"""Innermost frames kept. A recursion can be deeper; the outer frames are usually the same on all ranks."""
 
 
 def tell_frame(case: Case, frame: Frame) -> str:
-    """`train.py:37 main: `loss = step(batch)``: named as under the source root, with its text, where that is known."""
+    """`train.py:37 main: `loss = step(batch)``; relative to the source root and with its text, if the source is known."""
     module = case.analysis.program.module_at(frame.filename) if case.analysis is not None else None
     if module is None:
         return f"{frame.filename}:{frame.line} {frame.name}"
@@ -23,12 +23,12 @@ def tell_frame(case: Case, frame: Frame) -> str:
 
 
 def tell_stack(case: Case, where: str, frames: Sequence[Frame], whose: str) -> Iterator[Fact]:
-    """In the order given. Of a run of library frames the first is named."""
+    """In the given order. Of consecutive library frames, only the first is named."""
     for library, run in groupby(frames[:MAX_FRAMES], is_library):
         held = list(run)
         if library:
             inner = held[0]
-            more = f" and {len(held) - 1} more of libraries" if len(held) > 1 else ""
+            more = f" and {len(held) - 1} more in libraries" if len(held) > 1 else ""
             yield fact(case, where, f"{whose}: {short_name(inner.filename)}:{inner.line} {inner.name}{more}")
         else:
             yield from (fact(case, where, f"{whose}: {tell_frame(case, frame)}") for frame in held)
@@ -52,12 +52,12 @@ def stacks(case: Case, asked: StacksArguments) -> Sequence[Fact]:
         "ask stack_diff, or read_source",
     )
     if not found:
-        raise Refused(f"no stack of rank {rank} is in the evidence")
+        raise QuestionRefused(f"no stack of rank {rank} is in the evidence")
     return found
 
 
 def standing(case: Case, rank: int) -> Position | None:
-    """Its first call that is not done; where all are done, or the dump ends early, its last one."""
+    """Its first unfinished call; if all are finished, or the dump is cut off, its last one."""
     timeline = case.incident.timeline
     stands = timeline.positions.get(rank, ())
     if stands:
@@ -122,23 +122,25 @@ class StackDiffArguments(Wire):
     rank: int | None = None
     """Null: a suspect."""
     other: int | None = None
-    """Null: a rank that is none."""
+    """Null: another rank."""
 
 
 def stack_diff(case: Case, asked: StackDiffArguments) -> Sequence[Fact]:
     ranks = _two_ranks(case, asked)
     if ranks[0] == ranks[1]:
-        raise Refused("these are the same rank; ask stacks")
+        raise QuestionRefused("these are the same rank; ask stacks")
     for when, held in (("while the job hung", _live_stack), ("at the call each waits in", _recorded_stack)):
         one, other = (held(case, rank) for rank in ranks)
         if one and other:
             return answer(_compare(case, ranks, (outermost_first(one), outermost_first(other)), when), "ask stacks")
     missing = [str(rank) for rank in ranks if not (_live_stack(case, rank) or _recorded_stack(case, rank))]
-    raise Refused(f"there are no two stacks of one kind to compare; without any: {', '.join(missing) or 'neither'}")
+    raise QuestionRefused(
+        f"there are no two stacks of the same kind to compare; ranks without any: {', '.join(missing) or 'none'}"
+    )
 
 
 def _two_ranks(case: Case, asked: StackDiffArguments) -> tuple[int, int]:
-    """A suspect, or one of the smallest cohort, beside a rank that did otherwise."""
+    """A suspect, or a rank of the smallest cohort; and a rank that did something else."""
     cohorts = case.verdict.divergence.cohorts if case.verdict.divergence else ()
     odd = [*case.verdict.suspects, *(rank for cohort in reversed(cohorts) for rank in cohort.ranks)]
     one = asked.rank if asked.rank is not None else next(iter(odd), 0)
@@ -164,18 +166,18 @@ def _compare(
     where = f"stacks of ranks {ranks[0]} and {ranks[1]} {when}"
     yield from tell_stack(case, where, one[:shared], "both, outermost first")
     if one[shared:] == other[shared:]:
-        yield fact(case, where, "they do not part: both stand at the same line")
+        yield fact(case, where, "they do not differ: both are at the same line")
         return
     for rank, rest in zip(ranks, (one[shared:], other[shared:]), strict=True):
         if rest:
             yield from tell_stack(case, where, rest, f"rank {rank} alone from here on, outermost first")
         else:
-            yield fact(case, where, f"rank {rank} stands in the last line that both share")
+            yield fact(case, where, f"rank {rank} is in the last frame that both share")
 
 
 STACK_DIFF = Tool(
     name="stack_diff",
-    description="Two ranks' stacks: the frames they share from outside, and where they part.",
+    description="Two ranks' stacks: the outer frames they share, and where they differ.",
     arguments=StackDiffArguments,
     answer=stack_diff,
 )

@@ -1,9 +1,9 @@
-"""One group as a table: a row per seq, a column per cohort; and the last row in which all agree, the first in which they do not."""
+"""One group as a table: a row per seq, ranks that did the same together; the last row that agrees, the first that differs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import MAX_CHARACTERS, answer, fact, find_group, known_seq, lines_around, name_group
 from forkpoint.agent.tools.recorded import members_alike, tell_divergence, tell_slot
 from forkpoint.diverge.cohorts import frontier_op, issued
@@ -16,11 +16,11 @@ from forkpoint.model.world import name_ranks
 _USUAL, _MAX_AROUND = 3, 10
 _RANGES = 4
 _OWN_VOLUMES = 256
-"""Members up to which each one's own part of an all_to_all is told."""
+"""Largest group for which each member's own part of an all_to_all is shown."""
 _GAP_WORDS = {
     Gap.NOT_REACHED: "not reached",
-    Gap.EVICTED: "not known (no longer in the ring buffer)",
-    Gap.NO_DUMP: "not known (no dump, or it ends before)",
+    Gap.EVICTED: "unknown (no longer in the ring buffer)",
+    Gap.NO_DUMP: "unknown (no dump, or it ends before)",
 }
 
 
@@ -47,7 +47,7 @@ def table(case: Case, asked: TableArguments) -> Sequence[Fact]:
 def _usual_group(case: Case) -> GroupTimeline:
     fork, groups = case.verdict.divergence, case.incident.timeline.groups
     if not groups:
-        raise Refused("no dump was read: there is no table; ask threads, log_lines or files")
+        raise QuestionRefused("no dump was read: there is no table; ask threads, log_lines or files")
     found = [g for g in groups if fork is not None and g.group == fork.group]
     return found[0] if found else max(groups, key=lambda g: (_is_open(g), len(g.group.ranks)))
 
@@ -66,19 +66,19 @@ def _usual_seq(case: Case, group: GroupTimeline, alike: "Alike") -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where members stop being alike.
+# Where members start to differ.
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
     last: int | None
-    """The last row in which all members with a dump recorded the same; None: no row that all hold is alike."""
+    """The last row in which all members with a dump recorded the same; None: there is no such row."""
     first_differing: int | None
     furthest: int
 
 
 def find_alike(case: Case, group: GroupTimeline) -> Alike:
-    """Members whose track is of one kind are looked at once."""
+    """Examines one member for each kind of track."""
     tracks = {rank: track for _, rank in group.kinds if (track := group.track(rank))}
     if not tracks:
         return Alike(None, None, 0)
@@ -129,7 +129,7 @@ def _rows(case: Case, group: GroupTimeline, seqs: range, alike: Alike) -> Iterat
 
 
 def _cells(case: Case, group: GroupTimeline, seq: int, classes: list[list[int]]) -> list[tuple[str, list[int]]]:
-    """The most numerous first."""
+    """(text, ranks), most ranks first."""
     told: dict[str, list[int]] = {}
     for members in classes:
         for ranks in _with_own_volumes(case, group, seq, members):
@@ -138,7 +138,7 @@ def _cells(case: Case, group: GroupTimeline, seq: int, classes: list[list[int]])
 
 
 def _with_own_volumes(case: Case, group: GroupTimeline, seq: int, members: list[int]) -> list[list[int]]:
-    """One by one where each may have sent and received another amount."""
+    """Splits members into single ranks if each may have sent and received a different amount."""
     track = group.track(members[0])
     if track is None or len(group.group.ranks) > _OWN_VOLUMES or frontier_op(track, seq) is not None:
         return [members]
@@ -153,7 +153,7 @@ def _tell_member(case: Case, group: GroupTimeline, rank: int, seq: int) -> str:
         return _GAP_WORDS[gap or Gap.NO_DUMP]
     tables, op = case.incident.timeline.tables, frontier_op(track, seq)
     volumes = group.traces[rank].volumes if len(group.group.ranks) <= _OWN_VOLUMES else None
-    call = tell_slot(track, seq, tables, volumes) or "not held between calls that are"
+    call = tell_slot(track, seq, tables, volumes) or "not recorded, although calls around it are"
     place = user_place(op.stack if op is not None else issued(track, seq, tables)[1])
     return f"{call} at {place}" if place else call
 

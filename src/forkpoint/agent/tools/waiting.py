@@ -1,9 +1,9 @@
-"""Who waits for whom, and what every thread of every rank was doing: by cohort, at any size."""
+"""Who waits for whom, and what every thread of every rank was doing; ranks that did the same share a line."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from forkpoint.agent.case import Case, Fact, Refused, Tool, Wire
+from forkpoint.agent.case import Case, Fact, QuestionRefused, Tool, Wire
 from forkpoint.agent.naming import answer, fact, name_group
 from forkpoint.agent.tools.stacks import StacksArguments, stacks
 from forkpoint.diverge.waits import find_cycle, find_waits
@@ -29,7 +29,7 @@ class WaitsArguments(Wire):
 def waits(case: Case, _: WaitsArguments) -> Sequence[Fact]:
     job = recorded_job(case.incident)
     if not job.slots:
-        raise Refused("no dump shows a rank that waits; ask threads, progress or log_lines")
+        raise QuestionRefused("no dump shows a rank that waits; ask threads, progress or log_lines")
     return answer(chain(_of_ring(case), _of_slots(case, job.slots), _of_free(case)), "ask table for one group")
 
 
@@ -37,13 +37,13 @@ def _of_ring(case: Case) -> Iterator[Fact]:
     ring = find_cycle(find_waits(case.incident.timeline))
     if ring:
         shown = " -> ".join(map(str, ring[:_IN_RING])) + (" -> ..." if len(ring) > _IN_RING else f" -> {ring[0]}")
-        yield fact(case, "wait graph", f"a ring of {len(ring)} ranks, each waits for the next: {shown}")
+        yield fact(case, "wait graph", f"a cycle of {len(ring)} ranks, each waits for the next: {shown}")
     else:
-        yield fact(case, "wait graph", "no ring: nobody waits for itself through others, as far as dumps show")
+        yield fact(case, "wait graph", "no cycle, as far as dumps show")
 
 
 def _of_slots(case: Case, slots: Sequence[Slot]) -> Iterator[Fact]:
-    """Those that miss somebody first; calls of one kind in many groups share a line."""
+    """Calls with missing ranks first; similar calls in many groups share a line."""
     alike: dict[tuple[object, ...], list[Slot]] = {}
     for slot in slots:
         wants = (bool(slot.absent), bool(slot.busy), bool(slot.unknown), slot.misfit)
@@ -52,7 +52,7 @@ def _of_slots(case: Case, slots: Sequence[Slot]) -> Iterator[Fact]:
     for first, *more in ordered:
         ranks = frozenset[int]().union(first.waiting, *(slot.waiting for slot in more))
         place = f"{first.group} message {first.seq} of {_way(first)}" if first.channel else _name(case, first)
-        likewise = f" and {len(more)} more such" if more else ""
+        likewise = f" and {len(more)} more like it" if more else ""
         yield fact(case, f"{place}{likewise}", f"{name_ranks(ranks, _RANGES)} wait: {_tell_held(first, more)}")
 
 
@@ -71,20 +71,20 @@ def _tell_held(first: Slot, more: Sequence[Slot]) -> str:
     told = [
         f"{name_ranks(ranks, _RANGES)} {what}"
         for part, what in (
-            ("absent", "not come"),
-            ("busy", "came, and stand in an earlier call"),
-            ("unknown", "not known (no dump)"),
+            ("absent", "did not call it"),
+            ("busy", "called it, but still in an earlier call"),
+            ("unknown", "unknown (no dump)"),
         )
         if (ranks := everywhere(part))
     ]
-    told += ["what ranks brought to it does not fit together"] if first.misfit else []
-    return "; ".join(told) or "all have come, and it does not finish"
+    told += ["the ranks' arguments do not match"] if first.misfit else []
+    return "; ".join(told) or "all have called it, and it does not finish"
 
 
 def _of_free(case: Case) -> Iterator[Fact]:
     job = recorded_job(case.incident)
     if job.free:
-        yield fact(case, "wait graph", f"nothing is pending on {name_ranks(job.free, _RANGES)}, for which others wait")
+        yield fact(case, "wait graph", f"{name_ranks(job.free, _RANGES)}: no pending call, but others wait for it")
     if job.elsewhere:
         yield fact(
             case, "wait graph", f"{name_ranks(job.elsewhere, _RANGES)}: their stacks are in a call that no dump records"
@@ -93,7 +93,7 @@ def _of_free(case: Case) -> Iterator[Fact]:
 
 WAITS = Tool(
     name="waits",
-    description="The wait graph: who waits in which call, for whom and why, and the ring if there is one.",
+    description="The wait graph: who waits in which call, for whom and why, and the cycle if there is one.",
     arguments=WaitsArguments,
     answer=waits,
 )
@@ -107,7 +107,7 @@ _FRAMES = 4
 
 class ThreadsArguments(Wire):
     rank: int | None = None
-    """Of this rank frame by frame, with its recorded call."""
+    """Only this rank, frame by frame, with its recorded call."""
 
 
 def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
@@ -115,7 +115,7 @@ def threads(case: Case, asked: ThreadsArguments) -> Sequence[Fact]:
         return stacks(case, StacksArguments(rank=asked.rank))
     found = answer(_clusters(case), "ask for one rank")
     if not found:
-        raise Refused("no stack was taken while the job hung; table shows the line of each recorded call")
+        raise QuestionRefused("no stack was taken while the job hung; table shows the line of each recorded call")
     return found
 
 
@@ -132,7 +132,7 @@ def _clusters(case: Case) -> Iterator[Fact]:
 
 
 def _tell_place(stack: Stack) -> str:
-    """What holds it, and the innermost frames of the program."""
+    """What the thread is in, and the innermost frames of the program."""
     frames = [f"{short_name(f.filename)}:{f.line} {f.name}" for f in user_frames(stack)[:_FRAMES]]
     inner = stack[0] if stack else None
     called = f"in {short_name(inner.filename)}:{inner.line} {inner.name}" if inner else "no frame"

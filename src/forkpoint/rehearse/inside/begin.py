@@ -1,12 +1,12 @@
-"""Called by autoload in every process of a rehearsed job: reads the order, opens the taps, starts the guard with the group."""
+"""Called by autoload in every process of a rehearsed job: reads the order and installs the taps, which start the guard."""
 
 import atexit
 import os
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -15,34 +15,33 @@ from forkpoint.guard import start as start_guard
 from forkpoint.guard.recorder import TorchRecorder, find_groups
 from forkpoint.guard.settings import read_settings
 from forkpoint.model.world import ProcessGroup
-from forkpoint.rehearse.inside.lines import follow
 from forkpoint.rehearse.inside.notes import Notes
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.inside.taps import Taps
-from forkpoint.rehearse.listening import Inside, Listener
-from forkpoint.rehearse.model import ORDER_VARIABLE, Left, Order, RunMode, read_value, write_value
+from forkpoint.rehearse.listening import InsideRank, Listener
+from forkpoint.rehearse.model import ORDER_VARIABLE, Left, RunMode, RunOrder, read_value, write_value
 from forkpoint.rehearse.paths import PathFile
 from forkpoint.rehearse.perturbations import find_perturbation
 from forkpoint.rehearse.steps import StepFile
 
 _CLAIMED: Final = "FORKPOINT_REHEARSE_PID"
-"""The rank's own process: what it starts inherits RANK, and is no rank."""
+"""Pid of the rank itself: its child processes inherit RANK, but are not ranks."""
 _MAX_ERROR: Final = 4000
 
 
 def begin() -> None:
-    order = read_value(Path(os.environ[ORDER_VARIABLE]), Order)
+    order = read_value(Path(os.environ[ORDER_VARIABLE]), RunOrder)
     if order is None or not _is_ours():
         return
-    places = Places(order.roots)
+    places = CodePlaces(order.roots)
     if order.mode is RunMode.FAKE:
-        from forkpoint.rehearse.inside.schedule import pretend  # noqa: PLC0415 torch's own tests: imported where asked for
+        from forkpoint.rehearse.inside.schedule import pretend  # noqa: PLC0415 uses torch's test helpers, imported only if needed
 
         pretend(order, int(os.environ["RANK"]), places)
         return
     steps = StepFile(order.folder)
     rank = _Rank(order, steps, places)
-    inside = Inside(torch, order, _rank, lambda: steps.steps, rank.mark)
+    inside = InsideRank(torch, order, _rank, lambda: steps.steps, rank.mark)
     listener = _listener(order, inside)
     taps = Taps(listener, places, on_join=rank.join, on_step=steps.set)
     taps.open_least(cpu=order.cpu)
@@ -65,7 +64,7 @@ def _rank() -> int | None:
     return int(told) if told.isdecimal() else None
 
 
-def _listener(order: Order, inside: Inside) -> Listener:
+def _listener(order: RunOrder, inside: InsideRank) -> Listener:
     if order.mode is RunMode.CALM:
         return Notes(inside)
     if order.trial is not None and _rank() in (None, order.trial.rank):
@@ -74,9 +73,9 @@ def _listener(order: Order, inside: Inside) -> Listener:
 
 
 class _Rank:
-    """From when it joins until it ends: its steps, its path, and what it leaves behind."""
+    """This rank, from joining to its end: its steps, its path, and what it leaves behind."""
 
-    def __init__(self, order: Order, steps: StepFile, places: Places) -> None:
+    def __init__(self, order: RunOrder, steps: StepFile, places: CodePlaces) -> None:
         self._order = order
         self._steps = steps
         self._places = places
@@ -90,7 +89,7 @@ class _Rank:
             self._path.mark()
 
     def join(self) -> None:
-        if self._recorder is not None:  # a second group of processes in one run
+        if self._recorder is not None:  # init_process_group was called again
             return
         self._number = dist.get_rank()
         self._recorder = TorchRecorder()
@@ -116,13 +115,38 @@ class _Rank:
             follow(self._path, self._places)
 
     def _leave(self, error: str) -> None:
-        """Once: an error is told before the exit."""
+        """Writes only once: an error comes before the exit."""
         told = Path(self._order.folder) / f"left_rank_{self._number}.json"
         if self._recorder is None or told.exists():
             return
         write_value(told, Left(self._number, error, tuple(find_groups()) or self._groups))
-        # As with the guard: of a rank that is done nothing but that is told.
+        # As with the guard: a rank that finished normally leaves no dump.
         evidence = Path(self._order.folder) / "evidence"
         evidence.mkdir(exist_ok=True)
         if error:
             (evidence / f"trace_rank_{self._number}").write_bytes(self._recorder.dump())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Records every line of the user's code that the main thread executes.
+
+
+def follow(path: PathFile, places: CodePlaces) -> None:
+    """Also follows frames that are already running: the training loop may be one of them."""
+
+    def local(frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "line":
+            site = places.at(frame)
+            if site is not None:
+                path.add(path.number_of(site.file), site.line)
+        return local
+
+    def entered(frame: FrameType, _event: str, _arg: Any) -> Any:
+        return local if places.at(frame) is not None else None
+
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 documented
+    while frame is not None:
+        if places.at(frame) is not None:
+            frame.f_trace = local
+        frame = frame.f_back
+    sys.settrace(entered)

@@ -1,8 +1,8 @@
-"""Taps on filters: what a list comprehension with `if`, a loop that begins with `if ...: continue`, or a function that yields
-what passes a test leaves of its data.
+"""Taps on filters: list comprehensions with `if`, loops that begin with `if ...: continue`, and generators that yield what
+passes a test.
 
-These are no calls that could be swapped. The user's modules are compiled with a call around them; lines stay as they are. A
-script that is started as a process of its own is compiled before anybody is asked: only the modules it imports are heard.
+Filters are not calls that could be replaced, so the user's modules are compiled with a call around each; line numbers stay. A
+script that is started as a new process (`--cold`) is compiled before we run: there, only modules that it imports have taps.
 """
 
 import ast
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from forkpoint.rehearse.filtering import tests_of_list, tests_of_loop, yields_by_data
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
 
 _KEPT: Final = "__forkpoint_kept__"
 _EACH: Final = "__forkpoint_each__"
 _YIELDING: Final = "__forkpoint_yielding__"
 
-_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+_frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 
-def open_filters(listener: Listener, places: Places) -> None:
-    """For modules that are loaded from now on."""
+def open_filters(listener: Listener, places: CodePlaces) -> None:
+    """Installs the taps for modules that are loaded from now on."""
 
     def kept(values: list[Any]) -> list[Any]:
         site = places.at(_frame(1))
@@ -72,7 +72,7 @@ class _Around(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """Methods that Python calls itself are left alone, and what has a decorator already is no plain generator."""
+        """Skips special methods, and functions with a decorator, which may not be plain generators."""
         self.generic_visit(node)
         if not node.decorator_list and not node.name.startswith("__") and yields_by_data(node):
             node.decorator_list = [ast.copy_location(ast.Name(_YIELDING, ast.Load()), node)]

@@ -1,15 +1,15 @@
-"""What is known of a DataLoader: how its batches are counted out, and what puts them together."""
+"""Facts about a DataLoader: how many batches it has, how data is shared out, and how it collates samples."""
 
 import ast
 from typing import Any
 
 import torch.utils.data
 
-from forkpoint.rehearse.inside.places import Places, parse
+from forkpoint.rehearse.inside.places import CodePlaces, parse
 from forkpoint.rehearse.listening import LoaderFacts
 
 
-def loader_facts(loader: Any, number: int, places: Places) -> LoaderFacts:
+def loader_facts(loader: Any, number: int, places: CodePlaces) -> LoaderFacts:
     sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
     inner = getattr(batch_sampler, "sampler", None)
     iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
@@ -33,11 +33,11 @@ def loader_facts(loader: Any, number: int, places: Places) -> LoaderFacts:
 
 
 def _shares_out(sampler: Any) -> bool:
-    """By the attributes that torch's own and those like it have."""
+    """By the attributes of torch's DistributedSampler and similar samplers."""
     return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes"))
 
 
-def _drops(collate: Any, places: Places) -> bool:
+def _drops(collate: Any, places: CodePlaces) -> bool:
     """Whether the user's own collate function can drop samples, because it filters them."""
     while hasattr(collate, "func"):  # functools.partial
         collate = collate.func

@@ -1,4 +1,4 @@
-"""The calm run's listener: which rank-local things this rank uses, where and how often."""
+"""The listener of the calm run: records which rank-local things this rank uses, where and how often."""
 
 import math
 import os
@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from forkpoint.rehearse.filtering import fingerprint
-from forkpoint.rehearse.listening import Inside, Listener, LoaderFacts
-from forkpoint.rehearse.model import OLDER, RankUses, Site, Use, UseKind, write_value
+from forkpoint.rehearse.listening import InsideRank, Listener, LoaderFacts
+from forkpoint.rehearse.model import OLDER, CodeSite, RankUses, Use, UseKind, write_value
 
 _VALUES: Final = 64
 """Kept per place, for comparison between ranks."""
 _FILTERED: Final = 8
-"""How many runs of a filter are compared between ranks."""
+"""Runs of a filter that are compared between ranks."""
 _MAX_PLACES: Final = 500
 _EVERY_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
-_LIBRARY: Final = Site("", 0, "")
-"""Where no frame of the user's code is on the stack."""
+_LIBRARY: Final = CodeSite("", 0, "")
+"""Used if no frame of the user's code is on the stack."""
 
 
 @dataclass(slots=True)
 class _Note:
-    site: Site
+    site: CodeSite
     what: str
     count: int = 0
     values: list[float] = field(default_factory=list[float])
@@ -36,18 +36,18 @@ class _Note:
 
 
 class Notes(Listener):
-    """Written to a file once a second where there is news, and at the end."""
+    """Written to a file once a second, and at the end."""
 
-    def __init__(self, inside: Inside) -> None:
+    def __init__(self, inside: InsideRank) -> None:
         super().__init__(inside)
-        self._notes: dict[tuple[UseKind, Site, str], _Note] = {}
+        self._notes: dict[tuple[UseKind, CodeSite, str], _Note] = {}
         self._batches = 0
         self._steps = 0
         self._last = time.monotonic()
         self._pause_s = 0.0
         self._pid = os.getpid()
         self.after_first_steps: Any = None
-        """Called once calls of modules need not be heard any more."""
+        """Called after two steps, when calls of modules need no longer be recorded."""
 
     def begin(self) -> None:
         self._last = time.monotonic()
@@ -55,7 +55,7 @@ class Notes(Listener):
 
     # --------------------------------------------------------------------------------------------------------- hearing
 
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         note = self._note(UseKind.LOADER, site, f"loader {facts.number}")
         if note is None:
             return batches
@@ -76,52 +76,52 @@ class Notes(Listener):
         if len(note.values) <= _VALUES:
             note.values[-1] += 1
 
-    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+    def workers(self, site: CodeSite | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
         del site, facts, processes
 
-    def read(self, site: Site, how: str, value: Any) -> Any:
+    def read(self, site: CodeSite, how: str, value: Any) -> Any:
         self._add(UseKind.READ, site, how, value)
         return value
 
-    def clock(self, site: Site, name: str, value: float) -> float:
+    def clock(self, site: CodeSite, name: str, value: float) -> float:
         self._add(UseKind.CLOCK, site, name)
         return value
 
-    def drew(self, site: Site, name: str, value: Any) -> None:
+    def drew(self, site: CodeSite, name: str, value: Any) -> None:
         self._add(UseKind.DRAW, site, name, value)
 
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         self._add(UseKind.EXISTS, site, path, float(there))
         return there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         self._add(UseKind.LISTING, site, path, float(len(names)))
         return names
 
-    def writing(self, site: Site | None, path: str) -> None:
+    def writing(self, site: CodeSite | None, path: str) -> None:
         self._add(UseKind.WRITE, site, path)
 
-    def saving(self, site: Site | None, path: str) -> None:
-        """Keeps the version that is saved over: a later run may find it in place of the newest."""
+    def saving(self, site: CodeSite | None, path: str) -> None:
+        """Keeps a copy of the version that is overwritten, for the perturbation with an older checkpoint."""
         if Path(path).is_file():
             older = Path(OLDER)
             older.mkdir(exist_ok=True)
             shutil.copyfile(path, older / Path(path).name)
         self.writing(site, path)
 
-    def loading(self, site: Site | None, path: str) -> str:
+    def loading(self, site: CodeSite | None, path: str) -> str:
         self._add(UseKind.LOAD, site, path)
         return path
 
-    def guarded(self, site: Site, call: str, catches: tuple[type[BaseException], ...]) -> None:
+    def guarded(self, site: CodeSite, call: str, catches: tuple[type[BaseException], ...]) -> None:
         note = self._add(UseKind.GUARDED, site, call)
         if note is not None and not note.facts:
             note.facts = {"catches": " ".join(kind.__name__ for kind in catches)}
 
-    def forward(self, site: Site | None) -> None:
+    def forward(self, site: CodeSite | None) -> None:
         self._add(UseKind.FORWARD, site, "")
 
-    def backward(self, site: Site | None) -> None:
+    def backward(self, site: CodeSite | None) -> None:
         self._add(UseKind.BACKWARD, site, "")
 
     def stepped(self, number: int) -> None:
@@ -131,24 +131,24 @@ class Notes(Listener):
         if number == 2 and self.after_first_steps is not None:
             self.after_first_steps()
 
-    def polled(self, site: Site, what: str) -> bool:
+    def polled(self, site: CodeSite, what: str) -> bool:
         self._add(UseKind.POLL, site, what)
         return True
 
-    def begins(self, site: Site, what: str) -> None:
+    def begins(self, site: CodeSite, what: str) -> None:
         self._add(UseKind.THREAD, site, what)
 
-    def message(self, site: Site, key: str) -> None:
+    def message(self, site: CodeSite, key: str) -> None:
         del key
         self._add(UseKind.MESSAGE, site, "")
 
-    def kept(self, site: Site, values: list[Any]) -> list[Any]:
+    def kept(self, site: CodeSite, values: list[Any]) -> list[Any]:
         note = self._add(UseKind.FILTER, site, "list")
         if note is not None and note.count <= _FILTERED:
             self._compare(note, values, len(values))
         return values
 
-    def generated(self, site: Site, name: str, items: Iterator[Any]) -> Iterator[Any]:
+    def generated(self, site: CodeSite, name: str, items: Iterator[Any]) -> Iterator[Any]:
         note = self._note(UseKind.GENERATOR, site, f"generator {name}")
         if note is None or note.count > _VALUES:
             return items
@@ -179,7 +179,7 @@ class Notes(Listener):
             return item if named else [self._plainly(part) for part in parts[:_FILTERED]]
         return item
 
-    def each(self, site: Site, values: Iterator[Any]) -> Iterator[Any]:
+    def each(self, site: CodeSite, values: Iterator[Any]) -> Iterator[Any]:
         note = self._add(UseKind.FILTER, site, "loop")
         return values if note is None or note.count > _FILTERED else self._followed(note, values)
 
@@ -193,13 +193,13 @@ class Notes(Listener):
         self._compare(note, first, count)
 
     def _compare(self, note: "_Note", values: list[Any], count: int) -> None:
-        """Notes a fingerprint, so that the data of ranks can be compared later."""
+        """Records a fingerprint, to compare the data of ranks later."""
         found = fingerprint(values)
         note.values.append(found or 0.0)
         plain = found is not None and note.facts.get("plain", "1") == "1"
         note.facts = {"plain": str(int(plain)), "least": str(min(count, int(note.facts.get("least", count))))}
 
-    def _add(self, kind: UseKind, site: Site | None, what: str, value: Any = None) -> _Note | None:
+    def _add(self, kind: UseKind, site: CodeSite | None, what: str, value: Any = None) -> _Note | None:
         note = self._note(kind, site, what)
         if note is not None and value is not None and len(note.values) < _VALUES:
             number = _as_number(value)
@@ -207,11 +207,11 @@ class Notes(Listener):
                 note.values.append(number)
         return note
 
-    def _note(self, kind: UseKind, site: Site | None, what: str) -> _Note | None:
+    def _note(self, kind: UseKind, site: CodeSite | None, what: str) -> _Note | None:
         key = (kind, site or _LIBRARY, what)
         note = self._notes.get(key)
         if note is None:
-            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # a worker's are not the rank's
+            if len(self._notes) >= _MAX_PLACES or os.getpid() != self._pid:  # not for loader workers
                 return None
             note = self._notes[key] = _Note(key[1], what)
         note.count += 1
@@ -245,7 +245,7 @@ class Notes(Listener):
 
 
 class _Counted(Iterator[Any]):
-    """A loader's own iterator, counted. Whatever else is asked of it, it answers itself."""
+    """Counts the batches of a loader's iterator. Everything else is passed on to it."""
 
     def __init__(self, batches: Iterator[Any], notes: Notes, note: _Note) -> None:
         self._rehearsed = (batches, notes, note)
@@ -297,7 +297,7 @@ def _handled_signals() -> Iterator[Use]:
         handler = signal.getsignal(number)
         if callable(handler) and handler is not signal.default_int_handler:
             code = getattr(handler, "__code__", None)
-            site = Site(Path(code.co_filename).name, code.co_firstlineno, code.co_name) if code else _LIBRARY
+            site = CodeSite(Path(code.co_filename).name, code.co_firstlineno, code.co_name) if code else _LIBRARY
             yield Use(UseKind.SIGNAL, site, signal.Signals(number).name, 1)
 
 

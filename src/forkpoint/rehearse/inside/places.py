@@ -1,4 +1,4 @@
-"""Which place of the user's source is asking, and what the `try` around it catches."""
+"""Finds the line of the user's source that makes a call, and what the `try` around it catches."""
 
 import ast
 import builtins
@@ -9,46 +9,46 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from forkpoint.rehearse.model import Site
+from forkpoint.rehearse.model import CodeSite
 
 _NOT_OURS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "/.venv/", "/forkpoint/rehearse/")
 _CONTROL: Final = frozenset({"StopIteration", "StopAsyncIteration", "KeyboardInterrupt", "SystemExit", "GeneratorExit",
                              "ImportError", "ModuleNotFoundError", "AttributeError"})  # fmt: skip
-"""Caught to end a loop, to leave, or to see what is installed: none of them is bad luck."""
+"""Caught to end a loop, to exit, or to detect what is installed: not failures that could hit one rank."""
 
 _TAPS = str(Path(__file__).with_name("taps.py"))
 
 
-class Places:
-    """Sites of the user's files, found once each."""
+class CodePlaces:
+    """Maps frames to sites in the user's files, with a cache."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = tuple(str(Path(root).resolve()) for root in roots)
         self._own: dict[str, str | None] = {}
-        self._sites: dict[tuple[str, int], Site] = {}
+        self._sites: dict[tuple[str, int], CodeSite] = {}
 
-    def at(self, frame: FrameType) -> Site | None:
-        """None: a library's."""
+    def at(self, frame: FrameType) -> CodeSite | None:
+        """None: the frame belongs to a library."""
         code = frame.f_code
         name = code.co_filename
         own = self._own.get(name, "")
         if own == "":
-            self._own[name] = None  # to find out asks the file system, and a tap on that asks here
+            self._own[name] = None  # `_shown` uses the file system, whose taps call `at` again
             own = self._own[name] = self._shown(name)
         if own is None:
             return None
         key = (name, frame.f_lineno)
         site = self._sites.get(key)
         if site is None:
-            site = self._sites[key] = Site(own, frame.f_lineno, code.co_name)
+            site = self._sites[key] = CodeSite(own, frame.f_lineno, code.co_name)
         return site
 
-    def asking(self, frame: FrameType) -> Site | None:
-        """Who calls a tap. A function inside `try` has two that stand in for it."""
+    def asking(self, frame: FrameType) -> CodeSite | None:
+        """The caller of a tap. A function inside `try` has two wrappers, so one frame of ours may be between."""
         behind = frame.f_back if frame.f_code.co_filename == _TAPS else None
         return self.at(behind or frame)
 
-    def nearest(self, frame: FrameType | None) -> Site | None:
+    def nearest(self, frame: FrameType | None) -> CodeSite | None:
         """The innermost frame of the user's code."""
         while frame is not None:
             site = self.at(frame)
@@ -85,7 +85,7 @@ class GuardedLines:
 
 
 def find_guarded(tree: ast.AST) -> list[GuardedLines]:
-    """Inner ones last, so that the last that holds a line counts."""
+    """Inner ones come last, so that the last one that contains a line counts."""
     found: list[GuardedLines] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and node.handlers:
@@ -123,13 +123,13 @@ def dotted(node: ast.expr | None) -> str:
 
 
 class TryTable:
-    """What the `try` around a line catches, by file; read when it is first asked for."""
+    """What the `try` around a line catches. Files are parsed on first use."""
 
     def __init__(self) -> None:
         self._files: dict[str, list[GuardedLines]] = {}
 
     def catches(self, frame: FrameType) -> tuple[type[BaseException], ...]:
-        """The kinds of exception that are caught around the call that this frame is making; () = none."""
+        """Exception types caught around the call that this frame is making; () if none."""
         name, line = frame.f_code.co_filename, frame.f_lineno
         if name not in self._files:
             self._files[name] = find_guarded(parse(name))
@@ -141,7 +141,7 @@ class TryTable:
 
 
 def parse(filename: str) -> ast.Module:
-    """Empty where there is no source to read."""
+    """An empty module if the source cannot be read."""
     try:
         return ast.parse(Path(filename).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -149,7 +149,7 @@ def parse(filename: str) -> ast.Module:
 
 
 def look_up(name: str, names: dict[str, Any]) -> Any:
-    """A dotted name as the module sees it; None: it has none. "" is a bare `except`."""
+    """Resolves a dotted name in a module; None if it does not exist. "" is a bare `except`."""
     if not name:
         return Exception
     first, *rest = name.split(".")
@@ -159,7 +159,7 @@ def look_up(name: str, names: dict[str, Any]) -> Any:
     return value
 
 
-def user_modules(places: Places) -> list[Any]:
+def user_modules(places: CodePlaces) -> list[Any]:
     loaded = list(sys.modules.values())
     files = [(module, getattr(module, "__file__", None)) for module in loaded]
     return [module for module, file in files if isinstance(file, str) and places.is_own(file)]

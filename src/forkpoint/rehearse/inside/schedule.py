@@ -1,8 +1,8 @@
-"""`--world 512 --fake`: one rank of each kind, alone, with a process group that only pretends: what it would call, in order.
+"""`--world 512 --fake`: runs one rank alone with a fake process group, and records the collectives it would call, in order.
 
-torch's fake process group communicates nothing, so that a rank of a large job runs by itself on this machine. Every
-collective is written down before it is made. Values that come from other ranks are not theirs: what a program reads of
-them is noted, since its decisions may be others in truth.
+torch's fake process group communicates nothing, so a rank of a large job can run by itself on this machine. Every collective
+is recorded before it is made. Values from other ranks are fake, so reads of them are recorded, too: real values may lead to
+other decisions.
 """
 
 import json
@@ -19,16 +19,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from forkpoint.consensus.refuse import EachCollective
-from forkpoint.rehearse.inside.places import Places
-from forkpoint.rehearse.model import Order
+from forkpoint.rehearse.inside.places import CodePlaces
+from forkpoint.rehearse.model import RunOrder
 
 _KEPT = 256
 _UNSIZED = ("alltoall", "barrier")
-"""Sizes are each rank's own, or there are none."""
+"""Their sizes may differ by rank, or they have none."""
 
 
-def pretend(order: Order, rank: int, places: Places) -> None:
-    """From now on `init_process_group` makes a group of `order.world` ranks that is not there."""
+def pretend(order: RunOrder, rank: int, places: CodePlaces) -> None:
+    """Replaces `init_process_group`: it now creates a fake group of `order.world` ranks."""
     calls = _Calls(Path(order.folder) / f"calls_rank_{rank}.jsonl", places)
 
     def init_process_group(*args: Any, **named: Any) -> None:
@@ -45,12 +45,12 @@ _real = distributed_c10d.init_process_group
 
 
 class _Calls(EachCollective):
-    def __init__(self, path: Path, places: Places) -> None:
+    def __init__(self, path: Path, places: CodePlaces) -> None:
         super().__init__()
         self._file = path.open("w", encoding="utf-8")
         self._places = places
         self._received: deque[Any] = deque(maxlen=_KEPT)
-        """Tensors that a collective has written: held, so that no other can lie where they lie."""
+        """Tensors that a collective has written. Kept alive, so that their memory is not reused."""
 
     def before(self, op: Any, group: dist.ProcessGroup, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name = str(op).removesuffix(".default").rpartition("::")[2].rpartition(".")[2].rstrip("_")
@@ -61,7 +61,7 @@ class _Calls(EachCollective):
         self._write(kind="call", op=name, group=dist.get_process_group_ranks(group), sizes=sizes, site=str(site or ""))
 
     def read(self, tensor: Any) -> None:
-        """The program reads a value that other ranks would have given."""
+        """Records that the program reads a value that would come from other ranks."""
         site = self._places.at(sys._getframe(2))  # noqa: SLF001 documented
         if site is None:
             return
@@ -83,8 +83,8 @@ def _tensors(values: Any) -> Any:
 
 
 def _reduce_in_python() -> None:
-    """DDP's reducer wants a result from its collective, which the fake group does not give. The same call from Python is
-    content with none.
+    """DDP's reducer needs a result from its collective, which the fake group does not return. A hook in Python makes the same
+    call without needing one.
     """
     kind: Any = DistributedDataParallel
     original = kind.__init__

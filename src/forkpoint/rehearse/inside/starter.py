@@ -1,12 +1,12 @@
-"""A process that has imported torch once. Every rank is a fork of it, which spares each one seconds of importing.
+"""A process that imports torch once. Every rank is a fork of it, which saves seconds of importing per rank.
 
     python -m forkpoint.rehearse.inside.starter
 
 Reads lines of JSON, `{"ranks": [{"rank", "argv", "environ", "cwd", "log"}]}`, and answers with lines: `{"ready": true}`,
-`{"started": {rank: pid}, "store": pid}`, `{"ended": pid, "code": n}`. A rank runs its script as `python script` would: it is the main
-module, its errors end the process, what it registered for its exit is called. As torchrun's agent does, it has
-the store served in which the ranks meet, a new one for every run, in one more process: a store has threads, and a process with
-threads must not be forked.
+`{"started": {rank: pid}, "store": pid}`, `{"ended": pid, "code": n}`. A rank runs its script as `python script` would: the script
+is the main module, errors end the process, and exit handlers run. Like torchrun's agent, it serves the store in which the ranks
+meet, a new one for every run. The store is a separate process, because it has threads, and a process with threads must not be
+forked.
 """
 
 import atexit
@@ -36,10 +36,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    # What the first optimizer imports takes longer than torch itself.
+    # The imports of the first optimizer take longer than torch itself.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()
     gc.collect()
-    gc.freeze()  # what is here for all need not be copied for each
+    gc.freeze()  # so that forks share this memory
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     start = _serve(answers)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _serve(answers: IO[str]) -> dict[str, Any] | None:
-    """None: it is over. Otherwise this is a rank, in a process of its own."""
+    """Returns None in the starter when its input ends, and the rank's order in each fork."""
     print(json.dumps({"ready": True}), file=answers)
     rest = b""
     while True:
@@ -72,7 +72,7 @@ def _serve(answers: IO[str]) -> dict[str, Any] | None:
 
 
 def _fork_store() -> tuple[int, str]:
-    """Its process, which lives until it is killed, and its port."""
+    """Forks the process that serves the store, which runs until it is killed. Returns its pid and port."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -101,7 +101,7 @@ def _tell_ended(answers: IO[str]) -> None:
 
 
 def _become(start: dict[str, Any]) -> list[str]:
-    """What a new process would have: a session, an environment, a folder and a log of its own."""
+    """Gives the fork what a new process would have: its own session, environment, folder and log."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -112,15 +112,15 @@ def _become(start: dict[str, Any]) -> list[str]:
     os.environ.clear()
     os.environ.update(start["environ"])
     os.chdir(start["cwd"])
-    tempfile.tempdir = None  # it remembers that of the process it was forked from
+    tempfile.tempdir = None  # cached by the parent process
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed()  # as a process that imports it anew has it
+        numpy.random.seed()  # as in a new process
     return start["argv"]
 
 
 def _run(words: list[str]) -> int:
-    """The exit code. Errors are told as the interpreter tells them."""
+    """Runs the script and returns its exit code. Errors are printed as by the interpreter."""
     try:
         begin()
         if words[0] == "-m":
@@ -157,7 +157,7 @@ def _run_script(script: str) -> None:
 
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames that started it."""
+    """Removes the frames that started the script."""
     own = (__file__, "<frozen runpy>", "<frozen importlib._bootstrap_external>", "<frozen importlib._bootstrap>")
     while trace is not None and trace.tb_frame.f_code.co_filename in own and trace.tb_next is not None:
         trace = trace.tb_next
@@ -165,7 +165,7 @@ def _of_script(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _end(code: int) -> NoReturn:
-    """As the interpreter ends, but for taking down modules: in a fork that costs more than many jobs."""
+    """Ends like the interpreter, but without tearing down modules, which in a fork takes longer than many jobs."""
     threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 what the interpreter calls
     atexit._run_exitfuncs()  # noqa: SLF001 as above
     sys.stdout.flush()

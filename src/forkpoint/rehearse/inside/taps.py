@@ -1,6 +1,6 @@
-"""Taps on everything rank-local that a program can ask: each tells the listener, which may change the answer.
+"""Taps on everything rank-local that a program can ask for: each one calls the listener, which may change the answer.
 
-Only what the user's own code asks is told. Libraries, the guard among them, get what they always get.
+Only calls from the user's own code reach the listener. Libraries, and the guard, are not affected.
 """
 
 import builtins
@@ -25,11 +25,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from forkpoint.rehearse.inside.filters import open_filters
 from forkpoint.rehearse.inside.loaders import loader_facts
-from forkpoint.rehearse.inside.places import Places, TryTable, dotted, find_guarded_calls, look_up, parse, user_modules
+from forkpoint.rehearse.inside.places import (
+    CodePlaces,
+    TryTable,
+    dotted,
+    find_guarded_calls,
+    look_up,
+    parse,
+    user_modules,
+)
 from forkpoint.rehearse.inside.waiting import WaitingTaps
 from forkpoint.rehearse.listening import Listener
 
-_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+_frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 
 _CLOCKS: Final = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _QUESTIONS: Final = ("exists", "isfile", "isdir")
@@ -42,10 +50,10 @@ _WRITES: Final = frozenset("wax+")
 
 
 class Taps:
-    """All of one process."""
+    """All taps of one process."""
 
     def __init__(
-        self, listener: Listener, places: Places, *, on_join: Callable[[], None], on_step: Callable[[int], None]
+        self, listener: Listener, places: CodePlaces, *, on_join: Callable[[], None], on_step: Callable[[int], None]
     ) -> None:
         self._listener = listener
         self._on_join = on_join
@@ -57,7 +65,7 @@ class Taps:
         self._depth = 0
         self._module_call: Any = None
         self._swapped: dict[int, Any] = {}
-        """What stands in for a function, by the function's id: for names that were imported before."""
+        """id of a function -> its replacement, for names that were imported before."""
         self._kept: list[Any] = []
 
     def open_all(self) -> None:
@@ -85,13 +93,13 @@ class Taps:
     def swap(self, owner: Any, name: str, make: Callable[[Any, str], Any]) -> None:
         original = getattr(owner, name)
         instead = make(original, name)
-        functools.update_wrapper(instead, original, updated=())  # a class has no dictionary that could be written
+        functools.update_wrapper(instead, original, updated=())  # the __dict__ of a class is read-only
         setattr(owner, name, instead)
         self._kept.append(original)
         self._swapped[id(original)] = instead
 
     def begin(self) -> None:
-        """Once the user's modules are there: names they imported before torch, and calls inside `try`."""
+        """After the user's modules are loaded: replaces names that they imported earlier, and calls inside `try`."""
         for module in user_modules(self._places):
             names: dict[str, Any] = module.__dict__
             for name, value in list(names.items()):
@@ -152,7 +160,7 @@ class Taps:
         return question
 
     def _stat(self, original: Any, _name: str) -> Any:
-        """A file that is not there raises; one that only this rank sees looks like a new one."""
+        """A hidden file raises FileNotFoundError; a file that only this rank sees gets the stat of this module's file."""
         at, listener = self._places.asking, self._listener
 
         def stat(path: Any, *args: Any, **named: Any) -> Any:
@@ -240,7 +248,7 @@ class Taps:
         self.swap(torch.Tensor, "backward", self._backward)
 
     def open_least(self, *, cpu: bool) -> None:
-        """What every rank needs, disturbed or not: when it joins, and how far it is. `cpu`: NCCL becomes gloo."""
+        """The taps that every rank needs: joining the group, and steps. `cpu`: replaces NCCL by gloo."""
         self._cpu = cpu
         self.swap(dist, "init_process_group", self._init)
         distributed_c10d.init_process_group = dist.init_process_group
@@ -254,7 +262,7 @@ class Taps:
         register_optimizer_step_post_hook(stepped)
 
     def close_modules(self) -> None:
-        """Calls of modules are told no more: there are many of them."""
+        """Removes the tap on module calls, because there are many of them."""
         if self._module_call is not None:
             kind: Any = torch.nn.Module
             kind.__call__, self._module_call = self._module_call, None
@@ -328,7 +336,7 @@ class Taps:
                 self._guard_method(last)
 
     def _guard_method(self, name: str) -> None:
-        """Of an object: any of the user's classes may be its own."""
+        """A method of an object of unknown type: taps that method in all of the user's classes."""
         for module in user_modules(self._places):
             for kind in [v for v in list(module.__dict__.values()) if isinstance(v, type)]:
                 method = vars(kind).get(name)
@@ -336,8 +344,8 @@ class Taps:
                     setattr(kind, name, self._guarded(method, name))
 
     def _guard_function(self, names: dict[str, Any], name: str, function: Any) -> None:
-        """Functions alone: a class in disguise is no class any more. What communicates is left alone: that one rank's
-        network fails is not what a `try` is rehearsed for.
+        """Only functions: a wrapped class would no longer be a class. Not functions that communicate: a failing network is not
+        what we rehearse a `try` for.
         """
         where = getattr(function, "__module__", None) or ""
         plain = callable(function) and not isinstance(function, type)
@@ -358,6 +366,6 @@ class Taps:
 
 
 def _on_cpu(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Whatever backend was asked for, and for which device."""
+    """Arguments that ask for gloo, whatever backend and device the script wants."""
     without = {name: value for name, value in named.items() if name not in ("backend", "device_id")}
     return (("gloo", *args[1:]), without) if args else ((), {**without, "backend": "gloo"})

@@ -1,6 +1,6 @@
 """Taps on how threads and ranks synchronise: polls, work started in other threads, messages in the store.
 
-A poll is reported only where its answer depends on timing. If the asking thread did the work itself, or has already waited for it,
+A poll is reported only if its answer depends on timing. If the asking thread did the work itself, or has already waited for it,
 the answer is certain.
 """
 
@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from forkpoint.rehearse.inside.places import Places
+from forkpoint.rehearse.inside.places import CodePlaces
 from forkpoint.rehearse.listening import Listener
-from forkpoint.rehearse.model import Site
+from forkpoint.rehearse.model import CodeSite
 
-_frame = sys._getframe  # noqa: SLF001 documented, and what a tap needs is who asks
+_frame = sys._getframe  # noqa: SLF001 documented, and a tap needs its caller
 _OWN: Final = "this thread's own"
 
 _PLAIN_LOCK: Final[type] = type(threading.Lock())
@@ -27,12 +27,12 @@ Swap = Callable[[Any, str, Callable[[Any, str], Any]], None]
 
 
 class WaitingTaps:
-    def __init__(self, listener: Listener, places: Places) -> None:
+    def __init__(self, listener: Listener, places: CodePlaces) -> None:
         self._listener = listener
         self._places = places
         self._done_by: dict[int, int | str] = {}
-        """Which thread did what is asked for, by the id of the event, future or queue. One that is used again for another
-        object hides a question, and changes none.
+        """id of an event, future or queue -> the thread that set or filled it. If an id is reused for another object, a poll may
+        be missed, but no answer is wrong.
         """
         self._sent: set[str] = set()
         """Keys that this rank has put into the store itself."""
@@ -143,7 +143,7 @@ class WaitingTaps:
 
         return submit
 
-    def _late(self, site: Site, what: str, work: Any) -> Any:
+    def _late(self, site: CodeSite, what: str, work: Any) -> Any:
         @functools.wraps(work)
         def late(*args: Any, **named: Any) -> Any:
             self._listener.begins(site, what)
@@ -151,7 +151,7 @@ class WaitingTaps:
 
         return late
 
-    def _began(self, site: Site, what: str) -> None:
+    def _began(self, site: CodeSite, what: str) -> None:
         if threading.current_thread() is not threading.main_thread():
             self._listener.begins(site, what)
 
@@ -186,7 +186,7 @@ class _KindOfLock(type):
 class _Lock:
     """A lock of the user. "Held by another thread" is only claimed after another thread has really held it."""
 
-    def __init__(self, lock: Any, listener: Listener, places: Places) -> None:
+    def __init__(self, lock: Any, listener: Listener, places: CodePlaces) -> None:
         self._rehearsed = (lock, listener, places)
         self._holders: set[int] = set()
 

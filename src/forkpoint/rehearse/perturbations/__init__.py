@@ -1,5 +1,5 @@
-"""The perturbations, one file each, listed by hand: in the order in which they are tried. The one whose ranks must be new
-processes takes as long as ten others, and is the last.
+"""The perturbations, one file each, listed in the order in which they are tried. The hash seed comes last: its ranks must be
+new processes, which takes as long as ten other trials.
 """
 
 from forkpoint.rehearse.perturbation import Perturbation

@@ -1,10 +1,10 @@
-"""A value that a rank reads differs: beyond the number it is compared with, or much larger or smaller.
+"""A value that a rank reads differs: across the threshold it is compared with, or much larger or smaller.
 
 What it does
-    From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just
-    beyond the threshold that the source compares it with, on the other side than it was; without a threshold in sight,
-    a thousand times more or less, or a thousand times more once, as a program sees a spike that compares a value with its own
-    average. A `bool()` is turned around once.
+    From the chosen occasion on, the chosen rank reads another number at one line (`.item()`, `float()`, `int()`): just on the
+    other side of the threshold that the source compares it with. If there is no such threshold: a thousand times more or less,
+    or a thousand times more once, like a spike to a program that compares a value with its own average. A `bool()` is inverted
+    once.
 
 Where it comes from
     A loss spike, a validation metric of this rank's own shard, no unmasked token in this rank's batch.
@@ -12,40 +12,43 @@ Where it comes from
     where this rank has no token), YOLOv5 8345.
 
 When it can happen
-    Only to values that are each rank's own: they differed between ranks in the calm run, some ranks alone read them, or
-    the source shows why they can differ. A whole number is changed only where the source compares it: one that is a size
-    must stay true to its tensor.
+    Only to values that are local to a rank: they differed between ranks in the calm run, only some ranks read them, or the
+    source shows why they can differ. An integer is changed only if the source compares it: it may be a size, which must match
+    its tensor.
 
 A healthy program
     Reduces the value over all ranks before it decides, or lets one rank decide and broadcasts the decision.
 """
 
-from collections.abc import Iterator
+import ast
+import operator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from types import FrameType
+from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation
-from forkpoint.rehearse.perturbations.bounds import across, look_up_bound
 
 _SPIKE = 1000.0
 _MAX_BOUNDS = 2
 
 
-def find(calm: Calm, decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, decisions: Decisions) -> Iterator[TrialTarget]:
     for by_rank in calm.uses(UseKind.READ).values():
         first = next(iter(by_rank.values()))
         if not first.site.file or not (len(by_rank) < calm.world or _is_own(list(by_rank.values()), decisions)):
             continue
         often = min(use.count for use in by_rank.values())
-        target = Target(first.site, tuple(sorted(by_rank)), first.what, often)
+        target = TrialTarget(first.site, tuple(sorted(by_rank)), first.what, often)
         yield from _changes(first, target, decisions)
 
 
 def _is_own(uses: list[Use], decisions: Decisions) -> bool:
-    """Each rank's own value, not one that all have agreed on."""
+    """The value is local to a rank, not one that all ranks agree on."""
     shared = min(len(use.values) for use in uses)
     differs = any(use.values[:shared] != uses[0].values[:shared] for use in uses)
     site = uses[0].site
@@ -53,9 +56,9 @@ def _is_own(uses: list[Use], decisions: Decisions) -> bool:
     return differs or any(decisions.is_local(place) for place in (site, *compared))
 
 
-def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]:
+def _changes(use: Use, target: TrialTarget, decisions: Decisions) -> Iterator[TrialTarget]:
     if use.what == "bool":
-        yield replace(target, settings={"to": "not"}, label="bool, turned around")
+        yield replace(target, settings={"to": "not"}, label="bool, inverted")
         return
     found = decisions.thresholds(use.site)[:_MAX_BOUNDS]
     for bound in found:
@@ -71,7 +74,7 @@ def _changes(use: Use, target: Target, decisions: Decisions) -> Iterator[Target]
 
 
 class _Another(Disturbance):
-    def read(self, site: Site, how: str, value: Any) -> Any:
+    def read(self, site: CodeSite, how: str, value: Any) -> Any:
         if not self.is_here(site, how) or isinstance(value, list) or not self.is_due():
             return value
         if how == "bool":
@@ -85,16 +88,89 @@ class _Another(Disturbance):
             return value
         return self._tell(site, value, across(value, self.settings["operator"], bound))
 
-    def _tell(self, site: Site, before: Any, after: Any) -> Any:
+    def _tell(self, site: CodeSite, before: Any, after: Any) -> Any:
         if after != before:
             self.say(f"it read {after!r:.20} instead of {before!r:.20}", site)
         return after
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Another(inside)
 
 
 PERTURBATION = Perturbation(
-    "another-value", "a value that differs", find, _install, "no value of a tensor that is each rank's own is read"
+    "another-value", "a value that differs", find, _install, "the program reads no tensor value that is local to a rank"
 )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Moving a value to the other side of the threshold it is compared with.
+
+
+_HOPS = 8
+
+
+def across(value: Any, comparison: str, bound: float) -> Any:
+    """A nearby value of the same type for which `value comparison bound` has the opposite result."""
+    whole = isinstance(value, int)
+    step = 1 if whole else abs(bound) * 1e-3 or 1e-3
+    edge = int(bound) if whole else bound
+    holds = {
+        "<": value < bound, "<=": value <= bound, ">": value > bound, ">=": value >= bound,
+        "==": value == bound, "!=": value != bound,
+    }[comparison]  # fmt: skip
+    if comparison in ("==", "!="):
+        return edge + step if value == bound else type(value)(edge)
+    up = holds == (comparison in ("<", "<="))
+    return type(value)(edge + step if up else edge - step)
+
+
+def look_up_bound(bound: str) -> float | None:
+    """Evaluates numbers, dotted names in the calling frame of the user's code, and simple arithmetic. Reads attributes from
+    `__dict__` only, so that no code of the program runs.
+    """
+    try:
+        return _work_out(ast.parse(bound, mode="eval").body, _asking_frame())
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+_ARITHMETIC: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _work_out(node: ast.expr, frame: FrameType | None) -> float | None:
+    match node:
+        case ast.BinOp():
+            sides = _work_out(node.left, frame), _work_out(node.right, frame)
+            return None if None in sides else _ARITHMETIC[type(node.op)](*cast("tuple[float, float]", sides))
+        case ast.UnaryOp():
+            value = _work_out(node.operand, frame)
+            return None if value is None else -value
+        case ast.Constant():
+            return float(cast("float", node.value))
+        case _:
+            value = _find(ast.unparse(node).split("."), frame)
+            return float(value) if isinstance(value, int | float) else None
+
+
+def _asking_frame() -> FrameType | None:
+    """The first frame outside forkpoint."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 documented
+    while frame is not None and "/forkpoint/rehearse/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame
+
+
+def _find(names: list[str], frame: FrameType | None) -> Any:
+    if frame is None:
+        return None
+    first, *rest = names
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for name in rest[:_HOPS]:
+        value = getattr(value, "__dict__", {}).get(name)
+    return value

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from forkpoint.rehearse.model import Target, Use
+from forkpoint.rehearse.model import TrialTarget, Use
 
 T = TypeVar("T")
 
 
 def is_own_count(use: Use) -> bool:
-    """Nothing makes the number of batches of this loader equal on all ranks."""
+    """Nothing makes this loader's number of batches the same on all ranks."""
     return use.facts.get("shared_out") == "0"
 
 
@@ -20,14 +20,14 @@ def ends(use: Use) -> bool:
 
 
 def is_own_size(use: Use) -> bool:
-    """Nothing makes its batches equally large on all ranks: the user's own function leaves samples out, or they end
-    where a rank's own data end.
+    """Nothing makes its batches the same size on all ranks: the user's collate function drops samples, or the batches end where
+    the rank's own data ends.
     """
     return is_own_count(use) or use.facts.get("drops") == "1"
 
 
-def label_of(use: Use, target: Target) -> Target:
-    """One occasion per time that the loader is iterated."""
+def label_of(use: Use, target: TrialTarget) -> TrialTarget:
+    """The target with one occasion per iteration of the loader, and a label."""
     counts = [f"{batches:.0f}" for batches in use.values]
     return replace(
         target,
@@ -38,7 +38,7 @@ def label_of(use: Use, target: Target) -> Target:
 
 
 class Changed(Iterator[Any]):
-    """Other batches, from an iterator that otherwise stays what it is."""
+    """Yields other batches; everything else is passed on to the original iterator."""
 
     def __init__(self, original: Iterator[Any], batches: Iterator[Any]) -> None:
         self._rehearsed = (original, batches)
@@ -51,7 +51,7 @@ class Changed(Iterator[Any]):
 
 
 def map_tensors(batch: Any, change: Callable[[Any], Any], torch: Any) -> Any:
-    """The same batch with every tensor changed; of whatever mappings, lists and tuples it is made."""
+    """The same batch with every tensor changed, through nested mappings, lists and tuples."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):

@@ -1,18 +1,18 @@
-"""A file is there on one rank and not on the others, or the other way round.
+"""A file exists on one rank and not on the others, or the other way round.
 
 What it does
-    From the chosen question on, the chosen rank gets the other answer for one path (`os.path.exists`, `Path.is_file`,
-    `os.stat` and their like), or finds one name fewer in a folder.
+    From the chosen check on, the chosen rank gets the opposite answer for one path (`os.path.exists`, `Path.is_file`,
+    `os.stat` and similar), or finds one name fewer in a folder.
 
 Where it comes from
-    A checkpoint, a cache or a flag on a node's own disk; a shared disk that shows a new file to some nodes later; a
+    A checkpoint, a cache or a flag on a node's local disk; a shared disk that shows a new file to some nodes later; a
     download that failed on one node. NeMo Automodel 3261 (a folder of an interrupted save on one rank).
 
 When it can happen
-    Wherever several ranks look for a file by themselves. Where one rank alone asks, its answer is changed as well.
+    Wherever ranks look for a file themselves, also if only one rank does.
 
 A healthy program
-    Lets one rank look and broadcasts what it saw.
+    Lets one rank look, and broadcasts the result.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.EXISTS):
         there = "there" if use.values and use.values[0] else "not there"
         yield replace(target, settings={"ask": "exists"}, label=f"{_short(use.what)}, in truth {there}")
@@ -38,13 +38,13 @@ def _short(path: str) -> str:
 
 
 class _Differs(Disturbance):
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         if self.settings["ask"] != "exists" or not self.is_here(site, path) or not self.is_due():
             return there
         self.say(f"{path} was {'not there' if there else 'there'} for it", site)
         return not there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         if self.settings["ask"] != "listing" or not self.is_here(site, path) or not self.is_due() or not names:
             return names
         left = max(names)
@@ -52,10 +52,10 @@ class _Differs(Disturbance):
         return [name for name in names if name != left]
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Differs(inside)
 
 
 PERTURBATION = Perturbation(
-    "file-differs", "a file that is there, or not", find, _install, "the program looks for no file"
+    "file-differs", "a file that exists, or not", find, _install, "the program looks for no file"
 )

@@ -1,8 +1,8 @@
-"""One rank's loss is not a number, or infinite.
+"""One rank's loss is NaN or infinite.
 
 What it does
-    In the chosen step what the outermost module returns on the chosen rank is multiplied by NaN or infinity, gradients
-    included: the loss that the program makes of it, and everything it computes from that, is what it would be.
+    In the chosen step, the output of the outermost module on the chosen rank is multiplied by NaN or infinity, so gradients
+    are affected, too: the loss, and everything computed from it, is as it would really be.
 
 Where it comes from
     An overflow in half precision, a division by an empty mask, one corrupt sample.
@@ -20,13 +20,13 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import map_tensors
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     steps = min((told.steps for told in calm.ranks), default=0)
     for _, target in targets_of(calm, UseKind.FORWARD):
         for value in ("nan", "inf"):
@@ -35,7 +35,7 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _NotANumber(Disturbance):
-    def output(self, site: Site | None, output: Any) -> Any:
+    def output(self, site: CodeSite | None, output: Any) -> Any:
         if not self.is_here(site) or not self.is_now():
             return output
         self.say(f"its loss became {self.settings['value']}", site)
@@ -54,10 +54,10 @@ def _spoil(output: Any, factor: float, torch: Any) -> Any:
     return map_tensors(output, change, torch)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _NotANumber(inside)
 
 
 PERTURBATION = Perturbation(
-    "not-a-number", "a loss that is no number", find, _install, "no module is called in training"
+    "not-a-number", "a loss that is not a number", find, _install, "no module is called in training"
 )

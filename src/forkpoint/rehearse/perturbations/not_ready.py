@@ -1,44 +1,44 @@
-"""One rank asks whether something is ready, and is told "not yet".
+"""One rank polls whether something is ready, and gets "not yet".
 
 What it does
-    At the chosen question, which was answered with yes, the chosen rank is told "not yet", once: `Event.is_set`, a wait with
-    a limit, `Future.done`, `Work.is_completed`, `queue.get_nowait`, a lock that is taken without waiting, `store.check`.
+    A poll that would return yes returns "not yet" once on the chosen rank: `Event.is_set`, a wait with a timeout,
+    `Future.done`, `Work.is_completed`, `queue.get_nowait`, a non-blocking lock, `store.check`.
 
 Where it comes from
-    A thread that had no core, a disk or a store that was slow, a message on its way. OLMo-core 57 (a barrier where this
-    rank's save is done), vLLM 32418 (a rank that cannot take a lock at once leaves).
+    A thread that had no core, a slow disk or store, a message in flight. OLMo-core 57 (a barrier only where this
+    rank's save is done), vLLM 32418 (a rank that cannot take a lock immediately leaves).
 
 When it can happen
-    Where the answer is a matter of time. What the asking thread has done itself, or has waited for without a limit, is
-    there; a key that this rank has put into the store, too.
+    Where the answer depends on timing. It is certain if the polling thread did the work itself or has waited for it without a
+    timeout, or if this rank put the key into the store.
 
 A healthy program
-    Waits; or lets one rank ask and broadcasts the answer; or reduces the answers over all ranks before it acts on them.
+    Waits; or lets one rank poll and broadcasts the answer; or reduces the answers over all ranks before it acts on them.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.POLL):
         yield replace(target, label=use.what)
 
 
 class _NotReady(Disturbance):
-    def polled(self, site: Site, what: str) -> bool:
+    def polled(self, site: CodeSite, what: str) -> bool:
         if not self.is_here(site, what) or not self.is_now():
             return True
-        self.say(f"{what} was answered with no, not yet", site)
+        self.say(f"{what} returned: not yet", site)
         return False
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _NotReady(inside)
 
 
@@ -47,5 +47,5 @@ PERTURBATION = Perturbation(
     "something that is not ready yet",
     find,
     _install,
-    "the program asks nothing whose answer is a matter of time",
+    "the program polls nothing whose answer depends on timing",
 )

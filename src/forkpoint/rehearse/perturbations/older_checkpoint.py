@@ -1,13 +1,13 @@
 """One rank resumes from an older checkpoint.
 
 What it does
-    The job is run a second time where the calm run left its files, so that it resumes. On the chosen rank the newest
-    checkpoint is not there: a file that was saved over gives its version before, a folder is listed without the newest
-    file or its folder, and a question for one of them is answered with no.
+    The job runs again in the folder that the calm run left, so that it resumes. On the chosen rank the newest checkpoint is
+    missing: an overwritten file has its previous version, folder listings lack the newest file or its folder, and checks
+    whether they exist return no.
 
 Where it comes from
-    Checkpoints on a node's own disk of which one was not written; a shared disk that shows the newest file later to
-    some nodes; a rank that was killed while it saved.
+    A checkpoint on a node's local disk that was not written; a shared disk that shows the newest file to some nodes later; a
+    rank that was killed while it saved.
 
 When it can happen
     Where a second run in the same folder reads what the first one saved.
@@ -22,34 +22,34 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import RESUMED, Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import RESUMED, Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOAD, lambda use: RESUMED in use.facts):
         label = f"{use.what}, {use.facts[RESUMED] or 'not there'} in its place"
         yield replace(target, settings={RESUMED: use.facts[RESUMED], "newest": use.what}, label=label)
 
 
 class _Older(Disturbance):
-    """The newest file is hidden everywhere on this rank; where there is an older version, that is read in its place."""
+    """Hides the newest file on this rank; if there is an older version, it is read instead."""
 
-    def exists(self, site: Site, path: str, there: bool) -> bool:
+    def exists(self, site: CodeSite, path: str, there: bool) -> bool:
         if there and not self.settings[RESUMED] and self._belongs_to_newest(path):
             self.say(f"{path} was not there for it", site)
             return False
         return there
 
-    def listing(self, site: Site, path: str, names: list[Any]) -> list[Any]:
+    def listing(self, site: CodeSite, path: str, names: list[Any]) -> list[Any]:
         left = [name for name in names if not self._belongs_to_newest(str(name))]
         if len(left) < len(names) and not self.settings[RESUMED]:
             self.say(f"{self.settings['newest']} was not in {path} for it", site)
             return left
         return names
 
-    def loading(self, site: Site | None, path: str) -> str:
+    def loading(self, site: CodeSite | None, path: str) -> str:
         if self.settings[RESUMED] and self._is_newest(path):
             self.say(f"it read an older version of {path}", site)
             return self.settings[RESUMED]
@@ -59,12 +59,12 @@ class _Older(Disturbance):
         return self.is_here(self.trial.target.site) and Path(path).name == Path(self.settings["newest"]).name
 
     def _belongs_to_newest(self, path: str) -> bool:
-        """It is the file, or the folder in which it lies: checkpoints of several files have one each."""
+        """It is the file, or its folder: a checkpoint of several files has a folder."""
         newest = Path(self.settings["newest"])
         return self.is_here(self.trial.target.site) and Path(path).name in (newest.name, newest.parent.name)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Older(inside)
 
 

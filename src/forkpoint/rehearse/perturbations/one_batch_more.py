@@ -1,14 +1,14 @@
-"""One rank's loader gives one batch more.
+"""One rank's loader yields one batch more.
 
 What it does
     In the chosen epoch of one loader, the chosen rank gets its last batch twice.
 
 Where it comes from
-    The same as one batch fewer, seen from the other side: the data of this rank are the longest. axolotl 461,
+    The same as one batch fewer, seen from the other side: this rank has the most data. axolotl 461,
     torchtitan 1634, NeMo Automodel 1601.
 
 When it can happen
-    Where nothing makes the ranks' numbers of batches equal, as for one batch fewer.
+    Where nothing makes the number of batches the same on all ranks, as for one batch fewer.
 
 A healthy program
     Agrees on the number of rounds before the loop, asks all ranks in every round, or uses torch's `Join`.
@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed, ends, is_own_count, label_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, _can):
         yield label_of(use, target)
 
@@ -34,22 +34,22 @@ def _can(use: Use) -> bool:
 
 
 class _More(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}") and self.is_now():
             return Changed(batches, self._with_one_more(batches, site))
         return batches
 
-    def _with_one_more(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+    def _with_one_more(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         last: list[Any] = []
         for batch in batches:
             last = [batch]
             yield batch
         if last:
-            self.say("its loader gave one batch more", site)
+            self.say("its loader yielded one batch more", site)
         yield from last
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _More(inside)
 
 
@@ -58,5 +58,5 @@ PERTURBATION = Perturbation(
     "one batch more",
     find,
     _install,
-    "no loader whose number of batches is each rank's own",
+    "no loader whose number of batches can differ by rank",
 )

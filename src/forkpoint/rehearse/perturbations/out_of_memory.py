@@ -2,7 +2,7 @@
 
 What it does
     In the chosen step the outermost module's call, or `backward`, raises `torch.OutOfMemoryError` on the chosen rank,
-    with the words that CUDA's allocator uses.
+    with the text of CUDA's allocator.
 
 Where it comes from
     One rank gets the longest sequence, or shares its GPU. fairseq 6c006a34 (the batch is skipped on one rank, which then
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SAYS = (
@@ -28,7 +28,7 @@ _SAYS = (
 )
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     steps = min((told.steps for told in calm.ranks), default=0)
     for kind, label in ((UseKind.FORWARD, "forward"), (UseKind.BACKWARD, "backward")):
         for _, target in targets_of(calm, kind):
@@ -37,19 +37,19 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _OutOfMemory(Disturbance):
-    def forward(self, site: Site | None) -> None:
+    def forward(self, site: CodeSite | None) -> None:
         self._fail_in("forward", site)
 
-    def backward(self, site: Site | None) -> None:
+    def backward(self, site: CodeSite | None) -> None:
         self._fail_in("backward", site)
 
-    def _fail_in(self, where: str, site: Site | None) -> None:
+    def _fail_in(self, where: str, site: CodeSite | None) -> None:
         if self.settings["where"] == where and self.is_here(site) and self.is_now():
             self.say(f"it ran out of memory in {where}", site)
             raise self.inside.torch.OutOfMemoryError(_SAYS)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _OutOfMemory(inside)
 
 

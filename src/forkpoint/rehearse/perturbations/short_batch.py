@@ -1,7 +1,7 @@
 """One rank gets a batch with a single sample, or with none.
 
 What it does
-    The chosen batch of one loader has one sample left on the chosen rank, or none: every tensor of it is cut along its
+    The chosen batch of one loader has only one sample on the chosen rank, or none: every tensor is cut along its
     first dimension.
 
 Where it comes from
@@ -9,12 +9,12 @@ Where it comes from
     token), detectron2 7c69c051 (an empty batch is not part of the graph), DeepSpeed 5117 (a shorter last batch).
 
 When it can happen
-    Where nothing makes batches equally large on all ranks: the loaders of *one batch fewer*, and those with a collate
-    function of the program's own that filters. An empty batch only where such a function could make one.
+    Where nothing makes batches the same size on all ranks: the loaders of *one batch fewer*, and those with the program's own
+    collate function that filters. An empty batch only if such a function could make one.
 
 A healthy program
-    Communicates sizes before data, pads, or reduces sums and counts in place of means. That an empty batch is an error
-    that ends the job is clear, too.
+    Communicates sizes before data, pads, or reduces sums and counts instead of means. An error that ends the job on an empty
+    batch is also fine.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed, is_own_size, map_tensors
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, is_own_size):
         often = int(max(1.0, max(use.values, default=0.0)))
         sizes = ("1", "0") if use.facts.get("drops") == "1" else ("1",)
@@ -38,12 +38,12 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _Short(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
             return Changed(batches, self._cut(batches, site))
         return batches
 
-    def _cut(self, batches: Iterator[Any], site: Site | None) -> Iterator[Any]:
+    def _cut(self, batches: Iterator[Any], site: CodeSite | None) -> Iterator[Any]:
         size = int(self.settings["size"])
         for batch in batches:
             if self.is_now():
@@ -53,7 +53,7 @@ class _Short(Disturbance):
                 yield batch
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Short(inside)
 
 
@@ -62,5 +62,5 @@ PERTURBATION = Perturbation(
     "a short or empty batch",
     find,
     _install,
-    "no loader whose batches can be of another size on one rank",
+    "no loader whose batches can have another size on one rank",
 )

@@ -10,7 +10,7 @@ When it can happen
     Always.
 
 A healthy program
-    Waits. One that decides by its own clock, by what is ready, or by a short timeout of its own does not.
+    Waits. A program that decides by its own clock, by what is ready, or by a short timeout does not.
 """
 
 import time
@@ -18,17 +18,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SLOW_S = 3.0
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     steps = min((told.steps for told in calm.ranks), default=0)
     if steps:
-        yield Target(None, tuple(told.rank for told in calm.ranks), occurrences=steps)
+        yield TrialTarget(None, tuple(told.rank for told in calm.ranks), occurrences=steps)
     for _, target in targets_of(calm, UseKind.MESSAGE):
         yield replace(target, label="a message in the store")
 
@@ -39,16 +39,16 @@ class _Slow(Disturbance):
             self.say(f"it was {_SLOW_S:.0f} s late after step {number}", None)
             time.sleep(_SLOW_S)
 
-    def message(self, site: Site, key: str) -> None:
+    def message(self, site: CodeSite, key: str) -> None:
         if self.trial.target.site is not None and self.is_here(site) and self.is_now():
             self.say(f"it was {_SLOW_S:.0f} s late with {key} in the store", site)
             time.sleep(_SLOW_S)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Slow(inside)
 
 
 PERTURBATION = Perturbation(
-    "slow-rank", "one slow rank", find, _install, "no optimizer makes steps, and nothing is put into the store"
+    "slow-rank", "one slow rank", find, _install, "the program makes no optimizer steps and puts nothing into the store"
 )

@@ -1,15 +1,15 @@
 """One rank gets a batch of its smallest samples.
 
 What it does
-    The chosen batch of one loader is put together, on the chosen rank, of copies of the smallest sample among some sixty of its
-    data set: the shortest text, the record without a picture. The batch has as many samples as ever.
+    On the chosen rank, the chosen batch of one loader consists of copies of the smallest sample among about sixty in the data
+    set: the shortest text, the record without a picture. The number of samples in the batch stays the same.
 
 Where it comes from
     Luck: any batch may consist of such samples. TRL 3069 and 3056 (padding to the longest sample of this rank's batch),
-    verl 3670 (no picture in this rank's batch, so that a part of the model is not called), ms-swift 4889.
+    verl 3670 (no picture in this rank's batch, so a part of the model is not called), ms-swift 4889.
 
 When it can happen
-    Where a collate function of the program's own makes batches of samples that differ in size.
+    Where the program's own collate function makes batches of samples that differ in size.
 
 A healthy program
     Pads to a length that is the same on all ranks, exchanges sizes before data, and calls every part of the model in every step.
@@ -23,15 +23,15 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, Use, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, Use, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 from forkpoint.rehearse.perturbations.batches import Changed
 
 _LOOKED_AT: Final = 64
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, _can):
         yield replace(target, occurrences=int(max(1.0, max(use.values, default=0.0))), label=use.what)
 
@@ -41,12 +41,12 @@ def _can(use: Use) -> bool:
 
 
 class _Small(Disturbance):
-    def batches(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def batches(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         if self.is_here(site, f"loader {facts.number}"):
             return Changed(batches, self._exchanged(site, facts, batches))
         return batches
 
-    def _exchanged(self, site: Site | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
+    def _exchanged(self, site: CodeSite | None, facts: LoaderFacts, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             small = self._smallest(facts) if self.is_now() else None
             if small is None:
@@ -89,7 +89,7 @@ def _size(sample: Any) -> int:
     return int(sample.nbytes) if hasattr(sample, "nbytes") else 1
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Small(inside)
 
 
@@ -98,5 +98,5 @@ PERTURBATION = Perturbation(
     "a batch of small samples",
     find,
     _install,
-    "no function of the program's own makes batches of samples",
+    "the program has no collate function of its own",
 )

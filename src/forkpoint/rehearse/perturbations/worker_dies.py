@@ -1,7 +1,7 @@
 """One rank's loader worker is killed.
 
 What it does
-    A worker process of one loader gets SIGKILL on the chosen rank, as the kernel does it when memory runs out.
+    On the chosen rank, a worker process of one loader gets SIGKILL, as from the kernel when memory runs out.
 
 Where it comes from
     Workers that load large samples; a small /dev/shm.
@@ -10,7 +10,7 @@ When it can happen
     Where a loader has workers.
 
 A healthy program
-    Does not catch the error that torch raises then, so that the job ends; or tells all ranks before it builds a new loader.
+    Does not catch the error that torch then raises, so that the job ends; or tells all ranks before it builds a new loader.
 """
 
 import os
@@ -21,25 +21,25 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside, LoaderFacts
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank, LoaderFacts
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
     for use, target in targets_of(calm, UseKind.LOADER, lambda use: use.facts.get("workers", "0") != "0"):
         yield replace(target, label=f"{use.what}, {use.facts['workers']} workers")
 
 
 class _Dies(Disturbance):
-    def workers(self, site: Site | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
+    def workers(self, site: CodeSite | None, facts: LoaderFacts, processes: Sequence[Any]) -> None:
         if processes and self.is_here(site, f"loader {facts.number}") and self.is_now():
             self.say("a worker of its loader was killed", site)
             with suppress(ProcessLookupError):
                 os.kill(processes[0].pid, signal.SIGKILL)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Dies(inside)
 
 

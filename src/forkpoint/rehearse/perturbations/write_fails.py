@@ -1,7 +1,7 @@
 """A write fails on one rank, or takes long.
 
 What it does
-    The chosen write (a file opened for writing, `torch.save`, a folder made) raises "No space left on device" on the
+    The chosen write (opening a file for writing, `torch.save`, creating a folder) raises "No space left on device" on the
     chosen rank, or takes three seconds longer.
 
 Where it comes from
@@ -12,7 +12,7 @@ When it can happen
     Wherever a rank writes.
 
 A healthy program
-    Does not catch it, so that the job ends with a clear error; or tells all ranks whether it could be written. A slow
+    Does not catch it, so that the job ends with a clear error; or tells all ranks whether the write worked. A slow
     write is waited for.
 """
 
@@ -23,16 +23,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forkpoint.rehearse.decisions import Decisions
-from forkpoint.rehearse.listening import Disturbance, Inside
-from forkpoint.rehearse.model import Calm, Site, Target, UseKind
+from forkpoint.rehearse.listening import Disturbance, InsideRank
+from forkpoint.rehearse.model import Calm, CodeSite, TrialTarget, UseKind
 from forkpoint.rehearse.perturbation import Perturbation, targets_of
 
 _SLOW_S = 3.0
 
 
-def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
-    """One place may write many files: it is disturbed once."""
-    places: dict[tuple[str, int], Target] = {}
+def find(calm: Calm, _decisions: Decisions) -> Iterator[TrialTarget]:
+    """One target per place, even if it writes many files."""
+    places: dict[tuple[str, int], TrialTarget] = {}
     for _, target in targets_of(calm, UseKind.WRITE):
         if target.site is not None:
             key = (target.site.file, target.site.line)
@@ -44,7 +44,7 @@ def find(calm: Calm, _decisions: Decisions) -> Iterator[Target]:
 
 
 class _Write(Disturbance):
-    def writing(self, site: Site | None, path: str) -> None:
+    def writing(self, site: CodeSite | None, path: str) -> None:
         if not self.is_here(site) or not self.is_now():
             return
         if self.settings["how"] == "fails":
@@ -54,7 +54,7 @@ class _Write(Disturbance):
         time.sleep(_SLOW_S)
 
 
-def _install(inside: Inside) -> Disturbance:
+def _install(inside: InsideRank) -> Disturbance:
     return _Write(inside)
 
 
