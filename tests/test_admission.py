@@ -114,7 +114,7 @@ def test_content_that_names_its_rank_goes_before_the_file_name(tmp_path: Path) -
     capture = forkpoint.read([str(tmp_path)])
 
     assert [t.rank for t in capture.traces] == [2]
-    assert "named rank 0, but its content is rank 2's" in capture.problems[0].text
+    assert "named rank 0, but its content is from rank 2" in capture.problems[0].text
 
 
 def test_a_dump_without_a_rank_is_said_not_guessed(tmp_path: Path) -> None:

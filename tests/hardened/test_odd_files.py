@@ -40,7 +40,7 @@ def test_a_second_dump_behind_the_first_is_said(tmp_path: Path):
 
     problems = {Path(problem.file).name: problem.text for problem in read([str(folder)]).problems}
 
-    assert "bytes stand behind its end" in problems["nccl_trace_rank_3"]
+    assert "bytes after its end" in problems["nccl_trace_rank_3"]
 
 
 def broken(*_args: object, **_named: object) -> object:

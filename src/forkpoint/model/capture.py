@@ -8,7 +8,7 @@ from forkpoint.model.log import Ending, LogEvent
 from forkpoint.model.op import Stack
 from forkpoint.model.traces import Traces
 from forkpoint.model.values import NO_VALUES, Values
-from forkpoint.model.world import Place
+from forkpoint.model.world import RankPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Capture:
     log_ends: Mapping[str, Ending] = field(default_factory=dict[str, Ending])
     """How each log ends, by file."""
     remarks: tuple[Remark, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[RankPlace, ...] = ()
     steps: tuple[StepCount, ...] = ()
     values: Values = NO_VALUES
     problems: tuple[Problem, ...] = ()

@@ -82,7 +82,7 @@ class Pause(NamedTuple):
 HEAD, GROUP, CHANNEL, OP, PAUSE = Layout(Head), Layout(GroupHead), Layout(ChannelHead), Layout(OpTimes), Layout(Pause)
 
 
-class Record(Struct, frozen=True):
+class TraceRecord(Struct, frozen=True):
     rank: int
     file: str
     data: bytes
@@ -126,14 +126,14 @@ class RecordStore:
         self._in_file = 0
         self._in_memory = bytearray()
         self._limit = IN_MEMORY
-        self._large: dict[int, Record] = {}
+        self._large: dict[int, TraceRecord] = {}
         """Records with hundreds of groups: each group reads the record, and a copy for each would be quadratic."""
 
     def __del__(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def append(self, record: Record) -> None:
+    def append(self, record: TraceRecord) -> None:
         name = record.file.encode("utf-8", "surrogatepass")
         self._in_memory += U32.pack(len(name)) + name + record.data
         self._ends.append(self._in_file + len(self._in_memory))
@@ -147,7 +147,7 @@ class RecordStore:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def __getitem__(self, at: int) -> Record:
+    def __getitem__(self, at: int) -> TraceRecord:
         if at in self._large:
             return self._large[at]
         begin, end = self._ends[at - 1] if at else 0, self._ends[at]
@@ -157,9 +157,9 @@ class RecordStore:
             raw = os.pread(self._file.fileno(), end - begin, begin)
         (size,) = U32.unpack_from(raw)
         name = raw[U32.size : U32.size + size].decode("utf-8", "surrogatepass")
-        return Record(self.ranks[at], name, raw[U32.size + size :])
+        return TraceRecord(self.ranks[at], name, raw[U32.size + size :])
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[TraceRecord]:
         return (self[at] for at in range(len(self)))
 
     def _move_to_file(self) -> None:

@@ -20,8 +20,8 @@ from forkpoint.model.records import (
     TIMED,
     GroupHead,
     Head,
-    Record,
     RecordParts,
+    TraceRecord,
     parts_of,
 )
 from forkpoint.model.tables import SharedTables
@@ -225,17 +225,17 @@ class RankTrace:
 
     __slots__ = ("_parts", "_record", "_take", "head", "rank", "tables")
 
-    def __init__(self, rank: int, head: Head, take: Callable[[], Record], tables: SharedTables) -> None:
+    def __init__(self, rank: int, head: Head, take: Callable[[], TraceRecord], tables: SharedTables) -> None:
         """`take` loads the record, when more than the head is needed."""
         self.rank = rank
         self.head = head
         self.tables = tables
         self._take = take
-        self._record: Record | None = None
+        self._record: TraceRecord | None = None
         self._parts: RecordParts | None = None
 
     @property
-    def record(self) -> Record:
+    def record(self) -> TraceRecord:
         if self._record is None:
             self._record = self._take()
         return self._record

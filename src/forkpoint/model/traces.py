@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forkpoint.model.layout import NO_KEY
 from forkpoint.model.op import Ints
-from forkpoint.model.records import GROUP, HEAD, Head, Record, RecordStore, parts_of
+from forkpoint.model.records import GROUP, HEAD, Head, RecordStore, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables
 from forkpoint.model.trace import RankTrace
 
@@ -48,7 +48,7 @@ class Traces(Sequence[RankTrace]):
         self._declared = declared
 
     @classmethod
-    def of(cls, records: Iterable[Record], tables: SharedTables) -> "Traces":
+    def of(cls, records: Iterable[TraceRecord], tables: SharedTables) -> "Traces":
         store = RecordStore()
         for record in records:
             store.append(record)
@@ -104,11 +104,11 @@ class Traces(Sequence[RankTrace]):
             head = head if head.world else head._replace(world=declared.world)
         return head
 
-    def _record(self, at: int) -> Record:
+    def _record(self, at: int) -> TraceRecord:
         record = self._store[at]
         return replace(record, data=self._with_declared(record, self._head(at))) if self._declared else record
 
-    def _with_declared(self, record: Record, head: Head) -> bytes:
+    def _with_declared(self, record: TraceRecord, head: Head) -> bytes:
         data = bytearray(record.data)
         HEAD.pack_into(data, 0, head)
         for at, group in parts_of(record.data).groups:

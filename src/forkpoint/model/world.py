@@ -28,7 +28,7 @@ class ProcessGroup(Struct, frozen=True, order=True):
         return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
 
 
-class Place(Struct, frozen=True):
+class RankPlace(Struct, frozen=True):
     """Where a rank ran."""
 
     rank: int

@@ -243,7 +243,7 @@ def _other_run(at: int, main: Ints, traces: Traces) -> str:
     before = int(first[main].min()) - int(last[at])
     after = int(first[at]) - int(last[main].max())
     if max(before, after) <= _longest_timeout(traces) * _NS_PER_MS:
-        return "from another run: it starts sequence numbers again that others had already finished"
+        return "from another run: its sequence numbers begin again although others had already finished them"
     which = "end {} before" if before > 0 else "begin {} after"
     return f"from another run: its entries {which.format(_seconds(max(before, after)))} the judged ones"
 

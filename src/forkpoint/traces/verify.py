@@ -8,7 +8,7 @@ import numpy as np
 from forkpoint.model.entries import BLOCK, read_block, read_keys, read_recent, read_stack
 from forkpoint.model.layout import NO_KEY, digest, skip_ints
 from forkpoint.model.op import CPP_STACK, NO_STACK, Signature, match_token, message_token, mix, stack_token
-from forkpoint.model.records import HEAD, OP, PAUSE, Record, parts_of
+from forkpoint.model.records import HEAD, OP, PAUSE, TraceRecord, parts_of
 from forkpoint.model.tables import SharedTables, TableKind, block_key
 
 DAMAGE = (ValueError, KeyError, IndexError, struct.error, OverflowError)
@@ -91,7 +91,7 @@ class RecordVerifier:
         self._texts, self._members = tables.entries(TableKind.TEXT), tables.entries(TableKind.MEMBERS)
         self._recent: set[tuple[int, int, int]] = set()
 
-    def verify(self, record: Record) -> None:
+    def verify(self, record: TraceRecord) -> None:
         """Raises one of DAMAGE if a part is missing or does not fit."""
         data, head = record.data, HEAD.read(record.data)
         parts = parts_of(data)
