@@ -100,7 +100,7 @@ class _Report:
 
     def _bounded(self, head: list[Text], room: int) -> list[Text]:
         """Only absurd input needs this, such as a group name of a thousand characters."""
-        return head if self._verbose or len(head) <= room else [*head[: room - 1], Text("more with -v", "dim")]
+        return head if self._verbose or len(head) <= room else [*head[: room - 1], Text("more (-v)", "dim")]
 
     def _within(self, items: list[list[Text]], room: int) -> list[Text]:
         """Whole items, as many as fit."""
@@ -311,10 +311,10 @@ class _Report:
         if count <= 0:
             return []
         named = what if count == 1 else many or f"{what}s"
-        return self._labelled(label, [f"{count} more {named} (-v shows {'it' if count == 1 else 'them'})"], style="dim")
+        return self._labelled(label, [f"{count} more {named} (-v)"], style="dim")
 
     def _left_out(self, what: str) -> list[Text]:
-        return [Text(f"{what} with -v", "dim"), Text()]
+        return [Text(f"{what} (-v)", "dim"), Text()]
 
     def _labelled(self, label: str, texts: Iterable[str], style: str = "") -> list[Text]:
         """Each text wrapped and indented, the first one after the label."""
