@@ -93,8 +93,7 @@ _WORDS_TO_A_VALUE = 4
 
 def pieces(stream: BinaryIO, size: int = PIECE) -> Iterator[bytes]:
     """Pieces of whole lines; only the last may lack a line end. A line longer than `size` is cut between words, where no name
-    before the cut could announce a secret after it. If there is no such place the line is dropped: a cut could split a
-    secret.
+    before the cut could announce a secret after it. Without such a place it is dropped: a cut could split a secret.
     """
     source = io.BufferedReader(stream, size) if isinstance(stream, io.RawIOBase) else stream
     rest = b""
@@ -195,9 +194,7 @@ class _Mark:
 
 class Marked:
     def __init__(self, are_clean: Callable[[list[bytes]], list[bool]], count: Callable[[bytes], Counter[str]]) -> None:
-        """`are_clean`: whether lines of these kinds need no redaction, whatever their digits. `count`: what is replaced in a
-        line.
-        """
+        """`are_clean`: whether lines of these kinds need no redaction, whatever their digits. `count`: replacements in a line."""
         self._are_clean, self._count = are_clean, count
         self._marks: dict[bytes, _Mark] = {}
         self._never: set[bytes] = set()
